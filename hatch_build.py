@@ -26,6 +26,8 @@ import grpc_tools
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROTO_ROOT = Path("proto")
+OTHER_PROTO_ROOTS = (Path("kube"),)
+"""Roots with interfaces of others, as far as we use them."""
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
 NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
@@ -52,6 +54,8 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             "/proto/aliquot/v1/*_pb2.pyi",
             "/proto/aliquot/v1/*_pb2_grpc.py",
             "/proto/aliquot/v1/*_pb2_grpc.pyi",
+            "/kube/aliquot/kube/node/protos/*_pb2*.py",
+            "/kube/aliquot/kube/node/protos/*_pb2*.pyi",
         ]
         if not compile_native(root):
             return
@@ -63,7 +67,7 @@ class AliquotBuildHook(BuildHookInterface[Any]):
 
 
 def generate_stubs(root: Path) -> list[Path]:
-    """Generate messages, services and their types beside each `.proto`; return the files that changed.
+    """Generate messages, services and their types beside each `.proto` of every root; return the files that changed.
 
     Files are put in place one by one and only when they differ, so that a process importing them meanwhile
     never reads half a file and nothing is rebuilt for nothing.
@@ -71,21 +75,25 @@ def generate_stubs(root: Path) -> list[Path]:
     Raises:
         BuildError: a plugin is missing, or protoc refused a file.
     """
-    protos = sorted(path.relative_to(root / PROTO_ROOT) for path in (root / PROTO_ROOT).rglob("*.proto"))
+    return [path for each in (PROTO_ROOT, *OTHER_PROTO_ROOTS) for path in _generate(root / each)]
+
+
+def _generate(source_root: Path) -> list[Path]:
+    protos = sorted(path.relative_to(source_root) for path in source_root.rglob("*.proto"))
     if not protos:
         return []
     with tempfile.TemporaryDirectory(prefix="aliquot-protoc-") as scratch:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
-        command += [f"-I{directory}" for directory in [root / PROTO_ROOT, *_library_includes()]]
+        command += [f"-I{directory}" for directory in [source_root, *_library_includes()]]
         command += [f"--plugin={name}={_find_script(name)}" for name in PLUGINS]
         command += [f"--{kind}_out={scratch}" for kind in ("python", "grpc_python")]
         command += [f"--{kind}_out=quiet:{scratch}" for kind in ("mypy", "mypy_grpc")]
         result = subprocess.run(
-            [*command, *map(str, protos)], check=False, capture_output=True, text=True, cwd=root / PROTO_ROOT
+            [*command, *map(str, protos)], check=False, capture_output=True, text=True, cwd=source_root
         )
         if result.returncode != 0:
-            raise BuildError(f"protoc refused the contract:\n{result.stderr}")
-        return _move_changed(Path(scratch), root / PROTO_ROOT)
+            raise BuildError(f"protoc refused what is in {source_root}:\n{result.stderr}")
+        return _move_changed(Path(scratch), source_root)
 
 
 def compile_native(root: Path) -> bool:

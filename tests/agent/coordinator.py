@@ -31,6 +31,7 @@ class Coordinator(agent_pb2_grpc.AgentServiceServicer):
     heartbeats: list[agent_pb2.Heartbeat] = field(default_factory=list)
     reports: list[agent_pb2.SliceReport] = field(default_factory=list)
     report_epochs: list[int] = field(default_factory=list)
+    hits: list[agent_pb2.LeaseHit] = field(default_factory=list)
     address: str = ""
     sessions: int = 0
     _server: grpc.aio.Server | None = None
@@ -94,6 +95,7 @@ class Coordinator(agent_pb2_grpc.AgentServiceServicer):
                 self.heartbeats.append(message.heartbeat)
             elif kind == "reports":
                 self.reports.extend(message.reports.reports)
+                self.hits.extend(message.reports.hits)
                 self.report_epochs.append(message.reports.session_epoch)
             self._changed.set()
 

@@ -59,7 +59,7 @@ def test_killed_at_every_step_of_writing_nothing_is_half_done(tmp_path: Path, re
         said, directory = path.read_text(), path.with_suffix("")
         checkpoint = reopen(directory)
         found = {each.slice_id: each for each in checkpoint.load()}
-        owners, attachments = checkpoint.load_attachments()
+        owners, attachments, _ = checkpoint.load_attachments()
         assert not checkpoint.notes, f"step {path.stem}: nothing was damaged"
         assert not list(directory.glob("**/*.tmp")), f"step {path.stem}: leftovers are cleared away"
         if "saved" in said:
@@ -157,7 +157,7 @@ def test_an_older_start_of_the_machine_leaves_no_clock_and_no_attachments(tmp_pa
     (found,) = later.load()
     assert found.stop is not None
     assert found.stop.learned_ms == 0
-    assert later.load_attachments() == ({}, [])
+    assert later.load_attachments() == ({}, [], [])
 
 
 def test_a_state_directory_of_the_version_before_is_read_whole(tmp_path: Path, reopen: Reopen) -> None:
@@ -183,7 +183,7 @@ def test_a_state_directory_of_the_version_before_is_read_whole(tmp_path: Path, r
         Reservation(specs[2], leader_epoch=7, quarantined=True),
         Reservation(SliceSpec("l-4.1.0", "l-4", 1, "GPU-1", 1000, 79 << 30)),
     ]
-    owners, attachments = checkpoint.load_attachments()
+    owners, attachments, _ = checkpoint.load_attachments()
     assert owners == {"l-1": 1000}
     assert [(each.holder, each.process, each.origin_cgroup) for each in attachments] == [
         (Holder("l-1", 2, 1), ProcessKey(4321, 98765), "/user.slice/one"),

@@ -77,10 +77,10 @@ def test_attachments_of_this_start_of_the_machine_are_read_and_others_removed(tm
     checkpoint.close()
     checkpoint = Checkpoint.open(tmp_path, "boot-2")
     checkpoint.save_attachments("l-2", 1001, [attachment("l-2", 12)])
-    assert checkpoint.load_attachments() == ({"l-2": 1001}, [attachment("l-2", 12)])
+    assert checkpoint.load_attachments() == ({"l-2": 1001}, [attachment("l-2", 12)], [])
     assert [path.name for path in (tmp_path / "attachments").iterdir()] == ["l-2.record"]
     checkpoint.forget_attachments("l-2")
-    assert checkpoint.load_attachments() == ({}, [])
+    assert checkpoint.load_attachments() == ({}, [], [])
     checkpoint.close()
 
 

@@ -51,7 +51,7 @@ def test_every_field_of_the_contract_reaches_the_user() -> None:
         (values.Missing, types_pb2.Missing, set()),
         (values.Slice, types_pb2.Slice, {"lease_epoch"}),
         (values.Device, types_pb2.Device, set()),
-        (values.Node, types_pb2.Node, {"session_epoch"}),
+        (values.Node, types_pb2.Node, {"session_epoch", "care"}),
         (values.Telemetry, types_pb2.DeviceTelemetry, set()),
         (values.Closure, types_pb2.NodeClosure, set()),
         (values.MigCard, types_pb2.MigCard, {"cut"}),

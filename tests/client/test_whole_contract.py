@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
-from aliquot.client import NodeDeclaration, Pool, access, admin
+from aliquot.client import NodeDeclaration, Pool, access, admin, health
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
 from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
@@ -71,6 +71,12 @@ CALLS = {
     "PoolService.Uncordon": Call(lambda pool: pool.uncordon("n"), "uncordon n"),
     "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),
     "PoolService.GetStatus": Call(lambda pool: pool.status(), "status"),
+    "PoolService.GetHealth": Call(lambda pool: pool.admin.health(), "health"),
+    "PoolService.QuarantineDevice": Call(
+        lambda pool: pool.admin.quarantine_device("GPU-1", drain=True), "device quarantine GPU-1 --drain --reason r"
+    ),
+    "PoolService.VerifyDevice": Call(lambda pool: pool.admin.verify_device("GPU-1"), "device verify GPU-1"),
+    "PoolService.ReturnDevice": Call(lambda pool: pool.admin.return_device("GPU-1"), "device return GPU-1"),
     "AdminService.Apply": Call(lambda pool: pool.admin.apply(admin.Declarations()), "apply -f FILE"),
     "AdminService.Withdraw": Call(lambda pool: pool.admin.withdraw("tenant", "t"), "withdraw tenant t"),
     "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
@@ -240,7 +246,7 @@ SAME_AS = {
 DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}
 VALUES = [
     pair
-    for module, contract in ((admin, admin_pb2), (access, access_pb2))
+    for module, contract in ((admin, admin_pb2), (access, access_pb2), (health, pool_pb2))
     for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and kind is not admin.Declarations
     for pair in _kinds(kind, contract)

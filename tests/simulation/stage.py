@@ -13,6 +13,8 @@
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
 > tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> repairs                         agents may reset cards and restart machines, from their next start on
+> ail NODE KIND | heal NODE       its first card is hot, or its driver asks for a reset; and again it is well
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -24,13 +26,13 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.core.samples import DeviceInfo, RecoveryAction
 from aliquot.v1 import admin_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.simulation.faults.rules_faults import wall
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.loop import US_PER_S
 from tests.simulation.sim.mig import SimCard
-from tests.simulation.sim.nodes import SimNode
+from tests.simulation.sim.nodes import REPAIRS, SimNode
 from tests.simulation.sim.server import KEEP_ALIVE
 from tests.simulation.sim.world import Config, World
 
@@ -244,6 +246,21 @@ class Stage:
         request = admin_pb2.ApplyRequest()
         request.tenants.add(spec=spec)
         self._call(ADMIN, "Apply", request)
+
+    def _do_repairs(self) -> None:
+        for node in self.world.nodes:
+            node.repairs_with(REPAIRS)
+
+    def _do_ail(self, name: str, kind: str) -> None:
+        device = next(iter(self._node(name).devices.values()))
+        if kind == "hot":
+            device.sample["margin_c"] = 0
+        else:
+            device.recovery = RecoveryAction.RESET
+
+    def _do_heal(self, name: str) -> None:
+        device = next(iter(self._node(name).devices.values()))
+        device.sample["margin_c"], device.recovery = 30, RecoveryAction.NONE
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from aliquot.agent.attaching import Attacher
+from aliquot.agent.care import Care
 from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
+from aliquot.agent.core.kernel_log import bus_of
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
@@ -79,7 +82,7 @@ class Agent:
         attachments = Attachments(checkpoint, world.processes)
         tree, why_no_tree = self._cgroup_tree(world)
         self._containment = containment = Containment(
-            tree, state.holders, attachments.all, why_no_tree, world.processes
+            tree, state.holders, attachments.all, why_no_tree, world.processes, attachments.cgroups
         )
         signaller = world.signaller(
             containment.belongs,
@@ -156,6 +159,32 @@ class Agent:
             world,
             allowed=settings.mig.repartition,
         )
+        events = DriverEvents(
+            state=state,
+            backend=backend,
+            guard=guard,
+            poller=self.poller,
+            mailbox=mailbox,
+            clock=world.clock,
+            lease_of=lambda pid: _lease_of(containment, pid),
+        )
+        self._events = world.make_events(backend, events.take)
+        self._kernel_log = (
+            world.make_kernel_log(Path(settings.kernel_log), self._card_at, events.take)
+            if settings.kernel_log
+            else None
+        )
+        self.care = Care(
+            state=state,
+            guard=guard,
+            backend=backend,
+            poller=self.poller,
+            events=self._events,
+            record=checkpoint.care_record,
+            mailbox=mailbox,
+            world=world,
+            settings=settings.repair,
+        )
         description = Description(
             pool=settings.pool,
             labels=settings.labels(),
@@ -166,12 +195,14 @@ class Agent:
             state=state,
             orders=self.controller,
             cards=self.partitions,
+            care=self.care,
             reporter=Reporter(
                 state=state,
                 identity=identity,
                 limits=limits,
                 partitions=self.partitions,
                 host=host,
+                care=self.care,
                 mailbox=mailbox,
                 description=description,
                 machine=world.machine,
@@ -187,10 +218,6 @@ class Agent:
         self.metrics.registry.register(ServedCollector(lambda: state.name, host.figures))
         if settings.dcgm_names:
             self.metrics.registry.register(DcgmCollector(state))
-        events = DriverEvents(
-            state=state, backend=backend, guard=self._guard, poller=self.poller, mailbox=mailbox, clock=world.clock
-        )
-        self._events = world.make_events(backend, events.take)
         service = LocalService(
             state=state,
             containment=containment,
@@ -201,6 +228,7 @@ class Agent:
             protects=signaller.is_agent_or_init,
             look=self.poller.look,
             version=world.version(),
+            set_again=self.controller.set_again,
         )
         self.local = world.make_server(service, settings.socket)
 
@@ -239,6 +267,7 @@ class Agent:
         await asyncio.to_thread(self._cuda.look)
         await self.poller.discover()
         await self.partitions.restore()
+        await self.care.restore()
         await self.controller.restore()
         for holder in self._containment.sweep():
             self.state.notes[f"leftover {holder}"] = (
@@ -268,12 +297,15 @@ class Agent:
             tasks.create_task(self.poller.run(), name="poller")
             tasks.create_task(self.controller.run(), name="controller")
             tasks.create_task(self._events.run(), name="events")
+            if self._kernel_log is not None:
+                tasks.create_task(self._kernel_log.run(), name="kernel log")
             tasks.create_task(self._connect(), name="stream")
 
     async def close(self) -> None:
         """Stop listening; close the driver and unlock the state directory. Limits and processes stay as they are."""
         await self.local.close()
         await self.partitions.close()
+        await self.care.close()
         self.metrics.close()
         # The driver is not closed while a thread waits in it: the end of the process does that as well.
         if await self._events.gone():
@@ -324,9 +356,21 @@ class Agent:
             tell=tell,
         )
 
+    def _card_at(self, bus: str) -> str:
+        """The card at an address on the bus, as the kernel's log names it; empty: none of ours."""
+        for device in self.state.devices.values():
+            if device.info.pci_bus_id and bus_of(device.info.pci_bus_id) == bus:
+                return device.info.physical_uuid
+        return ""
+
     def _note(self, subject: str, text: str) -> None:
         if text:
             self.state.notes[subject] = text
+
+
+def _lease_of(containment: Containment, pid: int) -> str:
+    found = containment.belonging(pid)
+    return found.holders[0].lease_id if found is not None and found.holders else ""
 
 
 def _coordinators(settings: Settings, member: Membership | None) -> Coordinators:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
-from aliquot.agent.enforce.assembly import environment_of
+from aliquot.agent.enforce.assembly import environment_of, folders_of
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.environment import Granted, environment
 from aliquot.agent.limits_setter import LimitSetter
@@ -84,6 +84,17 @@ class Attacher:
         """
         found = [self._granted(record, present, uid) for record in records]
         return environment([each for each in found if each is not None], present, self._socket_path)
+
+    def folders(self, records: Sequence[Reservation]) -> list[str]:
+        """Folders that processes of these slices need. Raises `EnforcementError`."""
+        found: list[str] = []
+        for record in records:
+            limited = self._limits.limited(record)
+            tier = self._state.actual_of(record.slice_id).tier
+            enforcer = self._chooser.of(tier) if tier is not None else None
+            if limited is not None and enforcer is not None:
+                found += folders_of(enforcer, limited)
+        return list(dict.fromkeys(found))
 
     def _granted(self, record: Reservation, present: Mapping[str, str], uid: int) -> Granted | None:
         limited = self._limits.limited(record)

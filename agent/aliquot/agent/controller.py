@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aliquot.agent.bookkeeping import Bookkeeper, Polling
 from aliquot.agent.core import reservations
@@ -197,6 +197,12 @@ class Controller:
         log.error("the limit of slice %s is not in force any more", record.slice_id)
         self._books.note(record.slice_id, limit_set=False, tier=None)
         self._books.report(record)
+        self._look_again()
+
+    def set_again(self, records: Sequence[Reservation]) -> None:
+        """Set the limits of slices once more: a cgroup has come to their member, which may need one of its own."""
+        for record in records:
+            self._books.note(record.slice_id, limit_set=False)
         self._look_again()
 
     def _look_again(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 from aliquot.agent.core import health
+from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
-from aliquot.agent.core.xid import XidSeverity, severity_of
+from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, Severity, signal_of
+from aliquot.agent.core.xid import XidSeverity, action_of, severity_of
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.mailbox import Mailbox
@@ -20,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LOGGED_EVERY_MS = 5 * 60_000
 REMEMBERED_MAX = 1_000
+MERGED_MS = 5 * 60_000
+"""What both ears hear of one device within this time is one event."""
 _OF_NO_CONCERN = frozenset({XidSeverity.NONE, XidSeverity.PROGRAM})
 
 
@@ -35,13 +40,19 @@ class DriverEvents:
         poller: Poller,
         mailbox: Mailbox,
         clock: Clock,
+        lease_of: Callable[[int], str],
     ) -> None:
+        """`lease_of` names the lease that a process belongs to, or nothing."""
         self._state = state
         self._backend = backend
         self._guard = guard
         self._poller = poller
         self._mailbox = mailbox
         self._clock = clock
+        self._lease_of = lease_of
+        self._ears: dict[tuple[str, int], tuple[bool, int]] = {}
+        """By device and XID: which of the two ears heard it first, and when it last did."""
+        self._hits_ms: dict[tuple[str, str, int], int] = {}
         self._logged_ms: dict[tuple[str, DeviceEvent], int] = {}
         self._unlogged: Counter[tuple[str, DeviceEvent]] = Counter()
 
@@ -52,11 +63,49 @@ class DriverEvents:
             return
         for device in list(self._state.devices.values()):
             if device.info.physical_uuid == event.uuid and _concerns(device, event):
-                self._log(device.info.uuid, event, times)
                 if event.kind is not EventKind.XID:
+                    self._log(device.info.uuid, event, times)
                     self._take_other(device, event.kind)
-                elif self._count(device, event.xid, times) not in _OF_NO_CONCERN:
+                    continue
+                self._tell_lease(device, event)
+                if self._heard_already(device.info.uuid, event):
+                    continue
+                self._log(device.info.uuid, event, times)
+                if self._count(device, event.xid, times) not in _OF_NO_CONCERN:
                     await self._take_xid(device, event.xid)
+
+    def _heard_already(self, uuid: str, event: DeviceEvent) -> bool:
+        """Whether this is what the other ear tells: the driver and the log tell most XIDs both."""
+        key, now_ms = (uuid, event.xid), self._clock.monotonic_ms()
+        ear, at_ms = self._ears.get(key, (event.from_log, now_ms))
+        if ear is not event.from_log and now_ms - at_ms < MERGED_MS:
+            return True
+        if len(self._ears) >= REMEMBERED_MAX:
+            self._ears.clear()
+        self._ears[key] = (event.from_log, now_ms)
+        return False
+
+    def _tell_lease(self, device: DeviceState, event: DeviceEvent) -> None:
+        """Its holder hears what has hit a lease: by the pid or, where that is not told, if it is alone there."""
+        signal = signal_of(event.xid)
+        if signal is None or signal.severity is not Severity.LEASE:
+            return
+        uuid = device.info.uuid
+        leases = {record.spec.lease_id for record in self._state.reserved_on(uuid)}
+        lease_id = self._lease_of(event.pid) or _by_use(device, event.pid) if event.pid is not None else ""
+        if not lease_id and event.pid is None and len(leases) == 1:
+            (lease_id,) = leases
+        if lease_id not in leases:
+            return
+        key, now_ms = (lease_id, uuid, event.xid), self._clock.monotonic_ms()
+        last_ms = self._hits_ms.get(key)
+        if last_ms is not None and now_ms - last_ms < MERGED_MS:
+            return
+        if len(self._hits_ms) >= REMEMBERED_MAX:
+            self._hits_ms.clear()
+        self._hits_ms[key] = now_ms
+        text = f"XID {event.xid} on {uuid}: {action_of(event.xid).value}"
+        self._mailbox.hit(LeaseHit(uuid, lease_id, text, suspicious=signal is PROGRAM))
 
     def _count(self, device: DeviceState, xid: int, times: int) -> XidSeverity:
         severity = severity_of(xid)
@@ -78,7 +127,7 @@ class DriverEvents:
         if kind is EventKind.UNAVAILABLE:
             now_ms = self._clock.monotonic_ms()
             said = "the driver reports it as unavailable"
-            self._poller.set_health(device, health.on_failure(device.health, said, now_ms))
+            self._poller.set_health(device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS))
         self._tell(device.info.uuid)
 
     def _tell(self, uuid: str) -> None:
@@ -97,6 +146,14 @@ class DriverEvents:
             self._logged_ms[key] = now_ms
             log.warning("device %s reported %s (%d times)", uuid, event, self._unlogged[key])
             self._unlogged[key] = 0
+
+
+def _by_use(device: DeviceState, pid: int) -> str:
+    """The lease whose process this was when the device was last looked at: it may be gone by now."""
+    for piece in device.usage.slices if device.usage is not None else ():
+        if any(use.pid == pid for use in piece.uses):
+            return piece.reservation.spec.lease_id
+    return ""
 
 
 def _concerns(device: DeviceState, event: DeviceEvent) -> bool:

@@ -54,7 +54,9 @@ class LimitSetter:
         device = self._state.devices.get(record.spec.device_uuid)
         if device is None:
             return None
-        return Limited(record.spec, device.info, self._containment.cgroup_of(record.spec.holder))
+        holder = record.spec.holder
+        attached = tuple(self._containment.cgroups_attached(holder))
+        return Limited(record.spec, device.info, self._containment.cgroup_of(holder), attached)
 
     async def set(self, record: Reservation) -> LimitResult:
         """Set a slice's limit by the strongest tier that holds when read back."""

@@ -6,14 +6,17 @@ The parts of the agent put it in; the stream waits for it and takes it out. So t
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from aliquot.agent.core.deltas import DeltaTracker, DeviceReport
-from aliquot.agent.core.reports import ReportQueue, SliceReport
+from aliquot.agent.core.reports import LeaseHit, ReportQueue, SliceReport
 from aliquot.agent.state import NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.wire import device_report
 from aliquot.common.clock import Clock
+
+MAX_HITS = 64
 
 
 class Mailbox:
@@ -27,6 +30,7 @@ class Mailbox:
         self._devices: set[str] = set()
         """Those that have changed enough to be sent."""
         self._whole = False
+        self._hits: deque[LeaseHit] = deque(maxlen=MAX_HITS)
         self.wakeup = Wakeup()
         """Set when there is something to take out."""
 
@@ -51,6 +55,11 @@ class Mailbox:
         self._reports.add(reports)
         self.wakeup.set()
 
+    def hit(self, hit: LeaseHit) -> None:
+        """A lease's program had a fault. Of more than are kept, the oldest are dropped."""
+        self._hits.append(hit)
+        self.wakeup.set()
+
     def device_polled(self, uuid: str) -> None:
         """A device was polled: it may have changed enough to be sent."""
         device = self._state.devices.get(uuid)
@@ -70,6 +79,12 @@ class Mailbox:
     def take_confirmations(self) -> list[SliceReport]:
         """The next ones in line."""
         return self._reports.take()
+
+    def take_hits(self) -> tuple[LeaseHit, ...]:
+        """Faults of leases' programs since this was last called."""
+        hits = tuple(self._hits)
+        self._hits.clear()
+        return hits
 
     def take_all(self, reports: Mapping[str, DeviceReport]) -> int:
         """A snapshot with these reports is about to be sent; what waited is in it. Returns its sequence number."""

@@ -25,6 +25,7 @@ from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
+from aliquot.agent.core.signals import OFF_THE_BUS
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
@@ -380,13 +381,14 @@ class Poller:
             device.memory = None
             device.load = LoadSample()
             device.process_percent = None
-            self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms()))
+            lost = OFF_THE_BUS if isinstance(error, DeviceLost) else None
+            self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost))
 
     def set_health(self, device: DeviceState, now: health.Health) -> None:
         """What is thought of the device from now on; a change is logged and told."""
         before = device.health
         device.health = now
-        if (before.healthy, before.reason) == (now.healthy, now.reason):
+        if (before.healthy, before.reason, before.signal) == (now.healthy, now.reason, now.signal):
             return
         if now.healthy:
             log.warning("device %s is healthy again", device.info.uuid)
@@ -397,7 +399,8 @@ class Poller:
     def mark_unusable(self, reason: str) -> None:
         """Nothing new can be held on this node: its devices count as unhealthy for a while, as after any failure."""
         for uuid, device in self._state.devices.items():
-            self.set_health(device, health.on_failure(device.health, reason, self._clock.monotonic_ms()))
+            now_ms = self._clock.monotonic_ms()
+            self.set_health(device, health.on_failure(device.health, reason, now_ms, silent=False))
             self.poll_soon(uuid)
             self._mailbox.device_polled(uuid)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aliquot.agent.care import Care
 from aliquot.agent.core.reports import report_of
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.hosting.base import Host
@@ -15,9 +16,11 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.wire import (
     HOST_NAMES,
     card_to_wire,
+    care_result_to_wire,
     delta_to_wire,
     device_report,
     device_to_wire,
+    hit_to_wire,
     slice_report_to_wire,
     uses_to_wire,
 )
@@ -46,6 +49,7 @@ class Reporter:
         limits: LimitSetter,
         partitions: Partitions,
         host: Host,
+        care: Care,
         mailbox: Mailbox,
         description: Description,
         machine: Machine,
@@ -55,6 +59,7 @@ class Reporter:
         self._limits = limits
         self._partitions = partitions
         self._host = host
+        self._care = care
         self._mailbox = mailbox
         self._description = description
         self._machine = machine
@@ -88,6 +93,8 @@ class Reporter:
                 agent_version=self._description.version,
                 driver_version=self._state.driver.driver_version,
                 reason="; ".join(self._state.notes.values()),
+                remedies=self._care.offered,
+                care=[care_result_to_wire(number, result) for number, result in self._care.results.items()],
                 serves=[serve for serve, name in HOST_NAMES.items() if name in self._host.offered()],
             ),
             slices=[slice_report_to_wire(record) for record in records],
@@ -102,9 +109,11 @@ class Reporter:
 
     def confirmations(self, session_epoch: int) -> agent_pb2.SliceReports | None:
         """The next confirmations in line; None when there are none."""
-        reports = self._mailbox.take_confirmations()
-        if not reports:
+        reports, hits = self._mailbox.take_confirmations(), self._mailbox.take_hits()
+        if not (reports or hits):
             return None
         return agent_pb2.SliceReports(
-            session_epoch=session_epoch, reports=[slice_report_to_wire(report) for report in reports]
+            session_epoch=session_epoch,
+            reports=[slice_report_to_wire(report) for report in reports],
+            hits=map(hit_to_wire, hits),
         )

@@ -112,6 +112,34 @@ class MigSettings(msgspec.Struct, frozen=True):
     """Let the coordinator have idle parts of them cut anew, for requests that no part fits."""
 
 
+class RepairMode(enum.Enum):
+    """Who repairs sick cards."""
+
+    NONE = "none"
+    """Nobody here: they wait for a person, or for their signs to go."""
+    COMMAND = "command"
+    """Commands of the administrator's, as the coordinator orders."""
+
+
+class RepairSettings(msgspec.Struct, frozen=True):
+    """What this agent may do about sick cards that nothing holds."""
+
+    mode: RepairMode = RepairMode.NONE
+    reset: tuple[str, ...] = ()
+    """The command that resets one card, word by word: `{uuid}`, `{index}` and `{action}` are filled in."""
+    reboot: tuple[str, ...] = ()
+    """The command that restarts the machine."""
+    restore: tuple[str, ...] = ()
+    """Run after each reset, however that ended: puts back what it needed to be otherwise, such as persistence mode."""
+    timeout: DurationMs = DurationMs(120_000)
+    """Of each command."""
+    verify: bool = True
+    """Test cards in a process of their own, when the coordinator asks for it."""
+    verify_timeout: DurationMs = DurationMs(90_000)
+    verify_memory: int = 0
+    """Bytes of a card's memory that are tested at most; 0: 95 % of it."""
+
+
 class HostingSettings(msgspec.Struct, frozen=True):
     """Processes that the agent starts for leases which are served."""
 
@@ -181,6 +209,9 @@ class Settings(msgspec.Struct, frozen=True):
     enforcement: EnforcementSettings = msgspec.field(default_factory=EnforcementSettings)
     mig: MigSettings = msgspec.field(default_factory=MigSettings)
     hosting: HostingSettings = msgspec.field(default_factory=HostingSettings)
+    repair: RepairSettings = msgspec.field(default_factory=RepairSettings)
+    kernel_log: str = "/dev/kmsg"
+    """Where the kernel's log is read, which tells XIDs that NVML does not; empty: nowhere."""
 
     @property
     def enforcement_dir(self) -> Path:

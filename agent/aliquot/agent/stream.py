@@ -17,6 +17,7 @@ import grpc
 
 from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
+from aliquot.agent.core.caring import CareOrder
 from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.mailbox import Mailbox
@@ -24,7 +25,7 @@ from aliquot.agent.membership import Membership
 from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import batch_from_wire, cut_from_wire
+from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire
 from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
@@ -76,6 +77,13 @@ class Cards(Protocol):
         """Carry out an order, in its turn."""
 
 
+class Caring(Protocol):
+    """Who does something about sick cards."""
+
+    def obey(self, order: CareOrder) -> None:
+        """Carry out an order, in its turn."""
+
+
 class Stream:
     """Keeps one session with the leading coordinator, for ever. Use from one event loop."""
 
@@ -85,6 +93,7 @@ class Stream:
         state: NodeState,
         orders: Orders,
         cards: Cards,
+        care: Caring,
         reporter: Reporter,
         mailbox: Mailbox,
         look_up: Callable[[], Coordinators],
@@ -97,6 +106,7 @@ class Stream:
         self._state = state
         self._orders = orders
         self._cards = cards
+        self._care = care
         self._reporter = reporter
         self._mailbox = mailbox
         self._look_up = look_up
@@ -275,6 +285,10 @@ class Stream:
                 self._mailbox.request_snapshot()
             elif kind == "cut" and message.cut.leader_epoch >= self._orders.leader_epoch:
                 self._cards.obey(cut_from_wire(message.cut))
+            elif kind == "care" and message.care.leader_epoch >= self._orders.leader_epoch:
+                care = care_from_wire(message.care)
+                if care is not None:
+                    self._care.obey(care)
             elif kind == "certificate":
                 self._take_certificate(message.certificate)
             elif kind == "intervals":

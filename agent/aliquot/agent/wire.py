@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable
 
 from aliquot.agent.core.accounting import SliceUsage
+from aliquot.agent.core.caring import MAX_CARDS, CareOrder, CareResult
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
-from aliquot.agent.core.reports import SliceReport
+from aliquot.agent.core.reports import LeaseHit, SliceReport
 from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.core.signals import Remedy
 from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.names import validate_slice_id
@@ -37,6 +39,7 @@ def device_report(device: DeviceState) -> DeviceReport:
         uuid=device.info.uuid,
         healthy=device.health.healthy,
         health_reason=device.health.reason,
+        signal=device.health.signal,
         foreign_bytes=usage.foreign_bytes if usage is not None else None,
         memory_used_bytes=memory.used_bytes if memory is not None else None,
         unattributed_bytes=usage.unattributed_bytes if usage is not None and known else None,
@@ -86,11 +89,44 @@ def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
                 foreign_bytes=report.foreign_bytes,
                 healthy=report.healthy,
                 health_reason=report.health_reason,
+                sign=sign_to_wire(report),
                 slices=uses_to_wire(report),
             )
             for report in reports
         ],
     )
+
+
+def sign_to_wire(report: DeviceReport) -> types_pb2.Sign | None:
+    """Why a device is not well, as far as the table says."""
+    signal = report.signal
+    if report.healthy or signal is None:
+        return None
+    return types_pb2.Sign(
+        cause=signal.cause,
+        severity=types_pb2.SignSeverity.ValueType(signal.severity),
+        scope=types_pb2.SignScope.ValueType(signal.scope),
+        remedy=types_pb2.Remedy.ValueType(signal.remedy),
+    )
+
+
+def hit_to_wire(hit: LeaseHit) -> agent_pb2.LeaseHit:
+    """A fault of a lease's own program."""
+    return agent_pb2.LeaseHit(
+        device_uuid=hit.device_uuid, lease_id=hit.lease_id, text=hit.text, suspicious=hit.suspicious
+    )
+
+
+def care_from_wire(message: agent_pb2.Care) -> CareOrder | None:
+    """An order about sick cards; None for one that this agent does not know."""
+    if int(message.action) not in (Remedy.RESET, Remedy.REBOOT, Remedy.VERIFY):
+        return None
+    return CareOrder(message.number, Remedy(message.action), tuple(message.uuids[:MAX_CARDS]), message.reason)
+
+
+def care_result_to_wire(number: int, result: CareResult) -> types_pb2.CareResult:
+    """What became of an order about sick cards."""
+    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story)
 
 
 def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
@@ -123,6 +159,7 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         numa_node=info.numa_node,
         healthy=report.healthy,
         health_reason=report.health_reason,
+        sign=sign_to_wire(report),
         telemetry=telemetry_to_wire(report),
         pci_bus_id=info.pci_bus_id,
         tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],

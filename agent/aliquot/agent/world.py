@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
+from aliquot.agent.devices.kmsg import KernelLog
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.membership import read_membership, write_membership
@@ -42,6 +43,7 @@ from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree
+from aliquot.agent.processes.commands import Ended, run_command
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
@@ -102,6 +104,16 @@ class Events(Protocol):
 
     async def gone(self) -> bool:
         """Whether nothing of it is in the driver any more."""
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Within it nothing of it is in the driver. Raises `DeviceError`."""
+
+
+class Log(Protocol):
+    """Hands over what the kernel's log says of devices: see `KernelLog`."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
 
 
 class Server(Protocol):
@@ -201,6 +213,10 @@ class World:
     make_events: Callable[[DeviceBackend, Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Events] = (
         EventWatcher
     )
+    make_kernel_log: Callable[
+        [Path, Callable[[str], str], Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Log
+    ] = KernelLog
+    run_command: Callable[[Sequence[str], float], Awaitable[Ended]] = run_command
     make_host: MakeHost = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics

@@ -42,6 +42,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         ),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
+    things += [Text(line, style="yellow") for line in lease.warnings]
     things += [Text(f"set aside: {line}", style="red") for line in lease.set_aside]
     if lease.slices:
         things.append(slices_table(lease.slices))

@@ -8,8 +8,17 @@ from typing import TypeVar
 from aliquot.client import admin
 from aliquot.client._flow import Context, Flow, call
 from aliquot.client._messages import read, write
-from aliquot.client._methods import Answer, Method, Request
-from aliquot.v1 import admin_pb2
+from aliquot.client._methods import (
+    GET_HEALTH,
+    QUARANTINE_DEVICE,
+    RETURN_DEVICE,
+    VERIFY_DEVICE,
+    Answer,
+    Method,
+    Request,
+)
+from aliquot.client.health import Health, Incident
+from aliquot.v1 import admin_pb2, pool_pb2
 
 T = TypeVar("T")
 _Items = Sequence[admin_pb2.PoolItem | admin_pb2.TenantItem | admin_pb2.QueueItem]
@@ -117,6 +126,35 @@ def maintenance(context: Context, timeout_s: float) -> Flow[tuple[admin.Maintena
     """All windows."""
     answer = yield from call(context, _MAINTENANCE, admin_pb2.ListMaintenanceRequest(), timeout_s)
     return tuple(read(view, admin.Maintenance) for view in answer.windows)
+
+
+def health(context: Context, incident: int, timeout_s: float) -> Flow[Health]:
+    """What is wrong with cards."""
+    return ask(context, GET_HEALTH, pool_pb2.GetHealthRequest(incident=incident), Health, timeout_s)
+
+
+def quarantine_device(
+    context: Context, uuid: str, reason: str, timeout_s: float, *, drain: bool
+) -> Flow[Incident | None]:
+    """Take a card out of service."""
+    request = pool_pb2.QuarantineDeviceRequest(uuid=uuid, reason=reason, drain=drain)
+    return _incident_of((yield from call(context, QUARANTINE_DEVICE, request, timeout_s)))
+
+
+def verify_device(context: Context, uuid: str, reason: str, timeout_s: float) -> Flow[Incident | None]:
+    """Have a card tested."""
+    request = pool_pb2.VerifyDeviceRequest(uuid=uuid, reason=reason)
+    return _incident_of((yield from call(context, VERIFY_DEVICE, request, timeout_s)))
+
+
+def return_device(context: Context, uuid: str, reason: str, timeout_s: float) -> Flow[Incident | None]:
+    """Take a card back into service."""
+    request = pool_pb2.ReturnDeviceRequest(uuid=uuid, reason=reason)
+    return _incident_of((yield from call(context, RETURN_DEVICE, request, timeout_s)))
+
+
+def _incident_of(answer: pool_pb2.DeviceCareResponse) -> Incident | None:
+    return read(answer.incident, Incident) if answer.HasField("incident") else None
 
 
 def invoice(context: Context, tenant: str, from_ms: int, to_ms: int, timeout_s: float) -> Flow[admin.Invoice]:

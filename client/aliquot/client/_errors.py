@@ -16,10 +16,12 @@
          ├─ NotLoggedIn              no token, or one that does not count: unknown, expired, revoked  .stated_reason
          ├─ NotFound
          │   ├─ LeaseNotFound, NodeNotFound, TenantNotFound, QueueNotFound, MaintenanceNotFound, TokenNotFound
+         │   ├─ DeviceNotFound, IncidentNotFound
          ├─ Conflict                 somebody else changed it first: read again, then decide
          │   ├─ IdempotencyMismatch      this key was used for another request
          │   ├─ NameTaken                a name or a device's UUID belongs to another
          │   ├─ InUse                    it still holds leases
+         │   ├─ StillUnwell              a card's signs are bad
          │   └─ PeriodClosed             the books of that time are closed
          ├─ LeaseLost                the lease is no longer held                               .end_reason
          ├─ Unavailable              no coordinator answered, with retries until the deadline  .addresses
@@ -180,6 +182,18 @@ class MaintenanceNotFound(NotFound):
     reason = "MAINTENANCE_NOT_FOUND"
 
 
+class DeviceNotFound(NotFound):
+    """No such device."""
+
+    reason = "DEVICE_NOT_FOUND"
+
+
+class IncidentNotFound(NotFound):
+    """No such incident, or it is over and was forgotten."""
+
+    reason = "INCIDENT_NOT_FOUND"
+
+
 class TenantNotFound(NotFound):
     """No such tenant."""
 
@@ -220,6 +234,12 @@ class InUse(Conflict):
     """It still holds leases. Drain it, or release them, first."""
 
     reason = "NODE_IN_USE"
+
+
+class StillUnwell(Conflict):
+    """A card can't return into service while its signs are bad."""
+
+    reason = "STILL_UNWELL"
 
 
 class PeriodClosed(Conflict):

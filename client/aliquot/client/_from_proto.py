@@ -14,7 +14,7 @@ from aliquot.common import limits
 from aliquot.v1 import leases_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
-W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.Serve)
+W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.Serve, values.Standing)
 
 
 def _words(items: Sequence[tuple[str, N]], prefix: str, enum: type[W]) -> Mapping[N, W]:
@@ -27,6 +27,7 @@ _TIERS = _words(types_pb2.Tier.items(), "TIER_", values.Tier)
 _SLICE_STATES = _words(types_pb2.SliceState.items(), "SLICE_STATE_", values.SliceState)
 _LEASE_STATES = _words(types_pb2.LeaseState.items(), "LEASE_STATE_", values.LeaseState)
 _NODE_STATES = _words(types_pb2.NodeState.items(), "NODE_STATE_", values.NodeState)
+_STANDINGS = _words(types_pb2.Standing.items(), "STANDING_", values.Standing)
 _SERVES = _words(types_pb2.Serve.items(), "SERVE_", values.Serve)
 LEASE_STATE_NUMBERS = {word: number for number, word in _LEASE_STATES.items()}
 
@@ -104,6 +105,7 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         set_aside=tuple(message.set_aside),
         asked_by=message.asked_by,
         ended_by=message.ended_by,
+        warnings=tuple(message.warnings),
         redacted=message.redacted,
         secret=message.secret,
     )
@@ -135,6 +137,9 @@ def device_of(message: types_pb2.Device) -> values.Device:
         compute_milli=message.compute_milli or limits.WHOLE_SHARE_MILLI,
         mig_start=_optional(message, "mig_start"),
         lease_ids=tuple(message.lease_ids),
+        incident=message.incident,
+        standing=_STANDINGS.get(message.standing, values.Standing.UNSPECIFIED),
+        sign=read(message.sign, values.Sign) if message.HasField("sign") else None,
     )
 
 
@@ -161,6 +166,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         cards=tuple(read(card, values.MigCard) for card in message.cards),
         closure=read(message.closure, values.Closure) if message.HasField("closure") else None,
         serves=tuple(_SERVES.get(number, values.Serve.UNSPECIFIED) for number in message.serves),
+        remedies=tuple(message.remedies),
     )
 
 

@@ -239,6 +239,8 @@ class Lease:
     asked_by: str = ""
     """The principal; empty: from before there were any."""
     ended_by: str = ""
+    warnings: tuple[str, ...] = ()
+    """What has happened to cards that it used, the latest last."""
     """Empty: the pool ended it, or it has not ended."""
     redacted: bool = False
     """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
@@ -279,6 +281,69 @@ class Telemetry:
     sampled_ms: int | None = None
 
 
+class Standing(_Word):
+    """The state of a card."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Healthy: no incident covers it."""
+    QUARANTINED = "QUARANTINED"
+    """It takes no new leases. Those that it has are told, and end where the fault is fatal."""
+    DRAINED = "DRAINED"
+    """Nothing holds any of it."""
+    REPAIRING = "REPAIRING"
+    VERIFYING = "VERIFYING"
+    PROBATION = "PROBATION"
+    """In service; the next bad sign counts as a relapse."""
+    SERVICE = "SERVICE"
+    """A person has to look at it."""
+
+
+class SignSeverity(_Word):
+    """Whom a sign concerns."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    LEASE = "LEASE"
+    """The programs of one lease."""
+    DEGRADED = "DEGRADED"
+    """The card computes, but gets nothing new."""
+    FATAL = "FATAL"
+    """What runs there can't be relied on."""
+
+
+class SignScope(_Word):
+    """How far a sign reaches."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The device alone."""
+    CARD = "CARD"
+    """With its MIG instances."""
+    ISLAND = "ISLAND"
+    """All cards that fast links join with it."""
+    NODE = "NODE"
+
+
+class Remedy(_Word):
+    """What is to be done next."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Nothing: it waits until its signs are good."""
+    RESET = "RESET"
+    REBOOT = "REBOOT"
+    SERVICE = "SERVICE"
+    """By a person."""
+    VERIFY = "VERIFY"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Why a device is not well, as its agent judges; the reason for people is the device's `health_reason`."""
+
+    cause: str
+    severity: SignSeverity
+    scope: SignScope
+    remedy: Remedy
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One physical GPU, or one MIG instance of it."""
@@ -311,6 +376,11 @@ class Device:
     """A MIG instance's first slice of its card's memory; None if its agent does not tell."""
     lease_ids: tuple[str, ...] = ()
     """Leases that hold some of it, at most 64."""
+    incident: int = 0
+    """The open incident that covers it (`Pool.admin.health`); 0: none."""
+    standing: Standing = Standing.UNSPECIFIED
+    sign: Sign | None = None
+    """None: it is well, or its agent does not say why not."""
 
     @property
     def leasable_bytes(self) -> int:
@@ -405,6 +475,8 @@ class Node:
     """None: no maintenance window closes it."""
     serves: tuple[Serve, ...] = ()
     """How its agent can serve leases, beside LOCAL."""
+    remedies: tuple[str, ...] = ()
+    """What its agent can do about sick cards: reset, reboot, verify."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,20 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class CgroupAttachment:
+    """A cgroup whose processes have become part of a lease. The limits are in force."""
+
+    environment: Mapping[str, str]
+    """What its processes must have set."""
+    slice_ids: tuple[str, ...]
+    folders: tuple[str, ...]
+    """Needed by its processes at these paths, also where they have a file system of their own."""
+    tier: Tier
+    """The weakest of its slices."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LocalSlice:
     """A slice on this node, as its agent sees it."""
 
@@ -89,6 +103,10 @@ class LocalSlice:
     pids: tuple[int, ...]
     tier: Tier
     status: str
+    member: int = 0
+    lease_epoch: int = 0
+    cgroups: tuple[str, ...] = ()
+    """Of others, that were attached to its member; named from the root of the hierarchy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +170,27 @@ class LocalAgent:
         )
         answer = self._ask(local_pb2.LocalRequest(attach=request)).attach
         return read(answer, Attachment)
+
+    def attach_cgroup(
+        self,
+        lease_id: str,
+        cgroup: str,
+        *,
+        member: int = 0,
+        uid: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> CgroupAttachment:
+        """Make all processes of a cgroup that somebody else made part of a lease: a container's, a job's. `cgroup` is
+        named from the root of the hierarchy. Only root may. No process is moved, and there need not be any yet.
+
+        `uid`: the user of its processes; `environment`: what they have set already.
+        Raises `AttachRefused`, `AgentUnreachable`.
+        """
+        request = local_pb2.AttachCgroupRequest(
+            lease_id=lease_id, cgroup=cgroup, member=member, uid=uid, environment=dict(environment or {})
+        )
+        answer = self._ask(local_pb2.LocalRequest(attach_cgroup=request)).attach_cgroup
+        return read(answer, CgroupAttachment)
 
     def detach(self, lease_id: str, secret: str) -> None:
         """Take this process out of a lease. Raises `AttachRefused`, `AgentUnreachable`."""

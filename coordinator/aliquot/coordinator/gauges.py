@@ -16,6 +16,7 @@ from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.reading.gauge import Gauge, measured
+from aliquot.coordinator.reading.health import health_metrics
 from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.writing.writer import Writer
@@ -31,6 +32,7 @@ class LeadersGauges:
             return lambda: 0 if (state := writer.state) is None else count(state)
 
         self._hub = hub
+        self._writer = writer
         self._gauges: list[Gauge] = [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: writer.queued),
             ("aliquot_agent_sessions", "Agents that are connected", lambda: len(roster)),
@@ -63,6 +65,9 @@ class LeadersGauges:
     def collect(self) -> Iterator[Metric]:
         """As they are now."""
         yield from measured(self._gauges)
+        state = self._writer.state
+        if state is not None:
+            yield from health_metrics(state.health)
         yield CounterMetricFamily(
             "aliquot_watchers_compacted",
             "Watchers that were too slow, or had to begin anew, and list again",

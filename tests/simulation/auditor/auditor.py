@@ -32,6 +32,7 @@ class Auditor:
         self._world = world
         self.violations: list[str] = []
         self.books = Books()
+        self.books.health.now_s = world.now_s
         self.nodes = NodesAudit(world, self)
         self.wire = WireAudit(world, self)
         self.followers = FollowersAudit(self)
@@ -228,6 +229,9 @@ class Auditor:
             overdue = self.books.windows.overdue()
             if overdue:
                 self.violation(overdue)
+            stuck = self.books.health.stuck(self._world.now_s())
+            if stuck:
+                self.violation(stuck)
 
     def _compare_holds(self, host: CoordinatorHost) -> None:
         """A hold without an owner that waits would keep devices from everybody, for ever."""

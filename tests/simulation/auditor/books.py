@@ -11,6 +11,7 @@ from typing import Any
 from tests.simulation.auditor.budgets import Budgets
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.ceilings import Ceilings
+from tests.simulation.auditor.health import Health
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.money import Money
@@ -91,6 +92,7 @@ class Books:
         }
         for declared in (*DECLARED_FACTS, *CALLERS_FACTS):
             self._apply[declared] = lambda fact: ""
+        self.health = Health(self)
         self.inventory = Inventory(self)
         self._shapes = Shapes(self)
         self.victims = Victims(self)
@@ -382,7 +384,8 @@ class Books:
             wrong = self.expired(story)
             if wrong:
                 return wrong
-        if reason == "DRAINED" and not any(self.windows.empties(p.node_id) for p in story.pieces.values()):
+        emptied = (self.windows.empties(p.node_id) or self.health.empties(p.uuid) for p in story.pieces.values())
+        if reason == "DRAINED" and not any(emptied):
             return f"{story.lease_id} is drained from nodes that are open"
         if not story.current and not story.ending:
             self.waiting -= 1

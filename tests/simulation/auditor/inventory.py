@@ -24,7 +24,6 @@ class Inventory:
                 "nstate": self._nstate,
                 "cordon": self._cordon,
                 "nremove": self._nremove,
-                "device": self._device,
             }
         )
 
@@ -38,6 +37,7 @@ class Inventory:
         books.models.update((device["uuid"], device["model"]) for device in spec["devices"])
         books.compute.update((device["uuid"], device.get("compute_milli", WHOLE)) for device in spec["devices"])
         books.offences.described(spec)
+        books.health.described(spec)
         machine = books.machines.get(spec["node_id"])
         if machine is None:
             machine = Machine(spec["node_id"], devices, spec.get("agentless", False), fact[3])
@@ -57,6 +57,7 @@ class Inventory:
         machine.cpu_milli, machine.host_memory = spec.get("cpu_milli", -1), spec.get("host_memory_bytes", -1)
         for uuid, leasable in devices.items():
             card = books.cards.setdefault(uuid, Card())
+            books.health.look(uuid)
             if card.memory > leasable:
                 return f"{uuid} shrank below what is held"
         for other in books.machines.values():
@@ -98,16 +99,11 @@ class Inventory:
         machine = books.machines.pop(fact[2])
         books.quotas.forget(fact[2])
         books.cuts.forget(fact[2])
+        books.health.forget(fact[2])
         for uuid in machine.devices:
             if books.cards[uuid].pieces:
                 return f"{fact[2]} is removed while {uuid} holds slices"
             del books.cards[uuid]
-        return ""
-
-    def _device(self, fact: list[Any]) -> str:
-        books = self._books
-        card = books.cards[fact[2]]
-        card.foreign, card.healthy = fact[3], fact[4]
         return ""
 
     def hosts(self, machine: Machine) -> str:

@@ -72,6 +72,8 @@ def world_of(node: SimNode) -> World:
         try_cuda=lambda: "",
         make_tiers=lambda names, **needed: _tiers(node, **needed),
         make_events=lambda backend, take: SimEvents(node, take),
+        make_kernel_log=lambda path, device_at, take: SilentLog(),
+        run_command=node.run_command,
         make_host=lambda **_: NothingServed(),
         make_server=lambda service, path: SimLocalServer(node, service),
         make_metrics=_no_metrics,
@@ -240,6 +242,18 @@ class SimEvents:
     async def gone(self) -> bool:
         """There is no thread."""
         return True
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """There is no thread."""
+        yield
+
+
+class SilentLog:
+    """The kernel's log of a simulated machine says nothing: the machine hands XIDs over itself."""
+
+    async def run(self) -> None:
+        """Nothing comes."""
 
 
 class SimLocalServer:

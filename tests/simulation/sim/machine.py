@@ -7,8 +7,9 @@ The agent's production code sees it through `SimBackend`, `SimGuard` and `SimTre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
@@ -90,11 +91,27 @@ class SimDevice:
     """The driver does not say which process holds how much."""
     unlisted: bool = False
     """The list of processes can't be read."""
-    recovery: RecoveryAction = RecoveryAction.NONE
+    recovery: RecoveryAction | None = RecoveryAction.NONE
+    """None: the driver has no such field."""
     remap_failed: bool = False
     hot: int = 40
     other_bytes: int = 0
     """Held by what the driver does not list."""
+    sample: dict[str, Any] = field(default_factory=dict)
+    """What else it says of itself, by the names of `HealthSample`."""
+
+    @property
+    def sick(self) -> bool:
+        """Whether a test would find something wrong with it."""
+        asks = self.recovery is not None and self.recovery.concerns_device
+        return self.lost or self.hung or self.remap_failed or asks
+
+    def well_again(self) -> None:
+        """As after a reset."""
+        self.lost = self.hung = False
+        if self.recovery is not None:
+            self.recovery = RecoveryAction.NONE
+        self.sample.pop("remap_pending", None)
 
 
 class SimMachine:
@@ -393,7 +410,8 @@ class SimBackend:
     def health(self, uuid: str) -> HealthSample:
         """What the device says of itself."""
         device = self._device(uuid)
-        return HealthSample(recovery_action=device.recovery, remap_failed=device.remap_failed, remap_pending=False)
+        said = {"remap_pending": False, **device.sample}
+        return HealthSample(recovery_action=device.recovery, remap_failed=device.remap_failed, **said)
 
     def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
         """XIDs are handed to the poller directly."""
@@ -421,6 +439,11 @@ class SimGuard:
         elif self._machine.random.random() < 0.1:
             await asyncio.sleep(self._machine.random.random() * 0.05)
         return call()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[Any]:
+        """Calls take no time here: there are none under way."""
+        yield self.run
 
     def forget(self, device: str) -> None:
         """There are no threads to let go."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.membership import Membership
 from aliquot.agent.node_key import fingerprint
-from aliquot.agent.settings import MigSettings, PollSettings, Settings
+from aliquot.agent.processes.commands import Ended
+from aliquot.agent.settings import MigSettings, PollSettings, RepairMode, RepairSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.clocks import WallClock
@@ -25,6 +29,11 @@ from tests.simulation.sim.mig import BEGINNINGS, SimCard
 from tests.simulation.sim.network import Network
 
 GIB = 1 << 30
+COMMAND_S = 8.0
+"""How long a command takes."""
+REPAIRS = RepairSettings(
+    mode=RepairMode.COMMAND, reset=("reset", "{uuid}"), reboot=("reboot",), restore=("restore", "{uuid}")
+)
 MODELS = (
     ("NVIDIA A100-SXM4-40GB", "A100-40", 40 * GIB, GIB // 2),
     ("NVIDIA A100-SXM4-80GB", "A100-80", 80 * GIB, GIB // 2),
@@ -105,7 +114,30 @@ class SimNode(SimMachine):
                 health=DurationMs(30_000),
                 discovery=DurationMs(60_000),
             ),
+            repair=REPAIRS if number % 2 else RepairSettings(verify=number % 4 == 0),
         )
+
+    def repairs_with(self, settings: RepairSettings) -> None:
+        """What its agent may do about sick cards, from its next start on."""
+        self._settings = msgspec.structs.replace(self._settings, repair=settings)
+
+    async def run_command(self, argv: Sequence[str], timeout_s: float) -> Ended:
+        """A command of the administrator's, or a test of a card."""
+        await asyncio.sleep(COMMAND_S)
+        if argv[0] == "reset":
+            if argv[1] in self.devices:
+                self.devices[argv[1]].well_again()
+        elif argv[0] == "reboot":
+            for device in self.devices.values():
+                device.well_again()
+            self.unplugged.clear()
+            self.loop.call_in(self.os, US_PER_S, lambda: self.cut_power(60 * US_PER_S))
+        elif "aliquot.agent.doctor.card" in argv:
+            tested = self.devices.get(argv[argv.index("--uuid") + 1])
+            sick = tested is not None and tested.sick
+            said = {"problem": "it is as sick as before" if sick else "", "story": "tested"}
+            return Ended(int(sick), json.dumps(said))
+        return Ended(0, "done")
 
     def put_in_mig_mode(self, cards: int, random: Random) -> None:
         """Instead of its GPUs it has cards that can be cut."""

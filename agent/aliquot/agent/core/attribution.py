@@ -2,8 +2,8 @@
 
 Four kinds of evidence, strongest first:
 
-1. *Cgroup*: the process is in a cgroup the agent made for a holder. Children can't leave it without the right
-   to.
+1. *Cgroup*: the process is in a cgroup the agent made for a holder, or in one that root attached to it. Children
+   can't leave it without the right to.
 2. *Registered*: this very process (pid and start time) was attached.
 3. *Descendant*: it was born to a process that was registered by then, or that is itself a descendant of one.
    Every link is proven by start times: a parent is never younger than its child, and a child from before the
@@ -64,6 +64,17 @@ class Attachment:
     """The agent started it, to serve the lease."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttachedCgroup:
+    """A cgroup that somebody else made and will remove, and whose processes are all a holder's."""
+
+    holder: Holder
+    path: str
+    """As /proc/pid/cgroup names it to the agent."""
+    inode: int
+    """Of its directory: another one may come to have the same path."""
+
+
 class Evidence(enum.StrEnum):
     """Why a process is taken to be a holder's."""
 
@@ -95,7 +106,7 @@ class Attributor:
 
     lookup: Lookup
     cgroups: Mapping[str, Holder]
-    """The cgroup directories the agent made."""
+    """The cgroup directories the agent made, and those that were attached."""
     attachments: Collection[Attachment]
     proven: Mapping[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in earlier scans."""

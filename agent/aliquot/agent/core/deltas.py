@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from aliquot.agent.core.signals import Signal
+
 MIB = 1 << 20
 SETTLE_MS = 60_000
 
@@ -40,6 +42,8 @@ class DeviceReport(msgspec.Struct, frozen=True):
     sampled_ms: int | None = None
     """Wall clock; no change by itself."""
     slices: tuple[SliceUseReport, ...] = ()
+    signal: Signal | None = None
+    """Why it is not well, where the table says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Deadbands:
 
 def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
     """Whether `now` must be sent, given that `sent` was the last."""
-    if (sent.healthy, sent.health_reason) != (now.healthy, now.health_reason):
+    if (sent.healthy, sent.health_reason, sent.signal) != (now.healthy, now.health_reason, now.signal):
         return True
     pairs = (
         (sent.foreign_bytes, now.foreign_bytes, bands.foreign_bytes),

@@ -1,22 +1,35 @@
-"""Whether a device may take new leases: unhealthy at once, healthy again only after a while.
+"""Whether a device may take new leases: unhealthy at once, healthy again only after a while; and why.
 
 A device turns unhealthy on the first bad sign, and healthy again when every sign has been good for `CALM_SAMPLES`
 samples in a row and `CALM_MS` have passed since the last bad one. Signs, in the order asked: the agent's own calls (a
-hung or lost device), the driver's recovery action, row remapping, XIDs. The recovery action judges; an XID only makes
-us ask for it. Where the driver has none, the XID judges, and silence never clears it: whoever repairs the device then
-restarts the agent. Pure: samples and times come in. Times are milliseconds of the monotonic clock.
+hung or lost device), the driver's recovery action, row remapping, XIDs, what shows over time. The recovery action
+judges; an XID only makes us ask for it. Where the driver has none, the XID judges, and silence never clears it: a
+repair does, or whoever repairs the device restarts the agent. Pure: samples and times come in. Times are milliseconds
+of the monotonic clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aliquot.agent.core.samples import HealthSample, RecoveryAction
+from aliquot.agent.core.signals import (
+    NOT_ANSWERING,
+    REMAP_FAILED,
+    REMAP_PENDING,
+    UNCONTAINED,
+    Signal,
+    signal_of,
+    signal_of_recovery,
+)
+from aliquot.agent.core.trends import Trends, follow, settled
 from aliquot.agent.core.xid import DRIVER_JUDGES, PROGRAM_SUSPECTED, UNSCHEDULABLE, action_of
 
 CALM_SAMPLES = 3
 CALM_MS = 10_000
 """Unless told otherwise."""
+SILENCE_MS = 45_000
+"""A device that has not answered for so long is a case for a repair; before, it may be the driver taking its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +44,31 @@ class Health:
     """In a row, since then."""
     xid: int | None = None
     """The last one that took it out of service, until good recovery actions for a calm while clear it."""
+    signal: Signal | None = None
+    """Why it is unhealthy, as the table has it; None: for a reason that is the node's, or may pass at once."""
+    silent_ms: int | None = None
+    """Since when it has not answered."""
+    trends: Trends = field(default_factory=Trends, compare=False)
 
 
-def on_failure(health: Health, reason: str, now_ms: int) -> Health:
-    """A call to the device failed, hung, or answered that it is lost."""
-    return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0)
+def on_failure(
+    health: Health, reason: str, now_ms: int, signal: Signal | None = None, *, silent: bool = True
+) -> Health:
+    """A call to the device failed, hung, or answered that it is lost (`signal`). Not `silent`: the fault is
+    the node's, not the device's.
+    """
+    silent_ms = now_ms if silent and health.silent_ms is None else health.silent_ms
+    if signal is None and silent and silent_ms is not None and now_ms - silent_ms >= SILENCE_MS:
+        signal = NOT_ANSWERING
+    return replace(
+        health,
+        healthy=False,
+        reason=reason,
+        bad_ms=now_ms,
+        good_samples=0,
+        signal=signal or health.signal,
+        silent_ms=silent_ms,
+    )
 
 
 def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
@@ -49,14 +82,27 @@ def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: in
         believed = recovery.concerns_device or xid not in DRIVER_JUDGES
     if not believed:
         return health
-    return replace(health, healthy=False, reason=f"XID {xid}: {action.value}", bad_ms=now_ms, good_samples=0, xid=xid)
+    asked = signal_of_recovery(recovery) if recovery is not None else None
+    return replace(
+        health,
+        healthy=False,
+        reason=f"XID {xid}: {action.value}",
+        bad_ms=now_ms,
+        good_samples=0,
+        xid=xid,
+        signal=asked or signal_of(xid),
+    )
 
 
 def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = CALM_MS) -> Health:
     """The device was asked how it is, and answered."""
-    reason = _complaint(sample)
-    if reason:
-        return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0)
+    trends, trend, story = follow(health.trends, sample, now_ms)
+    health = replace(health, trends=trends, silent_ms=None)
+    signal, reason = _complaint(sample)
+    if signal is None:
+        signal, reason = trend, story
+    if signal is not None:
+        return replace(health, healthy=False, reason=reason, bad_ms=now_ms, good_samples=0, signal=signal)
     if health.healthy:
         return health
     if health.xid is not None and sample.recovery_action is None:
@@ -65,19 +111,25 @@ def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = 
         return replace(health, reason=reason, good_samples=0)
     good = health.good_samples + 1
     if good >= CALM_SAMPLES and now_ms - health.bad_ms >= calm_ms:
-        return Health()
+        return Health(trends=trends)
     return replace(health, good_samples=good)
 
 
-def _complaint(sample: HealthSample) -> str:
+def on_repair(health: Health) -> Health:
+    """The device was repaired, or tested and found well: what was before says nothing. The next sample judges."""
+    return Health(trends=settled(health.trends))
+
+
+def _complaint(sample: HealthSample) -> tuple[Signal | None, str]:
     action = sample.recovery_action
     if action is not None and action.concerns_device:
-        return f"the driver asks for: {action.name.lower().replace('_', ' ')}"
+        return signal_of_recovery(action), f"the driver asks for: {action.name.lower().replace('_', ' ')}"
     if sample.remap_failed:
-        return "a memory row could not be remapped: the device needs service"
+        return REMAP_FAILED, "a memory row could not be remapped: the device needs service"
     if sample.remap_pending and action is None:
         # Where the driver has a recovery action, that says whether a pending remap matters.
-        return "memory rows wait to be remapped: reset the device"
+        return REMAP_PENDING, "memory rows wait to be remapped: reset the device"
     if sample.uncorrected_errors and action is None:
-        return f"{sample.uncorrected_errors} uncorrectable memory errors since the driver was loaded: reset the device"
-    return ""
+        many = sample.uncorrected_errors
+        return UNCONTAINED, f"{many} uncorrectable memory errors since the driver was loaded: reset the device"
+    return None, ""

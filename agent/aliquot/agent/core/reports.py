@@ -35,6 +35,18 @@ class SliceReport:
     endpoint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseHit:
+    """A fault on a device was one of a lease's own program."""
+
+    device_uuid: str
+    lease_id: str
+    text: str
+    """For its holder."""
+    suspicious: bool
+    """It may be the device's after all, where others are hit as well."""
+
+
 def report_of(record: Reservation, actual: Actual, detail: str = "") -> SliceReport:
     """The report of a reservation as it is now."""
     spec = record.spec

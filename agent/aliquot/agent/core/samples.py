@@ -111,6 +111,17 @@ class HealthSample:
     """Double-bit memory errors since the driver was loaded."""
     memory_temperature_c: int | None = None
     clock_event_reasons: int | None = None
+    margin_c: int | None = None
+    """To the next temperature at which clocks are held down."""
+    pcie_replays: int | None = None
+    """Since the driver was loaded."""
+    pcie_width: int | None = None
+    """Lanes in use."""
+    pcie_width_max: int | None = None
+    links_up: int | None = None
+    """NVLinks that are up; None where it has none."""
+    fabric_state: int | None = None
+    """Of its registration with the fabric: 0 not supported, 3 completed."""
 
 
 class EventKind(enum.StrEnum):
@@ -133,6 +144,10 @@ class DeviceEvent:
     """0 unless it is an XID."""
     gpu_instance_id: int | None = None
     kind: EventKind = EventKind.XID
+    pid: int | None = None
+    """Whose program it was, where that is told."""
+    from_log: bool = False
+    """Read in the kernel's log, which tells the same XIDs as the driver, and others."""
 
     def __str__(self) -> str:
         return f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from aliquot.agent.core.samples import DeviceEvent
@@ -31,6 +32,9 @@ class EventWatcher:
         self._thread: threading.Thread | None = None
         self._pending: dict[DeviceEvent, int] = {}
         self._come = asyncio.Event()
+        self._paused = threading.Event()
+        self._waiting = threading.Lock()
+        """Held while the thread is in the driver."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -47,6 +51,20 @@ class EventWatcher:
         finally:
             self._stopping.set()
 
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Within it the thread is not in the driver. Raises `DeviceError` where it does not come back from there."""
+        self._paused.set()
+        try:
+            if not await asyncio.to_thread(self._waiting.acquire, timeout=2 * WAIT_MS / 1000 + 1):
+                raise DeviceError("waiting for device events does not come back")
+            try:
+                yield
+            finally:
+                self._waiting.release()
+        finally:
+            self._paused.clear()
+
     async def gone(self) -> bool:
         """Whether the thread has left the driver. Waits for it a little longer than the driver may keep it."""
         if self._thread is not None:
@@ -55,8 +73,12 @@ class EventWatcher:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopping.is_set():
+            if self._paused.is_set():
+                self._stopping.wait(0.05)
+                continue
             try:
-                events = self._backend.wait_events(WAIT_MS)
+                with self._waiting:
+                    events = () if self._paused.is_set() else self._backend.wait_events(WAIT_MS)
             except DeviceError as error:
                 log.warning("waiting for device events failed: %s", error.message)
                 self._stopping.wait(RETRY_S)

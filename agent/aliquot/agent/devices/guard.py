@@ -13,14 +13,21 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aliquot.agent.devices.base import DeviceError
 
 T = TypeVar("T")
+
+
+class Run(Protocol):
+    """See `DeviceGuard.run`."""
+
+    async def __call__(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
+        """The result of the call."""
 
 
 class DeviceHung(DeviceError):
@@ -99,6 +106,23 @@ class DeviceGuard:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._lanes: dict[str, _Lane] = {}
+        self._open = asyncio.Event()
+        """Unset while somebody has the driver for itself."""
+        self._open.set()
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[Run]:
+        """Within it, only calls by the function that this gives are made; others wait. Waits for those under way."""
+        while not self._open.is_set():
+            await self._open.wait()
+        self._open.clear()
+        try:
+            while self._under_way:
+                await asyncio.wait(self._under_way)
+            yield self._run
+        finally:
+            self._open.set()
 
     @property
     def stuck(self) -> frozenset[str]:
@@ -107,6 +131,17 @@ class DeviceGuard:
 
     async def run(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
         """The result of a blocking call for a device. Raises `DeviceHung`, or what the call raised."""
+        while not self._open.is_set():
+            await self._open.wait()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(ended)
+        try:
+            return await self._run(device, call, timeout_s)
+        finally:
+            self._under_way.discard(ended)
+            ended.set_result(None)
+
+    async def _run(self, device: str, call: Callable[[], T], timeout_s: float | None = None) -> T:
         lane = self._lanes.get(device)
         if lane is None:
             lane = self._lanes[device] = _Lane(device)

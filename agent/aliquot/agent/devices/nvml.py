@@ -25,7 +25,7 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discover
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
-from aliquot.agent.devices.nvml_topology import bus_id_of, islands, numa_node_of
+from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands, links_up, numa_node_of
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.base import EnforcementError
 from aliquot.common.catalog import canonical_model
@@ -85,8 +85,10 @@ class NvmlBackend:
 
     def close(self) -> None:
         """Let go of the driver."""
-        if self._events is not None:
-            self._events.close()
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+        self._handles = {}
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
@@ -267,6 +269,12 @@ class NvmlBackend:
             uncorrected_errors=values.get(pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
             memory_temperature_c=values.get(pynvml.NVML_FI_DEV_MEMORY_TEMP),
             clock_event_reasons=reasons,
+            margin_c=_margin(self._query, card, handle),
+            pcie_replays=self._query.ask(card, "PcieReplays", pynvml.nvmlDeviceGetPcieReplayCounter, handle),
+            pcie_width=self._query.ask(card, "PcieWidth", pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            pcie_width_max=self._query.ask(card, "MaxPcieWidth", pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+            links_up=links_up(self._query, card, handle),
+            fabric_state=fabric_state(self._query, card, handle),
         )
 
     def wait_events(self, timeout_ms: int) -> list[DeviceEvent]:
@@ -285,6 +293,10 @@ class NvmlBackend:
         if handle is None:
             raise DeviceError(f"{uuid} is not there (any more)")
         return handle
+
+
+def _margin(query: Query, card: str, handle: object) -> int | None:
+    return query.ask(card, "MarginTemperature", pynvml.nvmlDeviceGetMarginTemperature, handle)
 
 
 def _card(whole: DeviceInfo, instances: list[DeviceInfo]) -> Card:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,3 +78,27 @@ def _peers(query: Query, uuid: str, handle: object) -> set[str]:
         if remote is not None:
             found.add(bus_id_of(remote.busId))
     return found
+
+
+def links_up(query: Query, uuid: str, handle: object) -> int | None:
+    """How many of a device's NVLinks are up; None where it has none, or they can't be read."""
+    up: int | None = None
+    for link in range(_LINKS_MAX):
+        try:
+            active = query.ask(uuid, "NvLinkState", pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        except DeviceError:
+            break  # fewer links than this
+        if active is None:
+            break
+        up = (up or 0) + bool(active)
+    return up
+
+
+def fabric_state(query: Query, uuid: str, handle: object) -> int | None:
+    """The state of a device's registration with the fabric (NVML_GPU_FABRIC_STATE_*); None where that is not told."""
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    info.version = pynvml.nvmlGpuFabricInfo_v2
+    answer = query.ask(
+        uuid, "GpuFabricInfo", lambda: (pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info)), 1)
+    )
+    return None if answer is None else int(info.state)

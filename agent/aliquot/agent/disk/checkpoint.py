@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from aliquot.agent.core.attribution import Attachment
+from aliquot.agent.core.attribution import AttachedCgroup, Attachment
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.files import DISK, Files
@@ -67,14 +67,24 @@ class StoredAttachment(msgspec.Struct, frozen=True):
     hosted: bool = False
 
 
+class StoredCgroup(msgspec.Struct, frozen=True):
+    """One attached cgroup."""
+
+    lease_epoch: int
+    member: int
+    path: str
+    inode: int
+
+
 class StoredLease(msgspec.Struct, frozen=True):
     """What is on disk of a lease's attachments."""
 
     boot_id: str
     lease_id: str
     uid: int
-    """Of who first attached: from then on only this user (and root) may."""
+    """Of who first attached: from then on only this user (and root) may. Negative: nobody yet, but a cgroup is."""
     attachments: tuple[StoredAttachment, ...] = ()
+    cgroups: tuple[StoredCgroup, ...] = ()
 
 
 class Checkpoint:
@@ -123,6 +133,11 @@ class Checkpoint:
     def cuts_record(self) -> Path:
         """Where it is written how this node's cards were cut."""
         return self.directory / f"cuts{_SUFFIX}"
+
+    @property
+    def care_record(self) -> Path:
+        """Where it is written what was done to sick cards."""
+        return self.directory / f"care{_SUFFIX}"
 
     # -----------------------------------------------------------------------------------------------
     # reservations
@@ -173,10 +188,11 @@ class Checkpoint:
     # ------------------------------------------------------------------------------------------------
     # attachments
 
-    def load_attachments(self) -> tuple[dict[str, int], list[Attachment]]:
-        """Owners by lease, and attachments, as far as they are of this start of the machine."""
+    def load_attachments(self) -> tuple[dict[str, int], list[Attachment], list[AttachedCgroup]]:
+        """Owners by lease, attachments, and cgroups, as far as they are of this start of the machine."""
         owners: dict[str, int] = {}
         found: list[Attachment] = []
+        cgroups: list[AttachedCgroup] = []
         for path, data in self._read_all(self._attachments, _ATTACHMENT_KIND):
             try:
                 stored = msgspec.json.decode(data, type=StoredLease)
@@ -186,7 +202,12 @@ class Checkpoint:
             if stored.boot_id != self._boot_id:
                 self._files.remove(path)
                 continue
-            owners[stored.lease_id] = stored.uid
+            if stored.uid >= 0:
+                owners[stored.lease_id] = stored.uid
+            cgroups += [
+                AttachedCgroup(Holder(stored.lease_id, item.lease_epoch, item.member), item.path, item.inode)
+                for item in stored.cgroups
+            ]
             found += [
                 Attachment(
                     holder=Holder(stored.lease_id, item.lease_epoch, item.member),
@@ -201,9 +222,11 @@ class Checkpoint:
                 )
                 for item in stored.attachments
             ]
-        return owners, found
+        return owners, found, cgroups
 
-    def save_attachments(self, lease_id: str, uid: int, attachments: Sequence[Attachment]) -> None:
+    def save_attachments(
+        self, lease_id: str, uid: int, attachments: Sequence[Attachment], cgroups: Sequence[AttachedCgroup] = ()
+    ) -> None:
         """Write down who is attached to a lease. Survives this process, not a loss of power. Raises `OSError`."""
         stored = StoredLease(
             boot_id=self._boot_id,
@@ -224,6 +247,9 @@ class Checkpoint:
                     item.hosted,
                 )
                 for item in attachments
+            ),
+            cgroups=tuple(
+                StoredCgroup(item.holder.lease_epoch, item.holder.member, item.path, item.inode) for item in cgroups
             ),
         )
         durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, self._files, durable=False)

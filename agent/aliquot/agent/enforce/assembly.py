@@ -59,6 +59,16 @@ def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, s
     return enforcer.environment(limited)
 
 
+def folders_of(enforcer: Enforcer, limited: Limited) -> list[str]:
+    """Folders that processes of the lease need at these paths, where they have a file system of their own."""
+    variables = enforcer.environment(limited)
+    if isinstance(enforcer, PreloadEnforcer):
+        return [str(Path(variables["LD_PRELOAD"]).parent)]
+    if isinstance(enforcer, MpsEnforcer):
+        return [variables["CUDA_MPS_PIPE_DIRECTORY"], variables["CUDA_MPS_LOG_DIRECTORY"]]
+    return []
+
+
 def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
     """Have a tier check that these processes of a slice are under its limit. Raises `EnforcementError`."""
     if isinstance(enforcer, MpsEnforcer):

@@ -30,6 +30,8 @@ class Limited(msgspec.Struct, frozen=True):
     device: DeviceInfo
     cgroup: str | None = None
     """The holder's leaf, as /proc/pid/cgroup names it; None where processes are not followed by cgroup."""
+    attached: tuple[str, ...] = ()
+    """Cgroups of others that were attached to the holder, named likewise."""
 
     @property
     def whole_device(self) -> bool:

@@ -45,17 +45,22 @@ class DriverEnforcer:
         return self._not_offered[limited.device.uuid]
 
     def apply(self, limited: Limited) -> None:
-        """Set the limit on the holder's leaf, which is made if it isn't there. Raises `EnforcementError`."""
-        path = self._path(limited)
+        """Set the limit on the holder's leaf, which is made if it isn't there, and on cgroups that were attached to it.
+        Raises `EnforcementError`.
+        """
+        path, *others = self._paths(limited)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise EnforcementError(f"cgroup {path}: {error.strerror}") from error
-        self._set(limited, path, limited.spec.memory_bytes)
+        for each in (path, *others):
+            self._set(limited, each, limited.spec.memory_bytes)
 
     def read_back(self, limited: Limited) -> bool:
-        """Whether the driver says so."""
-        path = self._path(limited)
+        """Whether the driver says so, of each of its cgroups."""
+        return all(self._is_set(limited, path) for path in self._paths(limited))
+
+    def _is_set(self, limited: Limited, path: Path) -> bool:
         if not path.is_dir():
             return False
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=str(path).encode())
@@ -70,9 +75,9 @@ class DriverEnforcer:
 
     def clear(self, limited: Limited) -> None:
         """Lift the limit; without its cgroup there is none."""
-        path = self._path(limited)
-        if path.is_dir():
-            self._set(limited, path, NO_LIMIT)
+        for path in self._paths(limited):
+            if path.is_dir():
+                self._set(limited, path, NO_LIMIT)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """Nothing: the process need not take part."""
@@ -81,12 +86,14 @@ class DriverEnforcer:
     def forget(self, holder: Holder) -> None:
         """Nothing is kept."""
 
-    def _path(self, limited: Limited) -> Path:
+    def _paths(self, limited: Limited) -> list[Path]:
+        """The holder's leaf first. Attached cgroups that have gone are left out."""
         mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
         directory = mount.directory_of(limited.cgroup) if mount is not None and limited.cgroup is not None else None
-        if directory is None:
+        if mount is None or directory is None:
             raise EnforcementError("this lease's processes are not followed by cgroup")
-        return directory
+        others = [mount.directory_of(path) for path in limited.attached]
+        return [directory, *(each for each in others if each is not None and each.is_dir())]
 
     def _set(self, limited: Limited, path: Path, hard_bytes: int) -> None:
         limits = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=str(path).encode(), softLimit=0, hardLimit=hard_bytes)

@@ -6,6 +6,7 @@ LocalError
 ├── WrongSecret      the secret is not the lease's
 ├── UidMismatch      another user's processes are in this lease
 ├── PidNotYours      the process to attach belongs to another user
+├── NotPermitted     only root and the agent's own user may
 ├── PidProtected     the process to attach is the agent, or init
 ├── ProcessGone      the process to attach has ended
 ├── NotActive        its limit is not set (yet)
@@ -52,6 +53,12 @@ class PidNotYours(LocalError):
     """The process to attach belongs to another user."""
 
     reason = "PID_NOT_YOURS"
+
+
+class NotPermitted(LocalError):
+    """Only root and the agent's own user may."""
+
+    reason = "NOT_PERMITTED"
 
 
 class PidProtected(LocalError):

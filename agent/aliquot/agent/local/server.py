@@ -107,6 +107,8 @@ class LocalServer:
             return local_pb2.LocalResponse(status=self._service.status())
         if kind == "attach":
             return local_pb2.LocalResponse(attach=await self._service.attach(peer, request.attach))
+        if kind == "attach_cgroup":
+            return local_pb2.LocalResponse(attach_cgroup=await self._service.attach_cgroup(peer, request.attach_cgroup))
         if kind == "detach":
             return local_pb2.LocalResponse(detach=await self._service.detach(peer, request.detach))
         raise LocalProtocolError("an empty request, or one that this agent does not know", hint="update the agent")

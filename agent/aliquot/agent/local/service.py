@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.agent.attaching import Attacher
@@ -12,7 +14,15 @@ from aliquot.agent.core.model import Intent, ProcessKey, Reservation
 from aliquot.agent.core.reservations import status_of
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.limits_setter import LimitSetter
-from aliquot.agent.local.errors import LeaseNotHere, NotActive, PidProtected, StillUsing, UidMismatch, WrongSecret
+from aliquot.agent.local.errors import (
+    LeaseNotHere,
+    NotActive,
+    NotPermitted,
+    PidProtected,
+    StillUsing,
+    UidMismatch,
+    WrongSecret,
+)
 from aliquot.agent.local.peer import Peer, target_of
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment
@@ -21,6 +31,8 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.wire import device_report, device_to_wire
 from aliquot.common.ids import secret_sha256
 from aliquot.v1 import local_pb2, types_pb2
+
+log = logging.getLogger(__name__)
 
 ACTIVE_WAIT_S = 5.0
 """How long an attach waits for a limit that is just being set."""
@@ -42,8 +54,12 @@ class LocalService:
         protects: Callable[[int], bool],
         look: Callable[[str], Awaitable[DeviceUsage]],
         version: str,
+        set_again: Callable[[Sequence[Reservation]], None] = lambda records: None,
     ) -> None:
-        """`protects(pid)`: whether a process may never belong to a lease."""
+        """`protects(pid)`: whether a process may never belong to a lease. `set_again`: has limits of slices set once
+        more, because a cgroup has come to their member.
+        """
+        self._set_again = set_again
         self._state = state
         self._containment = containment
         self._attachments = attachments
@@ -86,6 +102,9 @@ class LocalService:
                     pids=[use.pid for use in usage.uses] if usage is not None else [],
                     tier=types_pb2.Tier.ValueType(actual.tier or 0),
                     status="QUARANTINED" if record.quarantined else status_of(record, actual).name,
+                    member=spec.member,
+                    lease_epoch=spec.lease_epoch,
+                    cgroups=self._containment.full_names(spec.holder),
                 )
             )
         devices = [
@@ -129,6 +148,37 @@ class LocalService:
             notes=[*([placed.note] if placed.note else []), *notes],
         )
 
+    async def attach_cgroup(self, peer: Peer, request: local_pb2.AttachCgroupRequest) -> local_pb2.AttachCgroupResponse:
+        """Make all processes of a cgroup that somebody else made part of a lease."""
+        if peer.uid not in (0, os.geteuid()):
+            raise NotPermitted(
+                f"only root may attach a cgroup; you are uid {peer.uid}", hint="attach single processes, as yourself"
+            )
+        records = self._running(request.lease_id, request.member)
+        holder = records[0].spec.holder
+        item = self._containment.find_cgroup(request.cgroup, holder)
+        if any(map(self._protects, self._containment.pids_in(item))):
+            raise PidProtected(
+                f"the agent, or init, is in {request.cgroup}", hint="name the cgroup of one job, not one above it"
+            )
+        if item.path not in self._containment.cgroups_attached(holder):
+            self._attachments.attach_cgroup(item)
+            log.info(
+                "cgroup attached",
+                extra={"lease_id": holder.lease_id, "member": holder.member, "cgroup": request.cgroup},
+            )
+            self._set_again(records)
+        records = await self._when_active(request.lease_id, request.member, records)
+        variables, notes = self._attacher.environment(records, dict(request.environment), request.uid)
+        tiers = [self._state.actual_of(record.slice_id).tier for record in records]
+        return local_pb2.AttachCgroupResponse(
+            environment=variables,
+            slice_ids=[record.slice_id for record in records],
+            folders=self._attacher.folders(records),
+            tier=types_pb2.Tier.ValueType(min((tier for tier in tiers if tier is not None), default=0)),
+            notes=notes,
+        )
+
     async def detach(self, peer: Peer, request: local_pb2.DetachRequest) -> local_pb2.DetachResponse:
         """Let the peer itself leave a lease, once it holds no device memory: a fresh look decides."""
         self._authenticate(request.lease_id, request.secret)
@@ -151,12 +201,7 @@ class LocalService:
     # checks
 
     def _authenticate(self, lease_id: str, secret: str) -> None:
-        records = self._state.book.of_lease(lease_id)
-        if not records:
-            raise LeaseNotHere(
-                f"lease {lease_id!r} has nothing on node {self._state.name}",
-                hint="run on the node that its slices name; see `aliquot get`",
-            )
+        records = self._here(lease_id)
         digest = secret_sha256(secret)
         # Every slice is compared, so that the time taken says nothing about which of them matched.
         matches = [hmac.compare_digest(digest, record.spec.secret_sha256) for record in records]
@@ -165,6 +210,15 @@ class LocalService:
                 f"the secret is not that of lease {lease_id}",
                 hint="use the secret from the answer that allocated the lease; the SDK and `aliquot run` do so",
             )
+
+    def _here(self, lease_id: str) -> list[Reservation]:
+        records = self._state.book.of_lease(lease_id)
+        if not records:
+            raise LeaseNotHere(
+                f"lease {lease_id!r} has nothing on node {self._state.name}",
+                hint="run on the node that its slices name; see `aliquot get`",
+            )
+        return records
 
     def _authorise(self, lease_id: str, peer: Peer) -> None:
         owner = self._attachments.owner_of(lease_id)
@@ -176,7 +230,7 @@ class LocalService:
 
     def _running(self, lease_id: str, member: int) -> list[Reservation]:
         """The slices of a member's latest grant that may take processes."""
-        of_lease = self._state.book.of_lease(lease_id)
+        of_lease = self._here(lease_id)
         mine = [record for record in of_lease if record.spec.member == member]
         if not mine:
             members = sorted({record.spec.member for record in of_lease})

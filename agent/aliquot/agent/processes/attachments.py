@@ -1,11 +1,12 @@
-"""The register of attached processes, in memory and on disk."""
+"""The register of attached processes and cgroups, in memory and on disk."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
-from aliquot.agent.core.attribution import Attachment
+from aliquot.agent.core.attribution import AttachedCgroup, Attachment
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.processes import proc as real_processes
@@ -15,6 +16,7 @@ from aliquot.common.errors import AliquotError
 log = logging.getLogger(__name__)
 
 MAX_PER_LEASE = 1024
+NOBODY = -1
 
 
 class TooManyAttachments(AliquotError):
@@ -29,15 +31,34 @@ class Attachments:
     def __init__(self, checkpoint: Checkpoint, processes: Processes = real_processes) -> None:
         self._checkpoint = checkpoint
         self._processes = processes
-        self._owners, attachments = checkpoint.load_attachments()
+        self._owners, attachments, cgroups = checkpoint.load_attachments()
         self._by_lease: dict[str, list[Attachment]] = {}
         for item in attachments:
             self._by_lease.setdefault(item.holder.lease_id, []).append(item)
+        self._cgroups: dict[str, list[AttachedCgroup]] = {}
+        for cgroup in cgroups:
+            self._cgroups.setdefault(cgroup.holder.lease_id, []).append(cgroup)
         self._order = max((item.order for item in attachments), default=0)
 
     def all(self) -> list[Attachment]:
         """Every attachment."""
         return [item for items in self._by_lease.values() for item in items]
+
+    def cgroups(self) -> list[AttachedCgroup]:
+        """Every attached cgroup."""
+        return [item for items in self._cgroups.values() for item in items]
+
+    def attach_cgroup(self, item: AttachedCgroup) -> None:
+        """Register a cgroup in place of any other of its holder; durable against the death of the agent when this
+        returns. Raises `OSError`.
+        """
+        lease_id = item.holder.lease_id
+        known = self._cgroups.get(lease_id, [])
+        if item in known:
+            return
+        kept = [other for other in known if other.holder != item.holder]
+        self._save(lease_id, self._by_lease.get(lease_id, []), [*kept, item])
+        self._cgroups[lease_id] = [*kept, item]
 
     def owner_of(self, lease_id: str) -> int | None:
         """The user id that may attach; None before the first attachment."""
@@ -71,7 +92,7 @@ class Attachments:
             hosted=hosted,
         )
         owner = self._owners.get(holder.lease_id, uid)
-        self._checkpoint.save_attachments(holder.lease_id, owner, [*items, added])
+        self._save(holder.lease_id, [*items, added], owner=owner)
         self._owners[holder.lease_id] = owner
         self._by_lease[holder.lease_id] = [*items, added]
         return added
@@ -83,7 +104,7 @@ class Attachments:
         lease_id = added.holder.lease_id
         now = replace(added, contained=contained, owns_session=owns_session, owns_group=owns_group)
         items = [now if item == added else item for item in self._by_lease.get(lease_id, [])]
-        self._checkpoint.save_attachments(lease_id, self._owners[lease_id], items)
+        self._save(lease_id, items)
         self._by_lease[lease_id] = items
 
     def of_process(self, lease_id: str, process: ProcessKey) -> list[Attachment]:
@@ -94,14 +115,26 @@ class Attachments:
         """A process does not belong to a lease any more. Raises `OSError`."""
         kept = [item for item in self._by_lease.get(lease_id, []) if item.process != process]
         if lease_id in self._owners:
-            self._checkpoint.save_attachments(lease_id, self._owners[lease_id], kept)
+            self._save(lease_id, kept)
             self._by_lease[lease_id] = kept
 
     def forget(self, lease_id: str) -> None:
         """The lease holds nothing here any more."""
         self._owners.pop(lease_id, None)
         self._by_lease.pop(lease_id, None)
+        self._cgroups.pop(lease_id, None)
         try:
             self._checkpoint.forget_attachments(lease_id)
         except OSError as error:
             log.warning("the attachments of lease %s could not be removed: %s", lease_id, error)
+
+    def _save(
+        self,
+        lease_id: str,
+        items: Sequence[Attachment],
+        cgroups: Sequence[AttachedCgroup] | None = None,
+        owner: int | None = None,
+    ) -> None:
+        owner = self._owners.get(lease_id, NOBODY) if owner is None else owner
+        kept = self._cgroups.get(lease_id, ()) if cgroups is None else cgroups
+        self._checkpoint.save_attachments(lease_id, owner, items, kept)

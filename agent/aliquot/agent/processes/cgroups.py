@@ -50,6 +50,18 @@ class Mount:
             return self.directory / cgroup[len(self.root) :].lstrip("/")
         return None
 
+    def own_name(self, cgroup: str) -> str:
+        """What /proc/pid/cgroup calls a cgroup here that is named from the root of the hierarchy. A reader in a cgroup
+        namespace of its own sees others' cgroups as above its own.
+        """
+        above = self.root.strip("/").split("/")
+        return self.root + cgroup if all(part == ".." for part in above) else cgroup
+
+    def full_name(self, name: str) -> str:
+        """The opposite of `own_name`."""
+        above = self.root.strip("/").split("/")
+        return name.removeprefix(self.root) if all(part == ".." for part in above) else name
+
 
 def find_mount(mountinfo: str) -> Mount | None:
     """The cgroup v2 mount in the text of /proc/self/mountinfo; of several, the one that shows the most."""
@@ -144,11 +156,7 @@ class CgroupTree:
 
     def members(self, holder: Holder, part: str = "") -> list[int]:
         """Processes in the holder's leaf, or in a part of it, and below."""
-        found: list[int] = []
-        for directory in _walk(self.directory_of(holder) / part):
-            with contextlib.suppress(OSError):
-                found += [int(word) for word in (directory / "cgroup.procs").read_text(encoding="ascii").split()]
-        return found
+        return _pids(self.directory_of(holder) / part)
 
     def freeze(self, holder: Holder, *, frozen: bool) -> None:
         """Stop (or let go on) everything in the leaf, so that nothing forks while it is being ended. A frozen
@@ -168,6 +176,45 @@ class CgroupTree:
         """Remove the node's subtree if no lease is left in it."""
         with contextlib.suppress(OSError):
             self._directory.rmdir()
+
+    # cgroups that somebody else made
+
+    def find(self, cgroup: str) -> tuple[str, int]:
+        """The path, as /proc/pid/cgroup has it here, and the inode of a cgroup that is named from the root of the
+        hierarchy. Raises `ContainmentError`.
+        """
+        parts = cgroup.split("/")
+        if len(parts) < 2 or parts[0] or not all(parts[1:]) or {".", ".."} & set(parts):
+            raise ContainmentError(f"{cgroup!r} is no cgroup", hint="name it from the root, such as /jobs/7")
+        path = self._mount.own_name(cgroup)
+        inode = self.inode_of(path)
+        if inode is None:
+            raise ContainmentError(f"there is no cgroup {cgroup} that the agent can see")
+        return path, inode
+
+    def full_name(self, path: str) -> str:
+        """A cgroup's name from the root of the hierarchy."""
+        return self._mount.full_name(path)
+
+    def inode_of(self, path: str) -> int | None:
+        """Which cgroup has a path now; None: none."""
+        directory = self._mount.directory_of(path)
+        try:
+            return None if directory is None else directory.stat().st_ino
+        except OSError:
+            return None
+
+    def pids_in(self, path: str) -> list[int]:
+        """Processes in any cgroup and below it."""
+        directory = self._mount.directory_of(path)
+        return [] if directory is None else _pids(directory)
+
+    def freeze_path(self, path: str, *, frozen: bool) -> None:
+        """The same as `freeze`, of any cgroup."""
+        directory = self._mount.directory_of(path)
+        if directory is not None:
+            with contextlib.suppress(OSError):
+                (directory / "cgroup.freeze").write_text("1" if frozen else "0", encoding="ascii")
 
     def holders(self) -> Iterator[tuple[str, Holder]]:
         """Every leaf there is, also from before a restart: its path, and whose it is."""
@@ -197,6 +244,15 @@ def _limit_in(directory: Path) -> str:
             if not (directory / name).read_text(encoding="ascii").startswith("max"):
                 return name
     return ""
+
+
+def _pids(top: Path) -> list[int]:
+    """Processes in a cgroup and below it."""
+    found: list[int] = []
+    for directory in _walk(top):
+        with contextlib.suppress(OSError):
+            found += [int(word) for word in (directory / "cgroup.procs").read_text(encoding="ascii").split()]
+    return found
 
 
 def _children(directory: Path) -> list[Path]:

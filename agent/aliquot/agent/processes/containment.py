@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aliquot.agent.core.attribution import Attachment, Attributor, Belonging, ProcessFacts
+from aliquot.agent.core.attribution import AttachedCgroup, Attachment, Attributor, Belonging, ProcessFacts
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.processes import proc as real_processes
 from aliquot.agent.processes.cgroups import SERVICE, CgroupTree, ContainmentError
@@ -41,7 +41,7 @@ class Containment:
     """Knows which processes belong to which holder.
 
     `holders` answers who has a reservation: processes of other holders are foreign.
-    `attachments` are those of all holders, as kept on disk.
+    `attachments` and `attached_cgroups` are those of all holders, as kept on disk.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class Containment:
         attachments: Callable[[], Collection[Attachment]],
         why_no_tree: str = "",
         processes: Processes = real_processes,
+        attached_cgroups: Callable[[], Collection[AttachedCgroup]] = tuple,
     ) -> None:
         self._tree = tree
+        self._attached_cgroups = attached_cgroups
         self._processes = processes
         self._holders = holders
         self._attachments = attachments
@@ -90,7 +92,8 @@ class Containment:
         held = self._holders()
         return Attributor(
             lookup=self._processes.facts_of,
-            cgroups={path: holder for path, holder in self._leaves.items() if holder in held},
+            cgroups={path: holder for path, holder in self._leaves.items() if holder in held}
+            | {item.path: item.holder for item in self._there() if item.holder in held},
             attachments=[item for item in self._attachments() if item.holder in held],
             proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
             seen=dict(seen),
@@ -170,6 +173,8 @@ class Containment:
         """Keep the holder's processes from forking while they are being ended, where there is a cgroup."""
         if self._tree is not None:
             self._tree.freeze(holder, frozen=frozen)
+            for item in self._there(holder):
+                self._tree.freeze_path(item.path, frozen=frozen)
 
     def release(self, holder: Holder) -> None:
         """The holder has no processes any more: drop its cgroup."""
@@ -197,8 +202,56 @@ class Containment:
         """The holder's leaf cgroup, for tiers that limit by cgroup."""
         return None if self._tree is None else self._tree.path_of(holder)
 
+    def find_cgroup(self, cgroup: str, holder: Holder) -> AttachedCgroup:
+        """A cgroup that somebody else made, named from the root of the hierarchy, to be attached to a holder.
+
+        Raises `ContainmentError` where there is none, or it can't be given to a holder.
+        """
+        if self._tree is None:
+            raise ContainmentError(f"cgroups can't be attached here: {self._why_no_tree}")
+        path, inode = self._tree.find(cgroup)
+        item = AttachedCgroup(holder, path, inode)
+        base = self._tree.base
+        if path == base or base.startswith(f"{path}/") or path.startswith(f"{base}/"):
+            raise ContainmentError(f"{cgroup} is the agent's own")
+        for other in self._there():
+            if other.path == path and other.holder != holder and other.holder in self._holders():
+                raise ContainmentError(f"{cgroup} belongs to lease {other.holder.lease_id}")
+            if other.holder == holder and other != item:
+                mine = self._tree.full_name(other.path)
+                raise ContainmentError(
+                    f"member {holder.member} of lease {holder.lease_id} has another cgroup: {mine}",
+                    hint="a member has one at a time: end what runs there, and remove it, first",
+                )
+        return item
+
+    def cgroups_attached(self, holder: Holder) -> list[str]:
+        """Cgroups of others that were attached to a holder and are there, as /proc/pid/cgroup names them."""
+        return [item.path for item in self._there(holder)]
+
+    def full_names(self, holder: Holder) -> list[str]:
+        """The same, named from the root of the hierarchy."""
+        return [] if self._tree is None else list(map(self._tree.full_name, self.cgroups_attached(holder)))
+
+    def pids_in(self, item: AttachedCgroup) -> list[int]:
+        """Processes in a cgroup that somebody else made."""
+        return [] if self._tree is None else self._tree.pids_in(item.path)
+
+    def _there(self, holder: Holder | None = None) -> list[AttachedCgroup]:
+        """Attached cgroups that are still those that were attached."""
+        tree = self._tree
+        if tree is None:
+            return []
+        mine = (item for item in self._attached_cgroups() if holder is None or item.holder == holder)
+        return [item for item in mine if tree.inode_of(item.path) == item.inode]
+
     def _in_cgroup(self, holder: Holder) -> list[int]:
-        return [] if self._tree is None else self._tree.members(holder)
+        if self._tree is None:
+            return []
+        found = self._tree.members(holder)
+        for item in self._there(holder):
+            found += self._tree.pids_in(item.path)
+        return found
 
 
 def _kept(known: tuple[Holder, ...], held: frozenset[Holder]) -> tuple[Holder, ...]:

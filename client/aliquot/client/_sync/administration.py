@@ -9,6 +9,7 @@ from aliquot.client import _administration as administration
 from aliquot.client import admin
 from aliquot.client._flow import Context
 from aliquot.client._sync.runner import Runner
+from aliquot.client.health import Health, Incident
 
 
 class Admin:
@@ -75,6 +76,36 @@ class Admin:
     def maintenance(self) -> tuple[admin.Maintenance, ...]:
         """All windows, the next one first."""
         return self._run(administration.maintenance(self._context, self._timeout_s))
+
+    def health(self, incident: int = 0) -> Health:
+        """What is wrong with cards: incidents that are open, and the latest that are over.
+
+        With a number: only that one, with its story. Raises `IncidentNotFound` if it is not known (any more).
+        """
+        return self._run(administration.health(self._context, incident, self._timeout_s))
+
+    def quarantine_device(self, uuid: str, *, reason: str = "", drain: bool = False) -> Incident | None:
+        """Take a card out of service until somebody returns it; `drain` also ends its leases, each with its grace.
+
+        `uuid` is that of a device, or of the card that it is a part of. Returns the incident that covers it now.
+        Raises `DeviceNotFound`.
+        """
+        flow = administration.quarantine_device(self._context, uuid, reason, self._timeout_s, drain=drain)
+        return self._run(flow)
+
+    def verify_device(self, uuid: str, *, reason: str = "") -> Incident | None:
+        """Have a card tested once nothing holds it; well, it returns by itself.
+
+        Raises `DeviceNotFound`, and `InUse` where it can't be tested as it is.
+        """
+        return self._run(administration.verify_device(self._context, uuid, reason, self._timeout_s))
+
+    def return_device(self, uuid: str, *, reason: str = "") -> Incident | None:
+        """Take a card back into service; None: no incident covers it any more.
+
+        Raises `DeviceNotFound`, and `StillUnwell` while its signs are bad.
+        """
+        return self._run(administration.return_device(self._context, uuid, reason, self._timeout_s))
 
     def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from sys import intern
 
@@ -23,11 +24,13 @@ from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.core.health.records import Sign
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.agents import TEXT_CHARS_MAX, believed_reading, decode, heartbeat_seq, read_reports
+from aliquot.coordinator.wire.health import HITS_MAX, RESULTS_MAX, read_sign
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.open_group import Reply
 from aliquot.coordinator.writing.writer import Writer
@@ -122,7 +125,9 @@ class Listener:
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
-            self._give(session, device.uuid, device.foreign_bytes, healthy=device.healthy, reason=device.health_reason)
+            healthy, reason, sign = device.healthy, device.health_reason, _sign_of(device)
+            self._give(session, device.uuid, device.foreign_bytes, healthy=healthy, reason=reason, sign=sign)
+        await self._care(session, snapshot)  # after what the devices say now: that they are well counts
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
         """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
@@ -167,6 +172,12 @@ class Listener:
                 problem = plain_text(card.problem, MAX_PROBLEM_CHARS)
                 await self._submit(c.ReportCut(session.node_id, session.epoch, card.uuid, card.cut, problem))
 
+    async def _care(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
+        """What became of orders about sick cards."""
+        for result in snapshot.node.care[:RESULTS_MAX]:
+            problem, story = (plain_text(text, TEXT_CHARS_MAX) for text in (result.problem, result.story))
+            await self._submit(c.ReportCare(session.node_id, session.epoch, result.number, problem, story))
+
     def _heartbeat(self, session: Session, seq: int) -> None:
         if seq != session.delta_seq and not session.awaiting_snapshot:
             session.ask_for_snapshot("GAP")
@@ -183,14 +194,11 @@ class Listener:
             for measured in report.slices:
                 self._observed.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
-                foreign, healthy = session.told_devices.get(report.uuid, (0, True))
-                self._give(
-                    session,
-                    report.uuid,
-                    report.foreign_bytes if report.HasField("foreign_bytes") else foreign,
-                    healthy=report.healthy if report.HasField("healthy") else healthy,
-                    reason=report.health_reason,
-                )
+                foreign, healthy, sign = session.told_devices.get(report.uuid, (0, True, None))
+                if report.HasField("healthy"):
+                    healthy, sign = report.healthy, _sign_of(report)
+                foreign = report.foreign_bytes if report.HasField("foreign_bytes") else foreign
+                self._give(session, report.uuid, foreign, healthy=healthy, reason=report.health_reason, sign=sign)
 
     def _device(self, session: Session, uuid: str, reading: types_pb2.DeviceTelemetry | None) -> None:
         use = self._view.totals.devices.get(uuid)
@@ -202,7 +210,9 @@ class Listener:
         if planner is not None and reading.HasField("gpu_utilisation_percent"):
             planner.device_measured(uuid, reading.gpu_utilisation_percent * 10)
 
-    def _give(self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str) -> None:
+    def _give(
+        self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str, sign: Sign | None
+    ) -> None:
         """What a device can give, if it differs by more than the deadband from what the writer was told."""
         use = self._view.totals.devices.get(uuid)
         if use is None or use.node_id != session.node_id:
@@ -211,14 +221,17 @@ class Listener:
         known = session.told_devices.get(uuid)
         if known is None:
             device = self._view.device(uuid)
-            known = (device.foreign_bytes, device.healthy)
-        if known[1] == healthy and not foreign_changed(known[0], foreign_bytes):
+            known = (device.foreign_bytes, device.healthy, device.sign)
+        if (known[1], _kind(known[2])) == (healthy, _kind(sign)) and not foreign_changed(known[0], foreign_bytes):
             session.told_devices[uuid] = known
             return
-        session.told_devices[uuid] = (foreign_bytes, healthy)
+        session.told_devices[uuid] = (foreign_bytes, healthy, sign)
         why = "" if healthy else plain_text(reason, TEXT_CHARS_MAX)
         session.pace.spend(COMMAND_BYTES)
-        offer(self._writer, c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why))
+        command = c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why)
+        if sign is not None:
+            command = replace(command, cause=sign.cause, severity=sign.severity, scope=sign.scope, remedy=sign.remedy)
+        offer(self._writer, command)
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
         if reports.session_epoch != session.epoch or not session.live:
@@ -226,6 +239,10 @@ class Listener:
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
+        for hit in reports.hits[:HITS_MAX]:
+            text = plain_text(hit.text, TEXT_CHARS_MAX)
+            said = c.ReportHit(session.node_id, session.epoch, hit.device_uuid, hit.lease_id, text, hit.suspicious)
+            offer(self._writer, said)
         self._observed.tier_notes.note(session.node_id, reports.reports)
         command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:
@@ -243,3 +260,15 @@ class Listener:
 
     async def _submit(self, command: c.Command[None]) -> None:
         await (await submit_when_room(self._writer, command))
+
+
+def _sign_of(message: types_pb2.Device | agent_pb2.DeviceReport) -> Sign | None:
+    """Why a device is not well; None: it is, or its agent does not say."""
+    if message.healthy or not message.HasField("sign") or not message.sign.cause:
+        return None
+    return read_sign(message.sign, message.health_reason)
+
+
+def _kind(sign: Sign | None) -> tuple[object, ...]:
+    """What of a sign is worth a fact when it changes."""
+    return () if sign is None else (sign.cause, sign.severity, sign.scope, sign.remedy)

@@ -115,7 +115,7 @@ class Roster(Follower):
         self._telemetry.node_changed(node_id, node)
         session = self._by_node.get(node_id)
         if session is not None:
-            session.tell_cuts(node)
+            session.tell_orders(node)
         if node is None:
             self._liveness.present(node_id)
         elif node_id not in self._by_node and node.state in _WATCHED:

@@ -19,11 +19,13 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
 from aliquot.coordinator.agents.pace import Pace
 from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.core.health.records import Sign
 from aliquot.coordinator.core.leases.records import lease_id_of
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import CutState
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire import errors as rpc_errors
+from aliquot.coordinator.wire.health import care_message
 from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class Session:
         "_pool_secret",
         "_settled",
         "_strays",
+        "_told_care",
         "_told_cuts",
         "_view",
         "_writing",
@@ -97,8 +100,8 @@ class Session:
         """Reconciled: desired state may be sent."""
         self.suspect = False
         self.ended = False
-        self.told_devices: dict[str, tuple[int, bool]] = {}
-        """Foreign memory and health of each device as last handed to the writer."""
+        self.told_devices: dict[str, tuple[int, bool, Sign | None]] = {}
+        """Foreign memory, health and its sign of each device as last handed to the writer."""
         self._context = context
         self._view = view
         self._pool_secret = pool_secret
@@ -107,8 +110,9 @@ class Session:
         self._settled: dict[str, None] = {}
         self._strays: dict[str, agent_pb2.DesiredSlice] = {}
         self._told_cuts: set[int] = set()
+        self._told_care: set[int] = set()
         self._messages: dict[tuple[str | None, int], agent_pb2.CoordinatorMessage] = {}
-        """By kind, and by number for orders to cut: what is said again before it was sent is sent once."""
+        """By kind, and by number for orders about cards: what is said again before it was sent is sent once."""
         self._writing: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
 
@@ -116,7 +120,7 @@ class Session:
 
     def say(self, message: agent_pb2.CoordinatorMessage) -> None:
         """Send one message when its turn comes."""
-        self._messages[message.WhichOneof("message"), message.cut.number] = message
+        self._messages[message.WhichOneof("message"), message.cut.number or message.care.number] = message
         self._start_writing()
 
     def ask_for_snapshot(self, reason: str) -> None:
@@ -136,10 +140,15 @@ class Session:
         self.live = True
         self._full = True
         self._start_writing()
-        self.tell_cuts(self._view.nodes.get(self.node_id))
+        self.tell_orders(self._view.nodes.get(self.node_id))
 
-    def tell_cuts(self, node: Node | None) -> None:
-        """Send the orders to cut its cards that are under way, each once."""
+    def tell_orders(self, node: Node | None) -> None:
+        """Send the orders about its cards that are under way, each once."""
+        for care in node.care if node is not None and self.live else ():
+            if care.number not in self._told_care:
+                self._told_care.add(care.number)
+                message = care_message(care, self._view.leader_epoch, self.epoch)
+                self.say(agent_pb2.CoordinatorMessage(care=message))
         for cut in node.cuts if node is not None and self.live else ():
             if cut.state is CutState.ORDERED and cut.number not in self._told_cuts:
                 self._told_cuts.add(cut.number)

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from aliquot.coordinator.core.access.records import Actor, Token
 from aliquot.coordinator.core.access.roles import Grant
 from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -255,6 +256,62 @@ class ReportDevice(Command[None]):
     foreign_bytes: int
     healthy: bool
     reason: str = ""
+    cause: str = ""
+    severity: Severity = Severity.NONE
+    scope: Scope = Scope.DEVICE
+    remedy: Remedy = Remedy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCare(Command[None]):
+    """An agent has carried out an order about sick cards, or says why not."""
+
+    node_id: str
+    session_epoch: int
+    number: int
+    problem: str = ""
+    story: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHit(Command[None]):
+    """A fault on a device was of one lease's program, as its agent found out."""
+
+    node_id: str
+    session_epoch: int
+    uuid: str
+    lease_id: str
+    text: str
+    suspicious: bool = False
+    """Whether it might be the device's after all, where others are hit as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineDevice(Command[None]):
+    """Take a card out of service; `drain` also ends its leases."""
+
+    uuid: str
+    reason: str = ""
+    drain: bool = False
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyDevice(Command[None]):
+    """Have a card tested."""
+
+    uuid: str
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnDevice(Command[None]):
+    """Take a card back into service."""
+
+    uuid: str
+    reason: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,3 +48,22 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """...and each of them not before this time after its last change: at most two changes of shape a minute."""
     shrink_stop_ms: int = 5_000
     """Between SIGTERM and SIGKILL of what still runs when the notice of a slice that is given back is over."""
+    repairs_at_once_permille: int = 100
+    """Of the cards of one (pool, model), at most so many are repaired at once without a person; one always..."""
+    repairs_an_hour_permille: int = 200
+    """...and so many within an hour."""
+    soft_out_permille: int = 200
+    """Where more of them are out of service than this, soft evidence takes out no more."""
+    repairs_max: int = 2
+    """A card that was repaired so often of the same cause within seven days needs a person."""
+    reset_timeout_ms: int = 300_000
+    reboot_timeout_ms: int = 1_800_000
+    verify_timeout_ms: int = 120_000
+    """An agent that has not answered an order for so long has failed to carry it out."""
+    flap_rest_ms: int = 600_000
+    """A card that had the same trouble within a day must be well for so long; twice as long after each more..."""
+    flap_rest_max_ms: int = 21_600_000
+    """...up to this."""
+    probation_ms: int = 86_400_000
+    health_look_ms: int = 5_000
+    """How often incidents that wait for something are looked at."""

@@ -17,6 +17,9 @@ from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
 from aliquot.coordinator.core.enrolment import decide as enrolment
+from aliquot.coordinator.core.health import decide as health
+from aliquot.coordinator.core.health.queries import GetHealth
+from aliquot.coordinator.core.health.queries import health as health_now
 from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
@@ -64,6 +67,7 @@ _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     ExplainLease: explain.explain_lease,
     Fits: placing.fits,
     DryRun: _dry_run,
+    GetHealth: health_now,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
@@ -85,6 +89,11 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.NodeHeard: nodes.heard,
     c.ReportDevice: nodes.report_device,
     c.ReportCut: mig.report,
+    c.ReportCare: health.report_care,
+    c.ReportHit: health.report_hit,
+    c.QuarantineDevice: health.quarantine,
+    c.VerifyDevice: health.verify,
+    c.ReturnDevice: health.give_back,
     c.ReconcileNode: reconcile.reconcile,
     c.ReportSlices: reports.report_slices,
     c.OnBehalf: access.on_behalf,

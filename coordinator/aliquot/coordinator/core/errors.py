@@ -112,6 +112,30 @@ class NodeInUse(DomainError):
     reason = "NODE_IN_USE"
 
 
+class DeviceNotFound(DomainError):
+    """No device has this UUID."""
+
+    reason = "DEVICE_NOT_FOUND"
+
+
+class IncidentUnknown(DomainError):
+    """No incident has this number, or it was forgotten."""
+
+    reason = "INCIDENT_NOT_FOUND"
+
+
+class CardInUse(DomainError):
+    """What is asked of a card can't be done while it is as it is."""
+
+    reason = "CARD_IN_USE"
+
+
+class StillUnwell(DomainError):
+    """A card can't return into service while its signs are bad."""
+
+    reason = "STILL_UNWELL"
+
+
 class MaintenanceExists(DomainError):
     """Another maintenance window has this name."""
 

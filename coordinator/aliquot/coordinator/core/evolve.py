@@ -14,6 +14,7 @@ from aliquot.coordinator.core.elastic import evolve as elastic
 from aliquot.coordinator.core.enrolment import evolve as enrolment
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.facts import LeaderStarted
+from aliquot.coordinator.core.health import evolve as health
 from aliquot.coordinator.core.holds import evolve as holds
 from aliquot.coordinator.core.leases import evolve as leases
 from aliquot.coordinator.core.ledger import evolve as ledger
@@ -55,4 +56,5 @@ _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     **maintenance.APPLY,
     **access.APPLY,
     **enrolment.APPLY,
+    **health.APPLY,
 }

@@ -19,6 +19,7 @@ from aliquot.coordinator.core.enrolment.facts import (
     NodeInvited,
 )
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
@@ -123,4 +124,8 @@ AnyFact = (
     | InvitesForgotten
     | NodeEnrolled
     | NodeDisenrolled
+    | IncidentOpened
+    | IncidentMoved
+    | IncidentClosed
+    | LeaseTold
 )

@@ -6,6 +6,8 @@ from collections import Counter
 
 from aliquot.coordinator.core.elastic.members import bounds_of, core_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
+from aliquot.coordinator.core.health.evolve import order_of, standing_of
+from aliquot.coordinator.core.health.records import ORDERED, OUT, CareOrder, Standing
 from aliquot.coordinator.core.holds.readiness import is_complete
 from aliquot.coordinator.core.holds.records import HoldKind
 from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
@@ -53,6 +55,7 @@ def check(state: State) -> None:
     _check_ledger(state)
     _check_holds(state)
     _check_maintenance(state)
+    _check_health(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
@@ -166,6 +169,34 @@ def _check_maintenance(state: State) -> None:
         if node.open and node.closure is not None:
             closed.add(node_id)
     _require(closed == set(state.closed), "the index of nodes that windows close is off")
+
+
+def _check_health(state: State) -> None:
+    """Devices stand as the incidents that cover them have it; agents have the orders of those that wait for them."""
+    covered: dict[str, int] = {}
+    out: Counter[tuple[str, str]] = Counter()
+    repairing: Counter[tuple[str, str]] = Counter()
+    orders: dict[str, set[CareOrder]] = {node_id: set() for node_id in state.nodes}
+    for number, incident in state.health.incidents.items():
+        _require(incident.state is not Standing.HEALTHY and incident.units, f"incident {number} is about nothing")
+        _require(incident.node_id in state.nodes, f"incident {number} is about a node that is gone")
+        for unit in incident.units:
+            _require(unit not in covered, f"{unit} is in two incidents")
+            covered[unit] = number
+        key = (incident.pool, incident.model)
+        out[key] += len(incident.units) if incident.state in OUT else 0
+        repairing[key] += len(incident.units) if incident.state in ORDERED else 0
+        order = order_of(incident)
+        if order is not None:
+            orders[incident.node_id].add(order)
+    _require(covered == state.health.of_unit, "the index of units is off")
+    _require(+out == state.health.out, "cards out of service are miscounted")
+    _require(+repairing == state.health.under_repair, "cards under repair are miscounted")
+    for node_id, node in state.nodes.items():
+        _require(set(node.care) == orders[node_id], f"{node_id}: its orders are off")
+    for uuid, device in state.devices.items():
+        _require((device.standing, device.incident) == standing_of(state, uuid), f"{uuid} stands for no reason")
+        _require(state.inventory.device(uuid).healthy == device.usable, f"{uuid}: books and inventory differ on it")
 
 
 def _check_lease(lease: Lease) -> None:

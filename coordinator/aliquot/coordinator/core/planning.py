@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from aliquot.coordinator.core.access.view import AccessView
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.enrolment.view import EnrolmentView
+from aliquot.coordinator.core.health.view import HealthView
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.leases.records import Lease
@@ -72,6 +73,7 @@ class Planning:
         self.windows: Final[Mapping[str, Window]] = state.windows
         self.access: Final[AccessView] = state.access
         self.enrolment: Final[EnrolmentView] = state.enrolment
+        self.health: Final[HealthView] = state.health
         self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.access.evolve import index as index_access
 from aliquot.coordinator.core.elastic.evolve import enlist
 from aliquot.coordinator.core.enrolment.evolve import index as index_enrolment
+from aliquot.coordinator.core.health.evolve import index as index_health
 from aliquot.coordinator.core.holds.evolve import keep
 from aliquot.coordinator.core.leases.counting import be_patient, recount_all
 from aliquot.coordinator.core.leases.records import Lease, Slice
@@ -27,7 +28,7 @@ def rebuild_indexes(state: State) -> None:
     for window in state.windows.values():
         watch(state, window)
     for uuid, device in state.devices.items():
-        state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.healthy)
+        state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.usable)
     for lease in state.leases.values():
         if lease.key:
             state.keys[(lease.request.tenant, lease.key)] = lease.lease_id
@@ -40,6 +41,7 @@ def rebuild_indexes(state: State) -> None:
         keep_cuts(state, node)
     for hold in state.holds.values():
         keep(state, hold)
+    index_health(state)
     index_access(state)
     index_enrolment(state)
     recount_all(state)

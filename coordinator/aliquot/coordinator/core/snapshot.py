@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
 from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
@@ -25,9 +26,10 @@ from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
-FORMAT = 4
+FORMAT = 5
 """1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
 before maintenance windows; versions that know no other would lose them. 3: before principals, tokens and nodes' keys.
+4: before incidents.
 """
 
 
@@ -83,6 +85,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     invites: tuple[Invite, ...] = ()
     """Sorted by id."""
     offences: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    """Open ones, by number."""
+    incidents_closed: tuple[Incident, ...] = ()
+    next_incident: int = 1
+    past: tuple[tuple[str, tuple[Past, ...]], ...] = ()
+    """Sorted by unit."""
+    repair_starts: tuple[RepairStart, ...] = ()
+    hits: tuple[tuple[str, tuple[Hit, ...]], ...] = ()
+    cause_totals: tuple[tuple[str, CauseTotals], ...] = ()
+    repair_times: Buckets = Buckets()
+    incident_intervals: Buckets = Buckets()
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -124,6 +137,15 @@ def to_snapshot(state: State) -> Snapshot:
         enrolled=tuple(enrolled for _, enrolled in sorted(state.enrolment.enrolled.items())),
         invites=tuple(invite for _, invite in sorted(state.enrolment.invites.items())),
         offences=tuple(sorted(tenancy.offences.items())),
+        incidents=tuple(incident for _, incident in sorted(state.health.incidents.items())),
+        incidents_closed=tuple(state.health.closed),
+        next_incident=state.health.next_number,
+        past=tuple(sorted(state.health.past.items())),
+        repair_starts=tuple(state.health.starts),
+        hits=tuple(sorted(state.health.hits.items())),
+        cause_totals=tuple(sorted(state.health.totals.items())),
+        repair_times=state.health.repairs,
+        incident_intervals=state.health.intervals,
     )
 
 
@@ -156,6 +178,15 @@ def from_snapshot(snapshot: Snapshot) -> State:
     access.next_entry = snapshot.next_audit
     state.enrolment.enrolled = {enrolled.node_id: enrolled for enrolled in snapshot.enrolled}
     state.enrolment.invites = {invite.invite_id: invite for invite in snapshot.invites}
+    health = state.health
+    health.incidents = {incident.number: incident for incident in snapshot.incidents}
+    health.closed.extend(snapshot.incidents_closed)
+    health.next_number = snapshot.next_incident
+    health.past = dict(snapshot.past)
+    health.starts.extend(snapshot.repair_starts)
+    health.hits = dict(snapshot.hits)
+    health.totals = dict(snapshot.cause_totals)
+    health.repairs, health.intervals = snapshot.repair_times, snapshot.incident_intervals
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

@@ -16,6 +16,16 @@ import msgspec
 from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
+from aliquot.coordinator.core.health.records import (
+    OUT,
+    CareOrder,
+    HealthBooks,
+    Remedy,
+    Scope,
+    Severity,
+    Sign,
+    Standing,
+)
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases.records import Lease
@@ -59,6 +69,8 @@ class Node(msgspec.Struct, frozen=True):
     """The last order to cut each of its cards."""
     closure: Closure | None = None
     """The maintenance window that closes it; what an administrator closed by hand is `cordoned`, and stays so."""
+    care: tuple[CareOrder, ...] = ()
+    """What its agent is to do to cards that are not well."""
 
     @property
     def grantable(self) -> bool:
@@ -78,7 +90,29 @@ class Device(msgspec.Struct, frozen=True):
 
     foreign_bytes: int = 0
     healthy: bool = True
+    """As its agent sees it."""
     reason: str = ""
+    cause: str = ""
+    """Of what is not well, for machines; empty: well, or its agent is older and says only that."""
+    severity: Severity = Severity.NONE
+    scope: Scope = Scope.DEVICE
+    remedy: Remedy = Remedy.NONE
+    standing: Standing = Standing.HEALTHY
+    """What the pool has made of it."""
+    incident: int = 0
+    """The open incident that covers it; 0: none."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything may be placed on it. Where its agent names a cause, the incident decides."""
+        return self.standing not in OUT and (self.healthy or bool(self.cause))
+
+    @property
+    def sign(self) -> Sign | None:
+        """What its agent says is wrong with it; None: nothing, or it does not say what."""
+        if self.healthy or not self.cause:
+            return None
+        return Sign(self.cause, self.severity, self.scope, self.remedy, self.reason)
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -130,6 +164,7 @@ class State:
         """Maintenance windows, by name."""
         self.access = AccessBooks()
         self.enrolment = EnrolmentBooks()
+        self.health = HealthBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 

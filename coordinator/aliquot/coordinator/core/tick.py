@@ -7,6 +7,7 @@ from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.elastic import decide as resizing
 from aliquot.coordinator.core.enrolment.decide import look_at_invite
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.health.decide import look as look_at_incident
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.facts import LeasesForgotten
@@ -32,8 +33,8 @@ def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
             facts = _LOOK[work.kind](state, work.subject, now_ms)
         if facts:
             taken = due[:number]
-            # A window that has moved on is looked at again once it has: its nodes are to be emptied.
-            more = work.kind is Due.MAINTENANCE or _more(state, taken, now_ms)
+            # A window that has moved on is looked at again once it has: its nodes are to be emptied. So is an incident.
+            more = work.kind in (Due.MAINTENANCE, Due.HEALTH) or _more(state, taken, now_ms)
             return Decision(tuple(facts), TickOutcome(more), tuple(taken))
         if work.kind is Due.RETRY and state.lines.is_resting(work.subject):
             # It stands in line again once this has been carried out, and what is due next should know.
@@ -178,4 +179,5 @@ _LOOK = {
     Due.TOKEN: token_expired,
     Due.INVITE: look_at_invite,
     Due.OFFENCE: _offence,
+    Due.HEALTH: look_at_incident,
 }

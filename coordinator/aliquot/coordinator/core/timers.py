@@ -43,6 +43,8 @@ class Due(enum.IntEnum):
     """A token expires."""
     INVITE = 16
     """An invite was over long ago and is forgotten."""
+    HEALTH = 17
+    """An incident goes on, or a device whose signs are bad is looked at again."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

@@ -123,6 +123,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Declared as capacity without an agent: grants there are accounting only and never become ACTIVE."""
     cards: tuple[MigCard, ...] = ()
     """Those that may be cut anew."""
+    remedies: tuple[str, ...] = ()
+    """What its agent can do about sick cards: `reset`, `reboot`, `verify`."""
 
 
 SERVE_LABELS = "serve.aliquot.dev/"

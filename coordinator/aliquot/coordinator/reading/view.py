@@ -80,7 +80,7 @@ class View:
             self.totals.usable.put(node_id, self.nodes.get(node_id), self._healthy)
 
     def _healthy(self, uuid: str) -> bool:
-        return self.device(uuid).healthy
+        return self.device(uuid).usable
 
     def _put_node(self, node_id: str, node: Node) -> None:
         old = self.nodes.get(node_id)

@@ -9,12 +9,14 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.errors import NodeNotFound
+from aliquot.coordinator.core.health.queries import GetHealth
 from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
@@ -89,6 +91,54 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     async def _cordon(self, command: c.Cordon, action: str, context: Context) -> types_pb2.Node:
         await self._writer.submit(on_behalf(context, action, command.node_id, command))
         return self._nodes.node_message(self._node(command.node_id), with_devices=False)
+
+    # -- sick cards
+
+    @unary
+    async def QuarantineDevice(  # noqa: N802
+        self, request: pool_pb2.QuarantineDeviceRequest, context: Context
+    ) -> pool_pb2.DeviceCareResponse:
+        """Take a card out of service."""
+        command = c.QuarantineDevice(request.uuid, _reason(request.reason), request.drain, caller().principal)
+        return await self._care("QuarantineDevice", command, context)
+
+    @unary
+    async def VerifyDevice(  # noqa: N802
+        self, request: pool_pb2.VerifyDeviceRequest, context: Context
+    ) -> pool_pb2.DeviceCareResponse:
+        """Have a card tested."""
+        command = c.VerifyDevice(request.uuid, _reason(request.reason), caller().principal)
+        return await self._care("VerifyDevice", command, context)
+
+    @unary
+    async def ReturnDevice(  # noqa: N802
+        self, request: pool_pb2.ReturnDeviceRequest, context: Context
+    ) -> pool_pb2.DeviceCareResponse:
+        """Take a card back into service."""
+        command = c.ReturnDevice(request.uuid, _reason(request.reason), caller().principal)
+        return await self._care("ReturnDevice", command, context)
+
+    async def _care(
+        self, action: str, command: c.QuarantineDevice | c.VerifyDevice | c.ReturnDevice, context: Context
+    ) -> pool_pb2.DeviceCareResponse:
+        await self._writer.submit(on_behalf(context, action, command.uuid, command))
+        report = await self._writer.query(GetHealth())
+        for view in report.open:
+            devices = [device for unit in view.incident.units for device in self._parts_of(view.incident.node_id, unit)]
+            if command.uuid in view.incident.units or command.uuid in devices:
+                return pool_pb2.DeviceCareResponse(incident=incident_message(view, with_story=True))
+        return pool_pb2.DeviceCareResponse()
+
+    def _parts_of(self, node_id: str, unit: str) -> list[str]:
+        node = self._view.nodes.get(node_id)
+        return [] if node is None else [each.uuid for each in node.spec.devices if each.parent_uuid == unit]
+
+    @unary
+    async def GetHealth(  # noqa: N802
+        self, request: pool_pb2.GetHealthRequest, context: Context
+    ) -> pool_pb2.Health:
+        """Incidents about cards."""
+        return health_message(await self._writer.query(GetHealth(request.incident)))
 
     # -- looking
 
@@ -215,3 +265,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if token[:1] != "n" or len(token) > limits.MAX_NODE_CHARS + 1:
             raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
         return node_ids[bisect_right(node_ids, token[1:]) :]
+
+
+def _reason(text: str) -> str:
+    return names.validate_text(text, "reason", limits.MAX_REASON_CHARS)

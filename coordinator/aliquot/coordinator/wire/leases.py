@@ -53,6 +53,7 @@ def write_lease(
     message.acknowledged_shape = lease.acknowledged_shape
     message.asked_by = lease.by
     message.ended_by = lease.ended_by
+    message.warnings.extend(lease.warnings)
     for piece in lease.slices:
         slot = message.slices.add()
         _write_slice(slot, piece, view)

@@ -16,6 +16,7 @@ from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.health import read_remedies, sign_message
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
@@ -101,6 +102,7 @@ def _read_node(
         best_tier=min(tiers) if tiers and not agentless else UNKNOWN,
         agentless=agentless,
         cards=_read_cards(message, field),
+        remedies=() if agentless else read_remedies(message.remedies),
     )
 
 
@@ -220,6 +222,7 @@ class NodeWriter:
             slices=len(self._view.slices_on(spec.node_id)),
             failure_domain=spec.failure_domain,
             cards=self._card_messages(node) if with_devices else (),
+            remedies=spec.remedies,
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -301,6 +304,9 @@ class NodeWriter:
             telemetry=self._telemetry.device_message(spec.uuid),
             compute_milli=spec.compute_milli,
             lease_ids=lease_ids[:LEASES_SHOWN_MAX],
+            sign=sign_message(device.sign) if device.sign is not None else None,
+            standing=int(device.standing),  # type: ignore[arg-type]
+            incident=device.incident,
         )
         if spec.mig_start != UNKNOWN:
             message.mig_start = spec.mig_start

@@ -82,6 +82,22 @@ def send_back(
     return facts
 
 
+def leave(state: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+    """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
+
+    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    """
+    if lease.ending or lease.waiting:
+        return []
+    grace_ms = grace_ms or lease.request.grace_ms
+    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+    if fewer is not None:
+        return fewer
+    if lease.request.preemptible:
+        return send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+
+
 def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
     """The fact that cuts the notice of a lease that is ending already to `grace_ms`."""
     return LeaseReleasing(

@@ -220,6 +220,8 @@ class Lease(msgspec.Struct, frozen=True):
     """The principal that asked for it; empty: before there were any."""
     ended_by: str = ""
     """The principal that ended it; empty: the pool itself did, or it has not ended."""
+    warnings: tuple[str, ...] = ()
+    """What has happened to cards that it used, the latest last."""
 
     @property
     def state(self) -> LeaseState:

@@ -19,6 +19,8 @@ from aliquot.coordinator.core.errors import (
 )
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.facts import LeaderStarted
+from aliquot.coordinator.core.health.records import Sign
+from aliquot.coordinator.core.health.signs import judge, vanished
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.facts import LeaseEnded, LeaseReleasing, SliceGone
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
@@ -91,6 +93,7 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
             )
         _check_same_machine(state, old, spec)
         spec = _as_held(state, _as_lent(state, _inherit(spec, old.spec)))
+    facts += vanished(state, old, spec, now_ms)
     facts += _fail_vanished(state, [(old, spec)], now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
@@ -191,16 +194,8 @@ def drain_lease(state: Planning, lease: Lease, node_id: str, detail: str, grace_
 
     An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
     """
-    if lease.ending or lease.waiting:
-        return []
-    grace_ms = grace_ms or lease.request.grace_ms
     there = [piece for piece in lease.current if piece.plan.node_id == node_id]
-    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
-    if fewer is not None:
-        return fewer
-    if lease.request.preemptible:
-        return lifecycle.send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
-    return lifecycle.end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return lifecycle.leave(state, lease, there, detail, grace_ms, now_ms)
 
 
 def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
@@ -235,11 +230,9 @@ def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Deci
     known = state.devices.get(command.uuid)
     if known is None or all(device.uuid != command.uuid for device in node.spec.devices):
         return NOTHING
-    if (known.foreign_bytes, known.healthy, known.reason) == (
-        command.foreign_bytes,
-        command.healthy,
-        command.reason,
-    ):
+    said = (command.healthy, command.reason, command.cause, command.severity, command.scope, command.remedy)
+    same = said == (known.healthy, known.reason, known.cause, known.severity, known.scope, known.remedy)
+    if same and known.foreign_bytes == command.foreign_bytes:
         return NOTHING
     fact = DeviceChanged(
         at_ms=now_ms,
@@ -247,8 +240,18 @@ def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Deci
         foreign_bytes=command.foreign_bytes,
         healthy=command.healthy,
         reason=command.reason,
+        cause=command.cause,
+        severity=command.severity,
+        scope=command.scope,
+        remedy=command.remedy,
     )
-    return Decision((fact,))
+    if same or (command.healthy and not known.incident):
+        return Decision((fact,))
+    spec = state.inventory.device_record(command.uuid).spec
+    sign = None
+    if not command.healthy and command.cause:
+        sign = Sign(command.cause, command.severity, command.scope, command.remedy, command.reason)
+    return Decision((fact, *judge(state, node, spec, sign, now_ms)))
 
 
 def _check_apart(specs: Sequence[NodeSpec]) -> None:

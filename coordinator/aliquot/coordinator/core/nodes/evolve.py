@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.health import evolve as health
 from aliquot.coordinator.core.holds import evolve as holds
 from aliquot.coordinator.core.leases.evolve import move_slice
 from aliquot.coordinator.core.leases.records import (
@@ -37,6 +38,9 @@ def _node_put(state: State, fact: NodePut) -> None:
         state.devices.setdefault(device.uuid, Device())
         state.touch_device(device.uuid)
     state.inventory.put_node(spec)
+    health.describe(state, old.spec if old is not None else None, spec)
+    for device in spec.devices:
+        health.stand(state, device.uuid)  # it may have come back while an incident covers it
     for device in spec.devices:
         if device.uuid in state.hold_of_device:  # it vanished and came back before its hold was broken
             state.inventory.withhold(device.uuid, state.hold_of_device[device.uuid])
@@ -92,18 +96,27 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
     holds.look_at_kept(state, [device.uuid for device in node.spec.devices])
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
+    health.describe(state, node.spec, None)
+    health.forget_node(state, fact.node_id, fact.at_ms)
     lending.forget_loan(state, fact.node_id, fact.at_ms)
     state.touch_node(fact.node_id)
 
 
 def _device_changed(state: State, fact: DeviceChanged) -> None:
-    state.devices[fact.uuid] = Device(foreign_bytes=fact.foreign_bytes, healthy=fact.healthy, reason=fact.reason)
-    state.inventory.set_device(fact.uuid, foreign_bytes=fact.foreign_bytes, healthy=fact.healthy)
-    state.touch_device(fact.uuid)
-    state.capacity_version += 1
-    state.node_touched(state.inventory.device_record(fact.uuid).node_id)
-    holds.look_at_device(state, fact.uuid)
-    state.free_capacity()
+    old = state.devices[fact.uuid]
+    device = Device(
+        foreign_bytes=fact.foreign_bytes,
+        healthy=fact.healthy,
+        reason=fact.reason,
+        cause=fact.cause,
+        severity=fact.severity,
+        scope=fact.scope,
+        remedy=fact.remedy,
+        standing=old.standing,
+        incident=old.incident,
+    )
+    health.put_device(state, fact.uuid, device)
+    health.watch_signs(state, fact.uuid, device)
 
 
 def set_node(state: State, node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.types import NodeSpec, NodeState
 
 
@@ -44,3 +45,7 @@ class DeviceChanged(Fact, frozen=True, tag="device"):
     foreign_bytes: int
     healthy: bool
     reason: str = ""
+    cause: str = ""
+    severity: Severity = Severity.NONE
+    scope: Scope = Scope.DEVICE
+    remedy: Remedy = Remedy.NONE

@@ -1,0 +1,141 @@
+"""Tests one card that nobody uses, in a process of its own: a test may hang, or take its process along.
+
+    python -m aliquot.agent.doctor.card --uuid GPU-… --level 2
+
+One line of JSON on standard output: `problem` (empty: well) and `story`. Level 1: NVML answers under this UUID, nothing
+is held of its memory, its error fields ask for nothing. Level 2 besides: memory is allocated through the CUDA driver,
+filled with patterns and read back, and the rate of copies is told. Where there is no CUDA driver, level 2 is not run,
+and the story says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import time
+from ctypes import byref, c_size_t, c_ubyte, c_uint64
+
+from aliquot.agent.core.health import Health, on_sample
+from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.nvml import NvmlBackend
+from aliquot.agent.doctor.cuda import Driver, DriverError, DriverMissing
+from aliquot.common.quantity import parse_bytes
+
+BASELINE_BYTES = 512 << 20
+"""What a driver may keep on an idle card beside what it calls reserved."""
+PIECE_BYTES = 64 << 20
+PATTERNS = (0x00, 0xFF, 0xA5, 0x5A)
+FILL_PERMILLE = 950
+PATTERN_TIME_S = 20.0
+
+
+class Unwell(Exception):
+    """The card failed its test; says how."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 where the card is well, 1 where it is not."""
+    parser = argparse.ArgumentParser(prog="python -m aliquot.agent.doctor.card", description=__doc__.splitlines()[0])
+    parser.add_argument("--uuid", required=True, help="of the card, or of a MIG instance")
+    parser.add_argument("--level", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--memory", type=parse_bytes, default=0, help="test at most so much (default: 95 %% of it)")
+    options = parser.parse_args(arguments)
+    told: list[str] = []
+    problem = ""
+    try:
+        whole = _level_1(options.uuid, told)
+        if options.level > 1 and whole:
+            _level_2(options.uuid, options.memory, told)
+    except (Unwell, DeviceError) as error:
+        problem = str(error)
+    sys.stdout.write(json.dumps({"problem": problem, "story": "; ".join(told)}) + "\n")
+    return 1 if problem else 0
+
+
+def _level_1(uuid: str, told: list[str]) -> bool:
+    """Whether it is a device that programs can be run on, and not a card of which they get instances only."""
+    backend = NvmlBackend()
+    backend.open()
+    try:
+        found = backend.discover()
+        parts = [info for info in found.devices if uuid in (info.uuid, info.parent_uuid)]
+        if not parts:
+            raise Unwell(f"NVML does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
+        for info in parts:
+            listed = backend.processes(info.uuid)
+            used = backend.memory(info.uuid).used_bytes
+            if listed.processes:
+                raise Unwell(f"{len(listed.processes)} processes are on {info.uuid}, such as {listed.processes[0].pid}")
+            if used > BASELINE_BYTES:
+                raise Unwell(f"{used >> 20} MiB of {info.uuid} are held by nobody that the driver lists")
+        health = on_sample(Health(), backend.health(uuid), 0)
+        if not health.healthy:
+            raise Unwell(health.reason)
+        told.append(f"NVML: {len(parts)} devices, idle, no complaint")
+        whole = parts[0].uuid == uuid
+        if not whole:
+            told.append("memory was not tested: the card is in MIG mode")
+        return whole
+    finally:
+        backend.close()
+
+
+def _level_2(uuid: str, most_bytes: int, told: list[str]) -> None:
+    if os.environ.get("ALIQUOT_SIMGPU") and os.environ.get("ALIQUOT_SIMGPU_BACKED") != "1":
+        told.append("memory was not tested: this simulated card has none")
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    try:
+        driver = Driver()
+    except DriverMissing:
+        told.append("memory was not tested: there is no CUDA driver")
+        return
+    except DriverError as error:
+        raise Unwell(str(error)) from error
+    try:
+        _check_memory(driver, most_bytes, told)
+    except DriverError as error:
+        raise Unwell(str(error)) from error
+
+
+def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> None:
+    free, _ = driver.memory_info()
+    wanted = min(free * FILL_PERMILLE // 1000, most_bytes or free)
+    pieces: list[c_uint64] = []
+    while (len(pieces) + 1) * PIECE_BYTES <= wanted:
+        pointer = c_uint64()
+        driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(PIECE_BYTES))
+        pieces.append(pointer)
+    if not pieces:
+        raise Unwell(f"not even {PIECE_BYTES >> 20} MiB of its memory can be had, of {free >> 20} MiB that are free")
+    buffer = (c_ubyte * PIECE_BYTES)()
+    begun, copied, checked = time.monotonic(), 0, 0
+    for number, pattern in enumerate(PATTERNS):
+        expected = bytes([pattern]) * PIECE_BYTES
+        for pointer in pieces:
+            driver.call("cuMemcpyHtoD_v2", pointer, expected, c_size_t(PIECE_BYTES))
+            copied += PIECE_BYTES
+        for index, pointer in enumerate(pieces):
+            # Of a large card each pattern is read back from a part of it, another one each time.
+            if time.monotonic() - begun > PATTERN_TIME_S and (index + number) % len(PATTERNS):
+                continue
+            ctypes.memset(buffer, ~pattern & 0xFF, PIECE_BYTES)
+            driver.call("cuMemcpyDtoH_v2", buffer, pointer, c_size_t(PIECE_BYTES))
+            copied += PIECE_BYTES
+            if memoryview(buffer).cast("B") != expected:
+                raise Unwell(f"memory gives back other bytes than the pattern {pattern:#04x} that was written")
+            checked += 1
+    took_s = max(1e-9, time.monotonic() - begun)
+    for pointer in pieces:
+        driver.call("cuMemFree_v2", pointer)
+    told.append(
+        f"memory: {len(pieces) * PIECE_BYTES >> 20} MiB filled with {len(PATTERNS)} patterns, {checked} pieces read "
+        f"back right, {copied / took_s / 1e9:.1f} GB/s with the checks"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""`health` and `device`: what is wrong with cards, how it has gone, and what people do about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
+from aliquot.client.health import Health, Incident, Standing
+from aliquot.common.duration import format_duration_ms
+
+_CLOSED_SHOWN = 5
+_UUIDS_SHOWN = 2
+
+
+def _configure_health(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("incident", metavar="INCIDENT", nargs="?", type=int, default=0, help="its number: how it went")
+
+
+def _health(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        health = pool.admin.health(args.incident)
+    if out.as_json:
+        out.document(health)
+    elif args.incident:
+        for incident in (*health.open, *health.closed):
+            _show_story(out, incident)
+    else:
+        _show(out, health)
+    return Exit.OK
+
+
+def _show(out: Out, health: Health) -> None:
+    if health.open:
+        out.show(_table(health.open))
+    else:
+        out.note("no card is out of service, and none on probation")
+    if health.closed:
+        out.show(_table_of_closed(health.closed[:_CLOSED_SHOWN]))
+    if health.causes:
+        rows = [(each.cause, str(each.incidents), _time(each.out_ms)) for each in health.causes]
+        out.show(table("CAUSE", ("INCIDENTS", "right"), ("CARDS OUT FOR", "right"), rows=rows))
+    if health.mttr_ms is not None:
+        p95 = "" if health.mttr_p95_ms is None else f", 95 % within {_time(health.mttr_p95_ms)}"
+        mtbf = "" if health.mtbf_ms is None else f"; {_time(health.mtbf_ms)} between two of one card"
+        out.show(f"mean time to repair {_time(health.mttr_ms)}{p95}{mtbf}")
+
+
+def _table(incidents: Sequence[Incident]) -> Table:
+    return table(
+        ("INCIDENT", "right"), "STATE", "SINCE", "AGE", "NODE", "CARDS", "CAUSE", "WAITS FOR",
+        rows=[
+            (
+                str(each.number),
+                _state(each.state),
+                words.age(each.since_ms),
+                words.age(each.opened_ms),
+                each.node_name,
+                _cards(each),
+                each.cause,
+                each.waits_for,
+            )
+            for each in incidents
+        ],
+    )  # fmt: skip
+
+
+def _table_of_closed(incidents: Sequence[Incident]) -> Table:
+    return table(
+        ("OVER", "right"), "WHEN", "TOOK", "NODE", "CARDS", "CAUSE", "OUTCOME",
+        rows=[
+            (
+                str(each.number),
+                words.age(each.closed_ms),
+                _time(each.back_ms - each.opened_ms) if each.back_ms else words.UNKNOWN,
+                each.node_name,
+                _cards(each),
+                each.cause,
+                each.outcome,
+            )
+            for each in incidents
+        ],
+    )  # fmt: skip
+
+
+def _show_story(out: Out, incident: Incident) -> None:
+    where = f" on {incident.node_name}" if incident.node_name else ""
+    out.show(
+        f"incident {incident.number}: {incident.cause}{where}, {incident.severity.lower()}, {_cards(incident, 16)}"
+    )
+    rows = [(words.moment(step.at_ms), _state(step.state), step.text) for step in incident.steps]
+    out.show(table("WHEN", "STATE", "WHAT", rows=rows))
+    if incident.waits_for:
+        out.show(f"it waits for {incident.waits_for}")
+
+
+def _state(state: Standing) -> str:
+    return "well" if state is Standing.UNSPECIFIED else state.lower()
+
+
+def _cards(incident: Incident, shown: int = _UUIDS_SHOWN) -> str:
+    named = " ".join(incident.uuids[:shown])
+    more = len(incident.uuids) - shown
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _time(took_ms: int) -> str:
+    return format_duration_ms(max(0, took_ms) // 1000 * 1000) if took_ms >= 1000 else f"{max(0, took_ms)}ms"
+
+
+def _configure_device(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
+    quarantine = _action(actions, "quarantine", "take a card out of service until it is returned", _quarantine)
+    quarantine.add_argument("--drain", action="store_true", help="also end its leases, each with its grace")
+    _action(actions, "verify", "have a card tested once nothing holds it; well, it returns", _verify)
+    _action(actions, "return", "take a card back into service", _return)
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    act: Callable[[argparse.Namespace], Incident | None],
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+    options.common(parser)
+    parser.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
+    parser.add_argument("--reason", default="", help="for people")
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _quarantine(args: argparse.Namespace) -> Incident | None:
+    with options.open_pool(args) as pool:
+        return pool.admin.quarantine_device(args.uuid, reason=args.reason, drain=args.drain)
+
+
+def _verify(args: argparse.Namespace) -> Incident | None:
+    with options.open_pool(args) as pool:
+        return pool.admin.verify_device(args.uuid, reason=args.reason)
+
+
+def _return(args: argparse.Namespace) -> Incident | None:
+    with options.open_pool(args) as pool:
+        return pool.admin.return_device(args.uuid, reason=args.reason)
+
+
+def _device(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    incident: Incident | None = args.act(args)
+    if out.as_json:
+        out.document({"uuid": args.uuid, "incident": incident})
+    elif incident is None:
+        out.show(f"{args.uuid} is in service")
+    else:
+        waits = f"; it waits for {incident.waits_for}" if incident.waits_for else ""
+        out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
+    return Exit.OK
+
+
+HEALTH = Builtin("health", "what is wrong with cards; with a number, one incident's story", _configure_health, _health)
+DEVICE = Builtin("device", "sick cards: quarantine, verify, return", _configure_device, _device)

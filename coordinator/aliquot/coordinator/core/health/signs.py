@@ -1,0 +1,133 @@
+"""What becomes of a sign: an incident, part of one that is open, or (where too much is out already) nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.health.breaker import believes_soft
+from aliquot.coordinator.core.health.cover import cards_of, units_of
+from aliquot.coordinator.core.health.facts import IncidentMoved, IncidentOpened
+from aliquot.coordinator.core.health.records import (
+    ORDERED,
+    OUT,
+    VANISHED,
+    Incident,
+    Remedy,
+    Scope,
+    Severity,
+    Sign,
+    Standing,
+)
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+
+
+def judge(state: Planning, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
+    """What follows from what an agent says of a device now; `sign` None: nothing is wrong with it."""
+    covering = covering_of(state, device)
+    if sign is None:
+        if covering is not None:
+            look_soon(state, covering.number, now_ms)
+        return []
+    if covering is None:
+        return open_incident(state, node, device, sign, now_ms)
+    if covering.state is Standing.PROBATION:
+        return open_incident(state, node, device, sign, now_ms, again="it relapsed: ")
+    if covering.state in ORDERED or covering.state is Standing.SERVICE:
+        return []  # what is done to it shows as signs, too
+    if sign.severity > covering.severity or not set(units_of(node.spec, device, sign)) <= set(covering.units):
+        return open_incident(state, node, device, sign, now_ms, again="it got worse: ")
+    if covering.well_ms:
+        text = f"its signs are bad again: {sign.reason}"
+        return [IncidentMoved(now_ms, covering.number, covering.state, text, remedy=covering.remedy)]
+    return []
+
+
+def covering_of(state: Planning, device: DeviceSpec) -> Incident | None:
+    """The open incident that covers a device: one that keeps it out of service, before others."""
+    found = [
+        state.health.incidents[number]
+        for unit in (device.uuid, device.parent_uuid)
+        if (number := state.health.of_unit.get(unit, 0))
+    ]
+    return next((incident for incident in found if incident.state in OUT), found[0] if found else None)
+
+
+def open_incident(
+    state: Planning,
+    node: Node,
+    device: DeviceSpec,
+    sign: Sign,
+    now_ms: int,
+    *,
+    again: str = "",
+    by: str = "",
+    believed: bool = False,
+) -> list[Fact]:
+    """Take what a sign covers out of service. Soft evidence that nobody has `believed` is put aside while too much is
+    out already. An incident that somebody opened (`by`) is closed by hand.
+    """
+    if sign.severity < Severity.DEGRADED:
+        return []
+    units = units_of(node.spec, device, sign)
+    soft = sign.severity is Severity.DEGRADED and not (by or believed)
+    if soft and not believes_soft(state, node.spec.pool, device.model, len(units)):
+        return []
+    return [
+        IncidentOpened(
+            now_ms,
+            state.health.next_number,
+            sign.cause,
+            sign.severity,
+            sign.scope,
+            sign.remedy,
+            node.spec.node_id,
+            units,
+            again + (sign.reason or sign.cause),
+            node.spec.pool,
+            device.model,
+            covered(state, node.spec, units),
+            by,
+        )
+    ]
+
+
+def covered(state: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:
+    """The open incidents about any of these units, or about instances of these cards."""
+    wanted = set(units)
+    wanted |= {device.uuid for device in spec.devices if device.parent_uuid in wanted}
+    numbers = {state.health.of_unit[unit] for unit in wanted if unit in state.health.of_unit} - {but}
+    return tuple(sorted(numbers))
+
+
+def vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
+    """A node was described without cards that it had: one that fell off the bus is not listed any more."""
+    if old is None or not old.registered or not spec.devices:
+        return []
+    there = cards_of(spec)
+    facts: list[Fact] = []
+    number = state.health.next_number
+    for unit, device in cards_of(old.spec).items():
+        if unit in there or device is None:
+            continue
+        covering = state.health.of_unit.get(unit, 0)
+        if covering and state.health.incidents[covering].state is not Standing.PROBATION:
+            continue
+        reason = f"{spec.name} does not list card {unit} any more"
+        remedy = Remedy.REBOOT if "reboot" in spec.remedies else Remedy.NONE
+        facts.append(
+            IncidentOpened(
+                now_ms, number, VANISHED, Severity.FATAL, Scope.CARD, remedy, spec.node_id, (unit,), reason,
+                spec.pool, device.model, (covering,) if covering else (),
+            )
+        )  # fmt: skip
+        number += 1
+    return facts
+
+
+def look_soon(state: Planning, number: int, at_ms: int) -> None:
+    """Have an incident looked at then."""
+    state.memory.timers.add(at_ms, Due.HEALTH, str(number))

@@ -1,0 +1,70 @@
+"""The health of cards as metrics, from the books: they survive a fail-over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from aliquot.coordinator.core.health.records import (
+    INTERVAL_BOUNDS_S,
+    REPAIR_BOUNDS_S,
+    Buckets,
+    HealthBooks,
+    Standing,
+)
+
+CAUSES_MAX = 200
+OTHER = "other"
+
+
+def health_metrics(health: HealthBooks) -> Iterator[Metric]:
+    """Read on the scraper's thread: what may change meanwhile is copied first."""
+    by_state: Counter[Standing] = Counter()
+    oldest_ms = 0
+    for incident in list(health.incidents.values()):
+        by_state[incident.state] += len(incident.units)
+        if not incident.back_ms:
+            oldest_ms = min(oldest_ms or incident.opened_ms, incident.opened_ms)
+    cards = GaugeMetricFamily("aliquot_cards_unwell", "Cards that incidents are about, by state", labels=["state"])
+    for state in Standing:
+        if state is not Standing.HEALTHY:
+            cards.add_metric([state.name], by_state[state])
+    yield cards
+    yield GaugeMetricFamily("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
+    yield GaugeMetricFamily(
+        "aliquot_incident_oldest_seconds",
+        "Since 1970: when the oldest incident began whose cards are out of service; 0: none is",
+        value=oldest_ms / 1000,
+    )
+    incidents = CounterMetricFamily("aliquot_incidents", "Incidents whose cards came back", labels=["cause"])
+    out = CounterMetricFamily(
+        "aliquot_device_out_seconds", "Time that cards were out of service until they came back", labels=["cause"]
+    )
+    totals = sorted(list(health.totals.items()))  # noqa: C414 - the copy is made in one step
+    for cause, of_cause in totals[:CAUSES_MAX]:
+        incidents.add_metric([cause], of_cause.incidents)
+        out.add_metric([cause], of_cause.out_ms / 1000)
+    if rest := totals[CAUSES_MAX:]:
+        incidents.add_metric([OTHER], sum(of_cause.incidents for _, of_cause in rest))
+        out.add_metric([OTHER], sum(of_cause.out_ms for _, of_cause in rest) / 1000)
+    yield from (incidents, out)
+    yield _histogram("aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S)
+    yield _histogram(
+        "aliquot_incident_interval_seconds",
+        "Between two incidents of one card",
+        health.intervals,
+        INTERVAL_BOUNDS_S,
+    )
+
+
+def _histogram(name: str, documentation: str, buckets: Buckets, bounds_s: tuple[int, ...]) -> Metric:
+    family = HistogramMetricFamily(name, documentation)
+    total, told = 0, []
+    for bound, count in zip((*map(str, map(float, bounds_s)), "+Inf"), buckets.counts, strict=True):
+        total += count
+        told.append((bound, total))
+    family.add_metric([], told, buckets.sum_ms / 1000)
+    return family

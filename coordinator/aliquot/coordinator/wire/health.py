@@ -1,0 +1,113 @@
+"""The health of cards between messages and the core: signs and results from agents, incidents for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from aliquot.common.names import plain_text
+from aliquot.coordinator.core.health.queries import HealthReport, IncidentView
+from aliquot.coordinator.core.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Remedy, Scope, Severity, Sign
+from aliquot.v1 import agent_pb2, pool_pb2, types_pb2
+
+CAUSE_CHARS_MAX = 64
+TEXT_CHARS_MAX = 256
+RESULTS_MAX = 64
+HITS_MAX = 64
+OPEN_SHOWN_MAX = 1_000
+_Kind = TypeVar("_Kind", Severity, Scope, Remedy)
+
+
+def read_remedies(words: Iterable[str]) -> tuple[str, ...]:
+    """What an agent says it can do about sick cards. What a newer one can do besides is left out."""
+    return tuple(sorted(set(words) & set(WORDS.values())))
+
+
+def read_sign(message: types_pb2.Sign, reason: str) -> Sign:
+    """What an agent says is wrong with a device. What only a newer one knows counts as the worst that is known here."""
+    return Sign(
+        cause=plain_text(message.cause, CAUSE_CHARS_MAX),
+        severity=_known(Severity, message.severity),
+        scope=_known(Scope, message.scope, Scope.CARD),
+        remedy=_known(Remedy, message.remedy, Remedy.SERVICE),
+        reason=plain_text(reason, TEXT_CHARS_MAX),
+    )
+
+
+def _known(kind: type[_Kind], number: int, otherwise: _Kind | None = None) -> _Kind:
+    try:
+        return kind(number)
+    except ValueError:
+        return max(kind) if otherwise is None else otherwise
+
+
+def sign_message(sign: Sign) -> types_pb2.Sign:
+    """A sign as readers see it; its reason stands beside it."""
+    return types_pb2.Sign(
+        cause=sign.cause,
+        severity=int(sign.severity),  # type: ignore[arg-type]
+        scope=int(sign.scope),  # type: ignore[arg-type]
+        remedy=int(sign.remedy),  # type: ignore[arg-type]
+    )
+
+
+def care_message(order: CareOrder, leader_epoch: int, session_epoch: int) -> agent_pb2.Care:
+    """The message for cards that an agent is to do something about."""
+    return agent_pb2.Care(
+        leader_epoch=leader_epoch,
+        session_epoch=session_epoch,
+        number=order.number,
+        action=int(order.action),  # type: ignore[arg-type]
+        uuids=order.units[:UNITS_MAX],
+        reason=order.reason,
+    )
+
+
+def health_message(report: HealthReport) -> pool_pb2.Health:
+    """What is wrong in the pool, and how long that takes to mend."""
+    message = pool_pb2.Health(
+        open=[incident_message(view, with_story=report.with_story) for view in report.open[:OPEN_SHOWN_MAX]],
+        closed=[incident_message(view, with_story=report.with_story) for view in report.closed],
+        causes=[
+            pool_pb2.CauseTotal(cause=cause, incidents=totals.incidents, out_ms=totals.out_ms)
+            for cause, totals in report.totals
+        ],
+        open_count=len(report.open),
+    )
+    if report.mttr_ms is not None:
+        message.mttr_ms = report.mttr_ms
+    if report.mttr_p95_ms is not None:
+        message.mttr_p95_ms = report.mttr_p95_ms
+    if report.mtbf_ms is not None:
+        message.mtbf_ms = report.mtbf_ms
+    return message
+
+
+def incident_message(view: IncidentView, *, with_story: bool) -> pool_pb2.Incident:
+    """One incident."""
+    incident: Incident = view.incident
+    return pool_pb2.Incident(
+        number=incident.number,
+        cause=incident.cause,
+        severity=int(incident.severity),  # type: ignore[arg-type]
+        scope=int(incident.scope),  # type: ignore[arg-type]
+        node_id=incident.node_id,
+        node_name=view.node_name,
+        uuids=incident.units[:UNITS_MAX],
+        pool=incident.pool,
+        model=incident.model,
+        reason=incident.reason,
+        state=int(incident.state),  # type: ignore[arg-type]
+        opened_ms=incident.opened_ms,
+        since_ms=incident.since_ms,
+        back_ms=incident.back_ms,
+        closed_ms=incident.closed_ms,
+        outcome=incident.outcome,
+        waits_for=view.waits_for,
+        opened_by=incident.by,
+        remedy=int(incident.remedy),  # type: ignore[arg-type]
+        steps=[
+            pool_pb2.IncidentStep(at_ms=step.at_ms, state=int(step.state), text=step.text)  # type: ignore[arg-type]
+            for step in (incident.steps if with_story else ())
+        ],
+    )

@@ -1,0 +1,85 @@
+"""What the API server says when it says no, as one tree.
+
+KubeError
+├── KubeUnavailable      no answer, or one that says "later" (429, 5xx): try again
+└── KubeRefused          it answered no                        .status .stated_reason
+├── KubeForbidden        a role lacks a verb (401, 403)
+├── KubeNotFound         404
+├── KubeConflict         409: somebody was faster, or it exists
+└── KubeExpired          410: that resource version is no longer kept; list again
+"""
+
+from __future__ import annotations
+
+from aliquot.common.errors import AliquotError
+
+
+class KubeError(AliquotError):
+    """Something about the API server."""
+
+    reason = "KUBE"
+
+
+class KubeUnavailable(KubeError):
+    """No answer, or not now. `retry_after_s` is what the server asked for, if it did."""
+
+    reason = "KUBE_UNAVAILABLE"
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class KubeRefused(KubeError):
+    """An answer of 4xx. `stated_reason` is the server's word, such as `AlreadyExists`."""
+
+    reason = "KUBE_REFUSED"
+
+    def __init__(self, message: str, *, status: int, stated_reason: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.stated_reason = stated_reason
+
+
+class KubeForbidden(KubeRefused):
+    """A role lacks a verb."""
+
+    reason = "KUBE_FORBIDDEN"
+
+
+class KubeNotFound(KubeRefused):
+    """It does not exist."""
+
+    reason = "KUBE_NOT_FOUND"
+
+
+class KubeConflict(KubeRefused):
+    """Somebody was faster, or it exists already."""
+
+    reason = "KUBE_CONFLICT"
+
+
+class KubeExpired(KubeRefused):
+    """That resource version is no longer kept."""
+
+    reason = "KUBE_EXPIRED"
+
+
+_BY_STATUS: dict[int, type[KubeRefused]] = {
+    401: KubeForbidden,
+    403: KubeForbidden,
+    404: KubeNotFound,
+    409: KubeConflict,
+    410: KubeExpired,
+}
+
+
+def refused(status: int, stated_reason: str, message: str, what: str) -> KubeRefused:
+    """The error for an answer of 4xx."""
+    kind = _BY_STATUS.get(status, KubeRefused)
+    hint = ""
+    if status == 401:
+        hint = "the API server does not know this token: is it this cluster's, and still good?"
+    elif kind is KubeForbidden:
+        hint = "give the service account that verb: see the roles in deploy/chart, or `aliquot kube doctor`"
+    return kind(f"{what}: {status} {message or stated_reason}", status=status, stated_reason=stated_reason, hint=hint)

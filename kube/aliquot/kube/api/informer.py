@@ -1,0 +1,276 @@
+"""Following many objects: a paged list, then a watch with bookmarks, for ever; kept are flat records, not objects.
+
+- A list comes in pages of 500; a page whose continue token has expired (410) begins the list again.
+- A watch begins at the list's resource version, is ended by the server after a while and by us when nothing, not
+  even a bookmark, was heard for `silence_s`: a connection that is half open is noticed.
+- 410 means that what we have seen is too old: list again. What the list no longer has is told as deleted.
+- `age_s` says for how long nothing was heard; who decides by what is here asks it first and fails closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from aliquot.common.backoff import Backoff
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeError, KubeExpired, KubeForbidden, KubeNotFound, KubeUnavailable, refused
+from aliquot.kube.api.resources import Resource
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+"""What comes over the wire: a Struct with `metadata`."""
+K = TypeVar("K")
+"""What is kept."""
+
+PAGE: Final = 500
+SILENCE_S: Final = 55.0
+_WATCH_PART: Final = 0.7
+"""Of the silence that is allowed, the server ends each watch after so much: it sends bookmarks only about once a
+minute, and the end of a watch is a word of it, too."""
+_YIELD_EVERY: Final = 256
+"""Events handled in one go before others have a turn."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Envelope(msgspec.Struct):
+    """An event of a watch, whose object is decoded once it is known of what type it is."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _OnlyMeta(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Failure(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Informer(Generic[R, K]):
+    """All objects of a kind that selectors choose, kept by `NAMESPACE/NAME` as what `flatten` makes of them.
+
+    Args:
+        client: the API server.
+        resource: the kind.
+        shape: the Struct to decode: only its fields are.
+        flatten: what is kept; None: nothing of this object.
+        namespace: only this one; empty: all.
+        fields: field selector.
+        labels: label selector.
+        optional: the cluster need not have this kind; it is followed as soon as it has.
+        on_change: told `(key, before, after)` of each change, after it is kept; None stands for absence.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource,
+        shape: type[R],
+        flatten: Callable[[R], K | None],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        on_change: Callable[[str, K | None, K | None], None] | None = None,
+        silence_s: float = SILENCE_S,
+        page: int = PAGE,
+        backoff: Backoff | None = None,
+        optional: bool = False,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        """Set after the first whole list."""
+        self.version = ""
+        """The resource version up to which this is complete."""
+        self.relists = 0
+        self.problem = ""
+        """Why it can't be followed at the moment; empty: it is."""
+        self._client = client
+        self._path = resource.path(namespace)
+        self._selectors = {
+            name: value for name, value in (("fieldSelector", fields), ("labelSelector", labels)) if value
+        }
+        self._items = msgspec.json.Decoder(_list_of(shape))
+        self._one = msgspec.json.Decoder(shape)
+        self._event = msgspec.json.Decoder(_Envelope)
+        self._flatten = flatten
+        self._kept: dict[str, K] = {}
+        self._on_change = on_change
+        self._silence_s = silence_s
+        self._page = page
+        self._backoff = backoff or Backoff(0.2, 15.0, quick=3)
+        self._heard_at = 0.0
+        self._optional = optional
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._kept.values())
+
+    def get(self, key: str) -> K | None:
+        """By `NAMESPACE/NAME`, or `NAME` where there are no namespaces."""
+        return self._kept.get(key)
+
+    def items(self) -> Mapping[str, K]:
+        """What is kept; not a copy."""
+        return self._kept
+
+    def age_s(self) -> float:
+        """For how long nothing was heard of the API server."""
+        return asyncio.get_running_loop().time() - self._heard_at
+
+    @property
+    def trustworthy(self) -> bool:
+        """Whether this was complete, and the server heard, within the silence that is allowed."""
+        return self.synced.is_set() and self.age_s() <= self._silence_s
+
+    # -------------------------------------------------------------------------------------------------- following
+
+    async def run(self) -> None:
+        """Follow until cancelled. Errors are told once in the log, and tried again with growing pauses."""
+        while True:
+            try:
+                if not self.version:
+                    await self._list()
+                await self._watch()
+                self._heard()
+                self._well()
+            except KubeExpired:
+                self.version = ""
+                self.relists += 1
+            except KubeError as error:
+                self._unwell(error)
+                pause_s = error.retry_after_s if isinstance(error, KubeUnavailable) else None
+                await asyncio.sleep(pause_s if pause_s is not None else self._backoff.next_s())
+
+    def _well(self) -> None:
+        if self.problem:
+            log.info("%s is followed again", self._path)
+        self.problem = ""
+        self._backoff.succeeded()
+
+    def _unwell(self, error: KubeError) -> None:
+        text = error.message
+        if text != self.problem:
+            level = logging.ERROR if isinstance(error, (KubeForbidden, KubeNotFound)) else logging.WARNING
+            if self._optional and isinstance(error, KubeNotFound):
+                level = logging.INFO
+            log.log(level, "%s can't be followed: %s", self._path, error.explain())
+        self.problem = text
+
+    async def _list(self) -> None:
+        token, version = "", ""
+        found: dict[str, K] = {}
+        while True:
+            params = {**self._selectors, "limit": str(self._page)}
+            if token:
+                params["continue"] = token
+            answer = await self._client.call("GET", self._path, params=params, timeout_s=60.0)
+            page = _decoded(self._items, answer, self._path)
+            version = page.metadata.resource_version
+            for item in page.items or ():
+                flat = self._flatten(item)
+                if flat is not None:
+                    found[_key(item)] = flat
+            token = page.metadata.continue_
+            if not token:
+                break
+            await asyncio.sleep(0)
+        self._heard()
+        before, self._kept = self._kept, found
+        if self._on_change is not None:
+            for key in before.keys() - found.keys():
+                self._on_change(key, before[key], None)
+            for key, flat in found.items():
+                if before.get(key) != flat:
+                    self._on_change(key, before.get(key), flat)
+        self.version = version
+        self._well()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        params = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.version,
+            "timeoutSeconds": str(max(1, int(self._silence_s * _WATCH_PART))),
+        }
+        handled = 0
+        stream = self._client.lines(self._path, params, read_timeout_s=self._silence_s)
+        try:
+            async for line in stream:
+                self._take(line)
+                handled += 1
+                if handled % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+        finally:
+            await stream.aclose()
+
+    def _take(self, line: bytes) -> None:
+        event = _decoded(self._event, line, self._path)
+        self._heard()
+        if event.type == "ERROR":
+            failure = msgspec.json.decode(event.object, type=_Failure)
+            raise refused(failure.code or 410, failure.reason, failure.message, self._path)
+        if event.type == "BOOKMARK":
+            self.version = msgspec.json.decode(event.object, type=_OnlyMeta).metadata.resource_version
+            return
+        item = _decoded(self._one, event.object, self._path)
+        key = _key(item)
+        flat = None if event.type == "DELETED" else self._flatten(item)
+        before = self._kept.get(key)
+        if flat is None:
+            self._kept.pop(key, None)
+        else:
+            self._kept[key] = flat
+        self.version = item.metadata.resource_version
+        if self._on_change is not None and (before is not None or flat is not None):
+            self._on_change(key, before, flat)
+
+    def _heard(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+
+
+def _list_of(shape: type[Any]) -> type[Any]:
+    return msgspec.defstruct(
+        f"{shape.__name__}List",
+        [
+            ("metadata", _ListMeta, msgspec.field(default_factory=_ListMeta)),
+            ("items", list[shape] | None, msgspec.field(default_factory=list)),  # type: ignore[valid-type]
+        ],
+    )
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw, what: str) -> Any:  # noqa: ANN401 - of any kind
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise KubeUnavailable(f"{what}: an answer that can't be read: {error}") from error
+
+
+def _key(item: Any) -> str:  # noqa: ANN401 - any Struct with metadata
+    meta = item.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)

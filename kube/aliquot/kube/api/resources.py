@@ -1,0 +1,45 @@
+"""Kinds of objects by their place in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind: `Resource("apps/v1", "deployments")`. `v1` is the core group."""
+
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of one object, of a namespace's, or (without either) of all."""
+        parts = ["/api" if "/" not in self.version else "/apis", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS: Final = Resource("v1", "pods")
+NODES: Final = Resource("v1", "nodes", namespaced=False)
+NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)
+EVENTS: Final = Resource("v1", "events")
+CONFIG_MAPS: Final = Resource("v1", "configmaps")
+LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+CRDS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+MUTATING_POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False)
+VALIDATING_POLICIES: Final = Resource(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+)
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io/v1", "tokenreviews", namespaced=False)
+ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
+WORKLOADS: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")
+ADMISSION_CHECKS: Final = Resource("kueue.x-k8s.io/v1beta2", "admissionchecks", namespaced=False)
+COMPUTE_POOLS: Final = Resource("aliquot.dev/v1alpha1", "computepools", namespaced=False)
+ELASTIC_JOBS: Final = Resource("aliquot.dev/v1alpha1", "elasticjobs")

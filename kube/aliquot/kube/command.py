@@ -1,0 +1,114 @@
+"""`aliquot kube`: what a cluster lacks (`doctor`), and what would become of a manifest (`plan`)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aliquot.cli import _options as options
+from aliquot.client import AsyncPool
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.cluster import find_cluster
+from aliquot.kube.doctor import Doctor, Finding, Mark
+from aliquot.kube.planning import Plan, plan, read, templates
+
+_REFUSED = 4
+_NOT_NOW = 5
+"""Exit codes as those of `aliquot why`."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
+    doctor = commands.add_parser("doctor", help="say what this cluster lacks, each with the command that mends it")
+    options.common(doctor)
+    doctor.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
+    doctor.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
+    doctor.set_defaults(act=_doctor)
+    planning = commands.add_parser("plan", help="would these manifests start now, where, and why not?")
+    options.common(planning)
+    planning.add_argument("-f", "--file", action="append", type=Path, required=True, metavar="FILE", help="YAML")
+    planning.add_argument("--tenant", default="", help="who pays (default: the namespace, as the rules do)")
+    planning.set_defaults(act=_plan)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it; raises AliquotError."""
+    return int(asyncio.run(args.act(args)))
+
+
+def _pool(args: argparse.Namespace) -> AsyncPool:
+    return AsyncPool(args.coordinator, token_file=args.token_file, timeout_s=args.timeout)
+
+
+async def _doctor(args: argparse.Namespace) -> int:
+    """1 where something is wrong."""
+    found: list[Finding] = []
+    async with KubeClient(find_cluster(args.kubeconfig, args.context)) as client, _pool(args) as pool:
+        async for finding in Doctor(client, pool).findings():
+            found.append(finding)
+            if not args.json:
+                mend = f"\n{'':22}mend: {finding.mend}" if finding.mend else ""
+                sys.stdout.write(f"{finding.mark.value:6}{finding.subject:16}{finding.text}{mend}\n")
+                sys.stdout.flush()
+    if args.json:
+        sys.stdout.write(json.dumps([asdict(finding) for finding in found]) + "\n")
+    return 1 if any(finding.mark is Mark.BAD for finding in found) else 0
+
+
+async def _plan(args: argparse.Namespace) -> int:
+    """0: all would start now; 4: something never; 5: something not now."""
+    found: list[Plan] = []
+    async with _pool(args) as pool:
+        for document in read(args.file):
+            found += [await plan(pool, template, tenant=args.tenant) for template in templates(document)]
+    if args.json:
+        sys.stdout.write(json.dumps([_document(one) for one in found]) + "\n")
+    else:
+        sys.stdout.writelines(_line(one) + "\n" for one in found)
+        if not found:
+            sys.stdout.write("no pods in these manifests\n")
+    explained = [one.explanation for one in found if one.explanation is not None]
+    if any(one.impossible for one in explained):
+        return _REFUSED
+    return 0 if all(one.fits_now for one in explained) else _NOT_NOW
+
+
+def _document(one: Plan) -> dict[str, object]:
+    found: dict[str, object] = {"where": one.where, "count": one.count, "request": one.request, "gang": one.gang}
+    if one.explanation is not None:
+        found |= {
+            "fits_now": one.explanation.fits_now,
+            "impossible": one.explanation.impossible,
+            "summary": one.explanation.summary,
+            "nodes": sorted({part.node_name or part.node_id for part in one.explanation.placement}),
+        }
+    return found
+
+
+def _line(one: Plan) -> str:
+    if one.explanation is None:
+        return f"{one.where}: asks for no parts of GPUs"
+    what = f"{one.count} x {one.request}" + (" as a gang" if one.gang else "")
+    if one.explanation.fits_now:
+        nodes = sorted({part.node_name or part.node_id for part in one.explanation.placement})
+        return f"{one.where}: {what} would start now on {', '.join(nodes[:8])}{' …' if len(nodes) > 8 else ''}"
+    verdict = "can never start" if one.explanation.impossible else "would wait"
+    changes = [missing.smallest_change for missing in one.explanation.missing if missing.smallest_change]
+    mend = f"\n  smallest change: {changes[0]}" if changes else ""
+    return f"{one.where}: {what} {verdict}: {one.explanation.summary}{mend}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    name: str = "kube"
+    help: str = "check a Kubernetes cluster, or what would become of a manifest there"
+    configure = staticmethod(configure)
+    run = staticmethod(run)
+
+
+KUBE = _Command()

@@ -1,0 +1,229 @@
+"""Carries out what ElasticJobs need: a lease for each, pods for its members, a status that says where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from aliquot.client import NeverFits, PoolError, Request, Unavailable
+from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_NAME_CHARS
+from aliquot.common.request import format_request
+from aliquot.kube.api import objects
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
+from aliquot.kube.api.informer import Informer
+from aliquot.kube.api.objects import Regarding
+from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
+from aliquot.kube.core import elastic_jobs as jobs
+from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
+from aliquot.kube.core.leases import KubeLease, labels_of
+from aliquot.kube.core.pods import PodRecord
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.granting import Granter
+from aliquot.kube.holding.pods import PodIndex
+from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.telling import Teller
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 10.0
+_GATHER_S: Final = 0.05
+_SERVICES: Final = Resource("v1", "services")
+
+
+class ElasticJobController:
+    """See the module's docstring. `run` follows; where the CRD is not installed it waits for it."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        book: LeaseBook,
+        pods: PodIndex,
+        requests: Requests,
+        teller: Teller,
+        scheduler: str,
+    ) -> None:
+        self._client = client
+        self._book = book
+        self._pods = pods
+        self._requests = requests
+        self._teller = teller
+        self._scheduler = scheduler
+        self._granter = Granter(book.pool, book)
+        self._due: set[str] = set()
+        self._gone: dict[str, str] = {}
+        """Jobs that the API server has said are deleted: namespace by uid."""
+        self._wake = asyncio.Event()
+        self.jobs: Informer[RawJob, RawJob] = Informer(
+            client, ELASTIC_JOBS, RawJob, lambda one: one, on_change=self._changed, optional=True
+        )
+        book.on_lease.append(lambda lease: self._gang_changed(lease.gang))
+        pods.on_change.append(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        following = asyncio.ensure_future(self.jobs.run())
+        try:
+            for known in (self._book.synced, self._pods.informer.synced, self.jobs.synced):
+                await known.wait()
+            while True:
+                self._due.update(self.jobs.items())
+                await self._sweep()
+                deadline = asyncio.get_running_loop().time() + _EVERY_S
+                while asyncio.get_running_loop().time() < deadline:
+                    self._wake.clear()
+                    await self._round()
+                    try:
+                        async with asyncio.timeout_at(deadline):
+                            await self._wake.wait()
+                            await asyncio.sleep(_GATHER_S)
+                    except TimeoutError:
+                        break
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _round(self) -> None:
+        due, self._due = self._due, set()
+        gone, self._gone = self._gone, {}
+        for uid, namespace in gone.items():
+            await self._end(namespace, uid)
+        for key in sorted(due):
+            job = self.jobs.get(key)
+            if job is None or not self._pods.informer.trustworthy:
+                continue
+            try:
+                await self._work(job)
+            except (KubeError, PoolError) as error:
+                log.warning("ElasticJob %s: %s", key, error.message)
+
+    async def _work(self, job: RawJob) -> None:
+        meta = job.metadata
+        lease = self._book.of_gang(meta.namespace, job.gang)
+        if job.status.phase in jobs.OVER or meta.deletion_timestamp is not None:
+            if lease is not None and lease.state != "RELEASING":
+                await self._granter.undo(lease, f"ElasticJob {meta.name} is over")
+            return
+        try:
+            if lease is None:
+                lease = await self._ask(job)
+            plan = jobs.plan(job, lease, self._pods.of_gang(meta.namespace, job.gang))
+            await self._create(job, plan.create)
+        except (KubeError, Unavailable):
+            raise
+        except AliquotError as error:
+            hopeless = isinstance(error, NeverFits) or not isinstance(error, PoolError)
+            await self._tell(job, RawJobStatus("Failed" if hopeless else "Waiting", message=error.message))
+            return
+        for pod in plan.delete:
+            await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
+        if plan.acknowledge:
+            self._book.take(await self._book.pool.acknowledge(lease.lease_id, plan.acknowledge))
+        status = RawJobStatus(plan.phase, plan.replicas, plan.restarts, lease.lease_id, plan.message)
+        await self._tell(job, status)
+        if plan.phase == "Failed":
+            await self._end(meta.namespace, meta.uid)
+
+    async def _ask(self, job: RawJob) -> KubeLease:
+        meta = job.metadata
+        account = await self._requests.account(meta.namespace, meta.labels or {}, job.spec.queue)
+        request = _request_of(job, self._book.cluster, account.tenant, account.queue)
+        jobs.pod_of(job, meta.name, self._scheduler)  # a template that can't be used is said before anything is held
+        return await self._granter.for_job(meta.namespace, job.gang, request)
+
+    async def _create(self, job: RawJob, names: tuple[str, ...]) -> None:
+        if not names:
+            return
+        namespace = job.metadata.namespace
+        documents = [(_SERVICES.path(namespace), jobs.service_of(job))]
+        documents += [(PODS.path(namespace), jobs.pod_of(job, name, self._scheduler)) for name in names]
+        for path, document in documents:
+            try:
+                await self._client.post(path, document)
+            except KubeConflict:
+                log.debug("%s is there already", document["metadata"]["name"])
+
+    async def _tell(self, job: RawJob, status: RawJobStatus) -> None:
+        if status == job.status:
+            return
+        meta = job.metadata
+        try:
+            await objects.patch_status(
+                self._client, ELASTIC_JOBS, meta.namespace, meta.name, msgspec.to_builtins(status)
+            )
+        except KubeNotFound:
+            return
+        if status.phase != job.status.phase:
+            about = Regarding("ElasticJob", meta.namespace, meta.name, meta.uid, ELASTIC_JOBS.version)
+            self._teller.tell(about, status.phase, status.message, warning=status.phase == "Failed")
+
+    async def _end(self, namespace: str, uid: str) -> None:
+        """Of a job that is over or gone: its pods and its lease."""
+        gang = f"job-{uid}"
+        for pod in self._pods.of_gang(namespace, gang):
+            if not pod.deleting and not pod.over:
+                await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
+        lease = self._book.of_gang(namespace, gang)
+        if lease is not None:
+            await self._granter.undo(lease, "its ElasticJob is over")
+
+    async def _sweep(self) -> None:
+        """Leases whose job went while we were away; the API server is asked, as our list may be a moment old."""
+        known = {one.metadata.uid for one in self.jobs}
+        for lease in self._book:
+            uid = jobs.job_uid(lease.gang)
+            if lease.owner != jobs.OWNER or uid in known:
+                continue
+            try:
+                name = (await self._book.pool.get(lease.lease_id)).name.partition("/")[2]
+                found = msgspec.json.decode(await self._client.get(ELASTIC_JOBS.path(lease.namespace, name)))
+                if found["metadata"]["uid"] == uid:
+                    continue
+            except KubeNotFound:
+                pass
+            except (PoolError, KubeError) as error:
+                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
+                continue
+            await self._end(lease.namespace, uid)
+
+    def _changed(self, key: str, before: RawJob | None, after: RawJob | None) -> None:
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._gone[before.metadata.uid] = before.metadata.namespace
+        self._due.add(key)
+        self._wake.set()
+
+    def _gang_changed(self, gang: str) -> None:
+        uid = jobs.job_uid(gang)
+        if uid:
+            self._due.update(key for key, job in self.jobs.items().items() if job.metadata.uid == uid)
+            self._wake.set()
+
+    def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        for pod in (before, after):
+            if pod is not None and pod.gang is not None:
+                self._gang_changed(pod.gang.name)
+
+
+def _request_of(job: RawJob, cluster: str, tenant: str, queue: str) -> Request:
+    """The elastic lease of a job. Raises JobError, RequestSyntaxError."""
+    least, most = jobs.replicas_of(job)
+    gpu = jobs.gpu_of(job)
+    meta = job.metadata
+    return Request(
+        format_request(gpu),
+        tenant=tenant,
+        queue=queue,
+        pool=job.spec.pool,
+        priority=job.spec.priority,
+        gang_size=least,
+        preemptible=job.spec.preemptible,
+        detached=True,
+        min_count=least * gpu.count if most > least else 0,
+        max_count=most * gpu.count if most > least else 0,
+        name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
+        labels=labels_of(cluster, meta.namespace, gang=job.gang, owner=jobs.OWNER),
+    )

@@ -1,0 +1,147 @@
+"""From a pod to a request: integers of extended resources, or the request grammar in an annotation.
+
+One lease is a pod's. Its containers, init containers and sidecars share it, so what counts is what Kubernetes' own rule
+makes of theirs: containers and sidecars side by side, init containers one after another beside the sidecars that have
+started before them. Whole GPUs are 100 percent each; a part is of one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from aliquot.common.errors import AliquotError, QuantityError
+from aliquot.common.limits import MAX_SLICES_PER_MEMBER, MIB
+from aliquot.common.quantity import parse_bytes
+from aliquot.common.request import GpuRequest, format_request, parse_request
+from aliquot.common.tiers import Tier
+from aliquot.kube.core import names
+from aliquot.kube.core.shapes import RawContainer, RawPod
+
+_WHOLE_PERCENT: Final = 100
+
+
+class PodAskError(AliquotError):
+    """What a pod asks for can't be read, or contradicts itself."""
+
+    reason = "POD_ASK"
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """What a pod's containers and annotations ask for, as written. Percent of one GPU and MiB are sums."""
+
+    gpu_percent: int = 0
+    memory_mib: int = 0
+    request: str = ""
+    min_tier: str = ""
+    problem: str = ""
+    """Why it can't be read; empty: it can."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether the pod wants GPUs at all."""
+        return bool(self.gpu_percent or self.memory_mib or self.request or self.problem)
+
+
+def asked_by(pod: RawPod) -> Asked:
+    """What the pod asks for, as written; what can't be read is in its `problem`."""
+    annotations = pod.metadata.annotations or {}
+    request, min_tier = annotations.get(names.REQUEST, "").strip(), annotations.get(names.MIN_TIER, "").strip()
+    containers, inits = pod.spec.containers or [], pod.spec.init_containers or []
+    try:
+        percent = _effective(containers, inits, _percent_of)
+        memory_mib = _effective(containers, inits, _memory_mib_of)
+    except (QuantityError, PodAskError) as error:
+        return Asked(request=request, min_tier=min_tier, problem=error.message)
+    return Asked(percent, memory_mib, request, min_tier)
+
+
+def _percent_of(container: RawContainer) -> int:
+    whole, percent = _amount(container, names.GPU), _amount(container, names.GPU_PERCENT)
+    if whole and percent:
+        raise PodAskError(f"container {container.name!r} asks for both {names.GPU} and {names.GPU_PERCENT}")
+    return whole * _WHOLE_PERCENT or percent
+
+
+def _memory_mib_of(container: RawContainer) -> int:
+    return _amount(container, names.GPU_MEMORY_MIB)
+
+
+def _amount(container: RawContainer, name: str) -> int:
+    resources = container.resources
+    if resources is None:
+        return 0
+    # The API server sets requests from limits, and refuses extended resources where the two differ.
+    value = (resources.limits or {}).get(name)
+    if value is None:
+        value = (resources.requests or {}).get(name, 0)
+    # As the API server writes most of them; it may also have made 8k of 8000.
+    return int(value) if isinstance(value, int) or value.isdecimal() else parse_bytes(value)
+
+
+def _effective(
+    containers: Iterable[RawContainer], inits: Iterable[RawContainer], amount: Callable[[RawContainer], int]
+) -> int:
+    sidecars = most = 0
+    for init in inits:
+        wanted = amount(init)
+        if init.restart_policy == "Always":
+            sidecars += wanted
+            most = max(most, sidecars)
+        else:
+            most = max(most, sidecars + wanted)
+    return max(most, sidecars + sum(map(amount, containers)))
+
+
+@lru_cache(maxsize=4096)
+def request_text(asked: Asked) -> str:
+    """The request in the grammar. Raises PodAskError, or RequestSyntaxError for an annotation that can't be read."""
+    if asked.problem:
+        raise PodAskError(asked.problem)
+    if not asked.request:
+        return format_request(_from_integers(asked.gpu_percent, asked.memory_mib))
+    request = parse_request(asked.request)
+    if asked.gpu_percent:
+        _same(names.GPU_PERCENT, asked.gpu_percent * 10, request.share_milli, request.count)
+    if asked.memory_mib:
+        _same(names.GPU_MEMORY_MIB, asked.memory_mib * MIB, request.memory_bytes, request.count)
+    return format_request(request)
+
+
+def min_tier_word(asked: Asked) -> str:
+    """The tier that is demanded, as the contract spells it; empty: any. Raises PodAskError."""
+    if not asked.min_tier:
+        return ""
+    word = asked.min_tier.upper()
+    known = [tier.word.upper() for tier in Tier]
+    if word not in known:
+        raise PodAskError(f"{names.MIN_TIER}: {asked.min_tier[:40]!r} is no tier", hint=f"one of {', '.join(known)}")
+    return word
+
+
+def _from_integers(percent: int, memory_mib: int) -> GpuRequest:
+    memory_bytes = memory_mib * MIB or None
+    if percent <= _WHOLE_PERCENT:
+        return GpuRequest(share_milli=percent * 10 or None, memory_bytes=memory_bytes)
+    count, rest = divmod(percent, _WHOLE_PERCENT)
+    if rest:
+        raise PodAskError(
+            f"{percent} percent: more than one GPU is asked for in whole GPUs",
+            hint=f"make it a multiple of 100, or write {names.REQUEST}: 2x0.5",
+        )
+    if count > MAX_SLICES_PER_MEMBER:
+        raise PodAskError(f"{count} GPUs for one pod; at most {MAX_SLICES_PER_MEMBER}")
+    if memory_bytes is not None:
+        raise PodAskError(f"{count} whole GPUs come with all of their memory", hint=f"leave out {names.GPU_MEMORY_MIB}")
+    return GpuRequest(count=count, share_milli=_WHOLE_PERCENT * 10)
+
+
+def _same(name: str, asked: int, stated: int | None, count: int) -> None:
+    if stated is not None and asked != stated * count:
+        raise PodAskError(
+            f"{name} and {names.REQUEST} contradict each other",
+            hint=f"{name} is for the whole pod; write one of the two",
+        )

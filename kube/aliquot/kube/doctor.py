@@ -1,0 +1,229 @@
+"""What on a cluster is missing or in the way, each with the command that mends it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from aliquot.client import AsyncPool, PoolError
+from aliquot.common.errors import AliquotError
+from aliquot.kube.api import resources
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.resources import Resource
+from aliquot.kube.core import kueue, names
+from aliquot.kube.core.pods import flatten
+from aliquot.kube.core.shapes import RawPod
+
+_FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
+_MUTATING_MINOR: Final = 36
+_OLDEST_MINOR: Final = 30
+"""From which on validating policies are there."""
+_NEEDED: Final = (
+    ("list", resources.PODS, ""),
+    ("watch", resources.PODS, ""),
+    ("create", resources.PODS, "binding"),
+    ("delete", resources.PODS, ""),
+    ("create", resources.EVENTS, ""),
+    ("get", resources.NAMESPACES, ""),
+    ("update", resources.LEASES, ""),
+)
+
+
+class Mark(enum.StrEnum):
+    """How bad it is."""
+
+    GOOD = "good"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `mend` is a command or a file to change, where something is to be done."""
+
+    mark: Mark
+    subject: str
+    text: str
+    mend: str = ""
+
+
+class Doctor:
+    """Looks at a cluster and its pool. Changes nothing."""
+
+    def __init__(self, client: KubeClient, pool: AsyncPool, *, scheduler: str = names.SCHEDULER) -> None:
+        self._client = client
+        self._pool = pool
+        self._scheduler = scheduler
+        self._minor = 0
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """One after another; what can't be looked at is a finding, too."""
+        for look in (
+            self._server,
+            self._permissions,
+            self._policies,
+            self._coordinator,
+            self._nodes,
+            self._controllers,
+            self._kueue,
+            self._pods,
+        ):
+            try:
+                async for finding in look():
+                    yield finding
+            except AliquotError as error:
+                yield Finding(Mark.BAD, look.__name__.strip("_"), error.message, error.hint)
+
+    async def _server(self) -> AsyncIterator[Finding]:
+        found = msgspec.json.decode(await self._client.get("/version"))
+        self._minor = int("".join(filter(str.isdigit, str(found["minor"]))) or 0)
+        old = self._minor < _OLDEST_MINOR
+        mend = "upgrade the cluster" if old else ""
+        yield Finding(Mark.BAD if old else Mark.GOOD, "kubernetes", str(found["gitVersion"]), mend)
+
+    async def _permissions(self) -> AsyncIterator[Finding]:
+        missing = []
+        for verb, resource, sub in _NEEDED:
+            group = resource.version.rpartition("/")[0]
+            asked = {"verb": verb, "group": group, "resource": resource.plural, "subresource": sub}
+            review = {"spec": {"resourceAttributes": asked}}
+            answer = msgspec.json.decode(await self._client.post(resources.ACCESS_REVIEWS.path(), review))
+            if not answer["status"]["allowed"]:
+                missing.append(f"{verb} {resource.plural}{'/' + sub if sub else ''}")
+        if missing:
+            text = f"this account may not: {', '.join(missing)}"
+            yield Finding(
+                Mark.BAD, "permissions", text, "helm upgrade aliquot deploy/chart/aliquot: its roles have them"
+            )
+        else:
+            yield Finding(Mark.GOOD, "permissions", "this account may do what the extender does")
+
+    async def _policies(self) -> AsyncIterator[Finding]:
+        mend = "kubectl apply -f deploy/kube/admission.yaml"
+        wanted = [("aliquot-assignments", resources.VALIDATING_POLICIES, "tenants could write assignments themselves")]
+        if self._minor >= _MUTATING_MINOR:
+            text = "pods must name schedulerName: aliquot themselves"
+            wanted.append(("aliquot-pods", resources.MUTATING_POLICIES, text))
+        else:
+            text = f"Kubernetes 1.{self._minor} has no mutating policies: pods name schedulerName: aliquot themselves"
+            yield Finding(Mark.NOTE, "policies", text)
+        for name, resource, without in wanted:
+            bindings = Resource(resource.version, resource.plural.removesuffix("ies") + "ybindings", namespaced=False)
+            there = [await self._there(kind, name) for kind in (resource, bindings)]
+            if all(there):
+                yield Finding(Mark.GOOD, "policies", f"{name} is in force")
+            else:
+                what = "its binding is missing" if there[0] else "it is missing"
+                yield Finding(Mark.BAD, "policies", f"{name}: {what}; {without}", mend)
+
+    async def _coordinator(self) -> AsyncIterator[Finding]:
+        try:
+            status = await self._pool.status()
+        except PoolError as error:
+            yield Finding(Mark.BAD, "pool", error.message, error.hint or "set ALIQUOT_COORDINATOR; aliquot login")
+            return
+        text = f"{sum(status.nodes_by_state.values())} nodes, {status.leases} leases"
+        if status.granting:
+            yield Finding(Mark.GOOD, "pool", text)
+        else:
+            yield Finding(Mark.BAD, "pool", f"nothing is granted: {status.not_granting_reason}", "aliquot status")
+
+    async def _nodes(self) -> AsyncIterator[Finding]:
+        found = msgspec.json.decode(await self._client.get(resources.NODES.path()))["items"]
+        ours = {node.name async for node in self._pool.nodes(with_devices=False)}
+        there = {item["metadata"]["name"]: (item.get("status") or {}).get("allocatable") or {} for item in found}
+        for name in sorted(ours - there.keys()):
+            text = f"{name} is in the pool and no node of this cluster has that name"
+            yield Finding(
+                Mark.NOTE, "nodes", text, f"start its agent with --name as `kubectl get nodes` has it: {name}"
+            )
+        for name, allocatable in sorted(there.items()):
+            foreign = [one for one in _FOREIGN if int(allocatable.get(one) or 0)]
+            if foreign and name in ours:
+                text = f"{name} has two owners of its GPUs: aliquot and whoever advertises {', '.join(foreign)}"
+                mend = f"kubectl label node {name} nvidia.com/gpu.deploy.device-plugin=false"
+                yield Finding(Mark.BAD, "nodes", text, mend)
+            elif name in ours and not int(allocatable.get(names.GPU_PERCENT) or 0):
+                text = f"{name} is in the pool and offers no {names.GPU_PERCENT}"
+                yield Finding(
+                    Mark.BAD, "nodes", text, f"kubectl -n aliquot-system get pods --field-selector spec.nodeName={name}"
+                )
+            elif name in ours:
+                yield Finding(Mark.GOOD, "nodes", f"{name} offers {allocatable[names.GPU_PERCENT]} percent")
+        if not ours & there.keys():
+            yield Finding(Mark.BAD, "nodes", "no node of this cluster is in the pool", "aliquot node invite NODE")
+
+    async def _controllers(self) -> AsyncIterator[Finding]:
+        answer = msgspec.json.decode(await self._client.get(resources.LEASES.path()))["items"]
+        leases = [one for one in answer if one["metadata"]["name"] == names.CONTROLLERS_LEASE]
+        if not leases or not leases[0]["spec"].get("holderIdentity"):
+            text = "no controllers lead: nothing is cleared away while the extender is down, and Kueue is not answered"
+            yield Finding(Mark.BAD, "controllers", text, "kubectl -n aliquot-system get deployments")
+            return
+        spec = leases[0]["spec"]
+        renewed = dt.datetime.fromisoformat(spec["renewTime"])
+        silent_s = (dt.datetime.now(dt.UTC) - renewed).total_seconds()
+        if silent_s > 4 * spec["leaseDurationSeconds"]:
+            yield Finding(
+                Mark.BAD,
+                "controllers",
+                f"{spec['holderIdentity']} has not renewed its Lease for {silent_s:.0f} s",
+                "kubectl -n aliquot-system get pods",
+            )
+        else:
+            yield Finding(Mark.GOOD, "controllers", f"{spec['holderIdentity']} leads")
+
+    async def _kueue(self) -> AsyncIterator[Finding]:
+        try:
+            found = msgspec.json.decode(await self._client.get(resources.ADMISSION_CHECKS.path()))["items"]
+        except KubeNotFound:
+            yield Finding(Mark.NOTE, "kueue", "Kueue (v1beta2) is not installed; gangs go by label")
+            return
+        ours = [one for one in found if one["spec"].get("controllerName") == kueue.CONTROLLER]
+        if not ours:
+            mend = f"kubectl create an AdmissionCheck with controllerName: {kueue.CONTROLLER} (docs/kubernetes.md)"
+            yield Finding(Mark.NOTE, "kueue", "no AdmissionCheck of ours: Kueue admits what the pool can't place", mend)
+        for one in ours:
+            conditions = (one.get("status") or {}).get("conditions") or ()
+            active = any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+            name = one["metadata"]["name"]
+            mend = "" if active else "kubectl -n aliquot-system logs deployment/aliquot-kube"
+            text = f"AdmissionCheck {name} is {'active' if active else 'not active: no controllers have seen it'}"
+            yield Finding(Mark.GOOD if active else Mark.BAD, "kueue", text, mend)
+
+    async def _pods(self) -> AsyncIterator[Finding]:
+        answer = await self._client.get(resources.PODS.path(), {"fieldSelector": "spec.nodeName="})
+        items: list[Any] = msgspec.json.decode(answer).get("items") or []
+        waiting = 0
+        for item in items:
+            pod = msgspec.convert(item, RawPod)
+            if not flatten(pod).asked.anything:
+                continue
+            meta, scheduler = pod.metadata, pod.spec.scheduler_name
+            if scheduler != self._scheduler:
+                text = f"{meta.namespace}/{meta.name} asks for parts and is {scheduler}'s: it gets none"
+                yield Finding(Mark.BAD, "pods", text, f"set spec.schedulerName: {self._scheduler}")
+                continue
+            conditions = (item.get("status") or {}).get("conditions") or ()
+            if any(one["type"] == "PodScheduled" for one in conditions):
+                waiting += 1
+            else:
+                text = f"no scheduler has looked at {meta.namespace}/{meta.name} yet"
+                mend = "kubectl -n aliquot-system get deployment aliquot-scheduler"
+                yield Finding(Mark.NOTE, "pods", text, mend)
+        yield Finding(Mark.GOOD, "pods", f"{waiting} wait for capacity")
+
+    async def _there(self, resource: Resource, name: str) -> bool:
+        try:
+            await self._client.get(resource.path(name=name))
+        except KubeNotFound:
+            return False
+        except KubeError:
+            raise
+        return True

@@ -1,0 +1,156 @@
+"""Gangs without Kueue: one lease for all members, granted when all of them exist, all or nothing; then members bind.
+
+Where a member goes is decided by the lease, so its filter leaves one node. A pod that replaces a member of a gang that
+runs takes over that member's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from aliquot.client import NeverFits, PoolError
+from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
+from aliquot.common.request import parse_request
+from aliquot.kube.core import gangs
+from aliquot.kube.core.leases import KubeLease, labels_of
+from aliquot.kube.core.pods import Gang, flatten
+from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.granting import Granter, Locks
+from aliquot.kube.holding.pods import PodIndex
+from aliquot.kube.holding.requests import PodRequest
+
+_REFUSAL_KEPT_S: Final = 1.0
+"""A refusal is told to all members that ask within this time, instead of asking for each of them."""
+_RESERVED_S: Final = 60.0
+"""How long a pod that was told its place keeps it without being bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which member a pod is."""
+
+    lease: KubeLease
+    member: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """Why a gang has no places."""
+
+    why: str
+    hopeless: bool = False
+    """It would not fit the pool, were it empty."""
+
+
+class GangPlaces:
+    """See the module's docstring."""
+
+    def __init__(self, book: LeaseBook, granter: Granter, pods: PodIndex) -> None:
+        self.locks = Locks()
+        self._book = book
+        self._granter = granter
+        self._pods = pods
+        self._refused: OrderedDict[tuple[str, str], tuple[float, NotNow]] = OrderedDict()
+        self._reserved: dict[str, dict[int, tuple[str, float]]] = {}
+        """Of each lease: member -> uid and time of those that were told their place."""
+
+    async def place(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> Place | NotNow:
+        """The pod's place on one of these nodes, which are those that suit it otherwise. Raises PoolError."""
+        async with self.locks(f"{gang.namespace}/{gang.name}"):
+            lease = self._book.of_gang(gang.namespace, gang.name)
+            if lease is None or not lease.holding:
+                found = await self._reserve(pod, gang, asked, nodes)
+                if isinstance(found, NotNow):
+                    return found
+                lease = found
+            if lease.gpu and parse_request(lease.gpu) != parse_request(asked.request.gpu):
+                return NotNow(
+                    f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}"
+                )
+            used = self._used(lease)
+            member = gangs.choose(lease, pod.metadata.uid, used, set(nodes))
+            if member is None:
+                free = sorted({node for number, node in lease.members.items() if number not in used})
+                if not free:
+                    return NotNow(f"gang {gang.name} has {lease.size} members, and all are bound")
+                return NotNow(f"gang {gang.name} has its places on {', '.join(free[:4])}, which don't suit this pod")
+            now = asyncio.get_running_loop().time()
+            self._reserved.setdefault(lease.lease_id, {})[member] = (pod.metadata.uid, now)
+            return Place(lease, member, lease.members[member])
+
+    def placed(self, uid: str, gang: Gang) -> Place | None:
+        """The place that a pod was told."""
+        lease = self._book.of_gang(gang.namespace, gang.name)
+        if lease is None or not lease.holding:
+            return None
+        for member, (user, _) in self._reserved.get(lease.lease_id, {}).items():
+            if user == uid and member in lease.members:
+                return Place(lease, member, lease.members[member])
+        return None
+
+    def _used(self, lease: KubeLease) -> dict[int, str]:
+        members = self._pods.of_gang(lease.namespace, lease.gang)
+        used = gangs.taken(lease, members)
+        exist = {pod.uid: pod for pod in members}
+        now = asyncio.get_running_loop().time()
+        reserved = self._reserved.get(lease.lease_id, {})
+        for member, (uid, at) in list(reserved.items()):
+            pod = exist.get(uid)
+            waited = now - at > _RESERVED_S and not (pod is not None and pod.node)
+            if self._pods.was_deleted(uid) or waited or (pod is not None and pod.over):
+                del reserved[member]
+            else:
+                used.setdefault(member, uid)
+        for lease_id in [
+            known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None
+        ]:
+            del self._reserved[lease_id]
+        return used
+
+    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
+        if gang.reserved_by:
+            return NotNow(f"gang {gang.name} waits for its reservation by {gang.reserved_by}")
+        if not 0 < gang.size <= MAX_GANG_SIZE:
+            return NotNow(f"gang {gang.name} needs the annotation aliquot.dev/gang-size: 1 to {MAX_GANG_SIZE}")
+        members = self._pods.of_gang(gang.namespace, gang.name)
+        if all(member.uid != pod.metadata.uid for member in members):
+            members = [*members, flatten(pod)]
+        missing = gangs.missing(gang.size, members)
+        if missing:
+            return NotNow(f"gang {gang.name}: {gang.size - missing} of {gang.size} pods exist")
+        key = (gang.namespace, gang.name)
+        now = asyncio.get_running_loop().time()
+        at, refusal = self._refused.get(key, (0.0, None))
+        if refusal is not None and now - at < _REFUSAL_KEPT_S:
+            return refusal
+        # As many as may be named; with more, members that can't go where they are placed say so.
+        node_ids = tuple(nodes) if len(nodes) <= MAX_NODE_IDS_PER_REQUEST else ()
+        request = replace(
+            asked.request,
+            gang_size=gang.size,
+            node_ids=node_ids,
+            name=f"{gang.namespace}/{gang.name}",
+            labels=labels_of(self._book.cluster, gang.namespace, gang=gang.name, owner="gang"),
+        )
+        try:
+            lease = await self._granter.for_gang(gang.namespace, gang.name, request)
+        except PoolError as error:
+            refusal = NotNow(f"gang {gang.name}: {_told(error)}", isinstance(error, NeverFits))
+            self._refused[key] = (asyncio.get_running_loop().time(), refusal)
+            while len(self._refused) > 1000:
+                self._refused.popitem(last=False)
+            return refusal
+        self._refused.pop(key, None)
+        return lease
+
+
+def _told(error: PoolError) -> str:
+    if error.explanation is not None and error.explanation.summary:
+        return error.explanation.summary
+    return error.message

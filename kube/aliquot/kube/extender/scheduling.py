@@ -1,0 +1,267 @@
+"""What the extender answers. It keeps nothing that a restart would lose.
+
+Filter and prioritise ask the pool what fits (`Fits`), for advice. Bind decides: `GrantOn` places exactly there or
+refuses, under the pod's uid as key, and the Binding carries the assignment; where the Binding is refused, the grant is
+released. Whatever can't be known is an error to the scheduler, which tries again: this fails closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError, Unavailable
+from aliquot.common.errors import AliquotError
+from aliquot.kube.api import objects
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeError
+from aliquot.kube.api.objects import Regarding
+from aliquot.kube.core.extending import (
+    BindArgs,
+    BindResult,
+    FilterArgs,
+    FilterResult,
+    HostPriority,
+    MetaPod,
+    MetaVictims,
+    PreemptArgs,
+    PreemptResult,
+    scores,
+    split,
+)
+from aliquot.kube.core.leases import KubeLease, assignment_of
+from aliquot.kube.core.pods import Gang, flatten
+from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.extender import binding
+from aliquot.kube.extender.gangs import GangPlaces, NotNow
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.fits import FitsCache
+from aliquot.kube.holding.granting import Granter, Locks
+from aliquot.kube.holding.pods import PodIndex
+from aliquot.kube.holding.requests import PodRequest, Requests
+from aliquot.kube.holding.telling import Teller
+
+log = logging.getLogger(__name__)
+
+_SEEN_KEPT: Final = 10_000
+_EXPLAINED_KEPT_S: Final = 2.0
+_PREEMPT_NODES_MAX: Final = 16
+"""Nodes on which preemption is worked out for one pod: each is a question to the pool."""
+
+
+class Extender:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        pool: AsyncPool,
+        client: KubeClient,
+        book: LeaseBook,
+        pods: PodIndex,
+        requests: Requests,
+        teller: Teller,
+    ) -> None:
+        self.fits = FitsCache(pool)
+        self.locks = Locks()
+        self._pool = pool
+        self._client = client
+        self._book = book
+        self._requests = requests
+        self._teller = teller
+        self._granter = Granter(pool, book)
+        self._pods = pods
+        self.gangs = GangPlaces(book, self._granter, pods)
+        self._seen: OrderedDict[str, RawPod] = OrderedDict()
+        """Pods that were filtered, because a bind names its pod only."""
+        self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
+        book.on_nodes.append(self.fits.dirty)
+        book.on_resync.append(self.fits.clear)
+
+    def under_way(self) -> set[str]:
+        """Uids of pods, and keys of gangs, that are dealt with now."""
+        return self.locks.held() | self.gangs.locks.held()
+
+    # ---------------------------------------------------------------------------------------------------- filter
+
+    async def filter(self, args: FilterArgs) -> FilterResult:
+        """Which of the nodes can take the pod now."""
+        if args.node_names is None:
+            return FilterResult(error="aliquot: no NodeNames; set nodeCacheCapable: true for this extender")
+        pod, nodes = args.pod, args.node_names
+        try:
+            asked = await self._requests.of(pod)
+            if asked is None:
+                return FilterResult(nodes)
+            self._remember(pod)
+            blind = self._blind()
+            if blind:
+                return FilterResult(error=blind)
+            gang = flatten(pod).gang
+            if gang is not None:
+                return await self._filter_gang(pod, gang, asked, nodes)
+            result = split(nodes, await self.fits.obstacles(asked.kind, asked.request, nodes))
+            if not result.node_names and nodes:
+                await self._explain(pod, asked)
+            return result
+        except Unavailable as error:
+            return FilterResult(error=f"aliquot: {error.message}")
+        except (PoolError, KubeError) as error:
+            return FilterResult(error=f"aliquot: {error.message}")
+        except AliquotError as error:
+            # The pod itself is wrong: no node, and no preemption, would help.
+            self._tell(pod, "AliquotRequestInvalid", error.explain())
+            return FilterResult(hopeless=dict.fromkeys(nodes, f"aliquot: {error.message}"))
+
+    async def _filter_gang(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> FilterResult:
+        found = await self.gangs.place(pod, gang, asked, nodes)
+        if isinstance(found, NotNow):
+            self._tell(pod, "AliquotGangImpossible" if found.hopeless else "AliquotGangWaiting", found.why)
+            told = dict.fromkeys(nodes, f"aliquot: {found.why}")
+            return FilterResult(hopeless=told) if found.hopeless else FilterResult(failed=told)
+        elsewhere = f"aliquot: member {found.member} of gang {gang.name} is on {found.node}"
+        return FilterResult([found.node], {node: elsewhere for node in nodes if node != found.node})
+
+    async def _explain(self, pod: RawPod, asked: PodRequest) -> None:
+        """Tell the pod, by an event, what it waits for. Pods of one kind share an answer for a moment."""
+        now = asyncio.get_running_loop().time()
+        at, explanation = self._explained.get(asked.kind, (0.0, None))
+        if explanation is None or now - at > _EXPLAINED_KEPT_S:
+            explanation = await self._pool.explain(asked.request)
+            self._explained[asked.kind] = (now, explanation)
+            while len(self._explained) > 256:
+                self._explained.popitem(last=False)
+        smallest = next((missing.smallest_change for missing in explanation.missing if missing.smallest_change), "")
+        text = explanation.summary + (f"; smallest change: {smallest}" if smallest else "")
+        self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", text)
+
+    async def prioritize(self, args: FilterArgs) -> list[HostPriority]:
+        """How good nodes are, 0 to 10. Nodes are compared within one answer, so all are asked about again."""
+        nodes = args.node_names or []
+        try:
+            asked = await self._requests.of(args.pod)
+            if asked is None or len(nodes) < 2:
+                return scores((node, 0) for node in nodes)
+            return scores(await self.fits.scores(asked.kind, asked.request, nodes))
+        except AliquotError as error:
+            log.warning("no scores for %s: %s", args.pod.metadata.name, error.message)
+            return scores((node, 0) for node in nodes)
+
+    # ------------------------------------------------------------------------------------------------------ bind
+
+    async def bind(self, args: BindArgs) -> BindResult:
+        """Grant, then bind; undone where the second fails."""
+        async with self.locks(args.uid):
+            try:
+                return BindResult(await self._bind(args))
+            except AliquotError as error:
+                return BindResult(f"aliquot: {error.message}")
+
+    async def _bind(self, args: BindArgs) -> str:
+        pod = await self._known(args)
+        if pod is None:
+            return "aliquot: the pod is gone"
+        asked = await self._requests.of(pod)
+        if asked is None:
+            outcome, why = await binding.bind(self._client, args.namespace, args.name, args.uid, args.node, {})
+            return "" if outcome is binding.Outcome.BOUND else f"aliquot: {why}"
+        blind = self._blind()
+        if blind:
+            return blind
+        gang = flatten(pod).gang
+        if gang is not None:
+            place = self.gangs.placed(args.uid, gang)
+            if place is None or place.node != args.node:
+                return f"aliquot: gang {gang.name} has no place for this pod on {args.node} any more"
+            return await self._bound(args, place.lease, place.member, shared=True)
+        try:
+            lease = await self._granter.for_pod(args.uid, asked.request, args.node)
+        except NeverFits as error:
+            self._tell(pod, "AliquotImpossible", error.message)
+            raise
+        return await self._bound(args, lease, 0, shared=False)
+
+    async def _bound(self, args: BindArgs, lease: KubeLease, member: int, *, shared: bool) -> str:
+        outcome, why = await binding.bind(
+            self._client, args.namespace, args.name, args.uid, args.node, assignment_of(lease, member)
+        )
+        if outcome is binding.Outcome.BOUND:
+            self._seen.pop(args.uid, None)
+            return ""
+        if outcome is binding.Outcome.REFUSED and not shared:
+            await self._granter.undo(lease, f"the pod could not be bound: {why}"[:200])
+        return f"aliquot: {why}"
+
+    async def _known(self, args: BindArgs) -> RawPod | None:
+        pod = self._seen.get(args.uid)
+        if pod is None:
+            pod = await objects.get_pod(self._client, args.namespace, args.name)
+        return pod if pod is not None and pod.metadata.uid == args.uid else None
+
+    # --------------------------------------------------------------------------------------------------- preempt
+
+    async def preempt(self, args: PreemptArgs) -> PreemptResult:
+        """On which of the proposed nodes the pool could make room, and whose pods would go: the pool's own choice."""
+        try:
+            return PreemptResult(await self._preempt(args.pod, args.victims or {}))
+        except AliquotError as error:
+            log.warning("no preemption for %s: %s", args.pod.metadata.name, error.message)
+            return PreemptResult()
+
+    async def _preempt(self, pod: RawPod, proposed: Mapping[str, MetaVictims]) -> Mapping[str, MetaVictims]:
+        asked = await self._requests.of(pod)
+        if asked is None:
+            return proposed
+        if flatten(pod).gang is not None:
+            return {}  # one member's room is no gang's
+        found: dict[str, MetaVictims] = {}
+
+        def cost(node: str) -> tuple[int, int, str]:
+            return proposed[node].pdb_violations, len(proposed[node].pods or ()), node
+
+        for node in sorted(proposed, key=cost):
+            if len(found) == _PREEMPT_NODES_MAX:
+                break
+            victims = await self._victims(asked, node, proposed[node])
+            if victims is not None:
+                found[node] = victims
+        return found
+
+    async def _victims(self, asked: PodRequest, node: str, proposed: MetaVictims) -> MetaVictims | None:
+        request = replace(asked.request, node_ids=(node,), no_queue=False)
+        explanation = await self._pool.explain(request)
+        if explanation.fits_now:
+            return proposed
+        uids = [victim.uid for victim in proposed.pods or ()]
+        for lease_id in explanation.would_preempt:
+            lease = self._book.get(lease_id)
+            if lease is None or not lease.pod_uid:
+                return None  # somebody else's: not the scheduler's to evict
+            if lease.pod_uid not in uids:
+                uids.append(lease.pod_uid)
+        if not explanation.would_preempt:
+            return None
+        return MetaVictims([MetaPod(uid) for uid in uids], proposed.pdb_violations)
+
+    # ---------------------------------------------------------------------------------------------------- the rest
+
+    def _blind(self) -> str:
+        """Why nothing may be decided now; empty: it may."""
+        if not self._book.synced.is_set():
+            return "aliquot: the pool's leases are not known yet"
+        if not self._pods.informer.trustworthy:
+            return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
+        return ""
+
+    def _remember(self, pod: RawPod) -> None:
+        self._seen[pod.metadata.uid] = pod
+        self._seen.move_to_end(pod.metadata.uid)
+        while len(self._seen) > _SEEN_KEPT:
+            self._seen.popitem(last=False)
+
+    def _tell(self, pod: RawPod, reason: str, text: str) -> None:
+        meta = pod.metadata
+        self._teller.tell(Regarding("Pod", meta.namespace, meta.name, meta.uid), reason, text, warning=True)

@@ -1,0 +1,129 @@
+"""Which nodes a request fits now, remembered by request and asked again only for nodes on which something changed.
+
+Whether a node fits is only advice: what is granted, the coordinator decides again at the bind. So an answer that is a
+moment old costs at most a refused bind, and the time that it may be old is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from aliquot.client import AsyncPool, NodeFit, PoolError, Request
+from aliquot.common.limits import MAX_FITS_NODES
+
+_REQUESTS_MAX: Final = 128
+_SCORES_KEPT_S: Final = 0.1
+"""In a storm of binds a dozen pods are placed by one comparison; which of the nodes fit is asked anew for each."""
+_LAG_S: Final = 0.1
+"""What changed so lately is asked beside the filter instead of before its answer: a bind may then be refused."""
+_AGE_MAX_S: Final = 10.0
+"""After that all is asked again: limits and holds change without telling."""
+
+
+@dataclass
+class _Entry:
+    asked_at: float
+    known: dict[str, str | None] = field(default_factory=dict)
+    stale: dict[str, float] = field(default_factory=dict)
+    """Nodes on which something changed, since when."""
+    refreshing: asyncio.Task[None] | None = None
+    scored_at: float = 0.0
+    scores: dict[str, int] = field(default_factory=dict)
+
+
+class FitsCache:
+    """See the module's docstring."""
+
+    def __init__(self, pool: AsyncPool, *, age_max_s: float = _AGE_MAX_S, lag_s: float = _LAG_S) -> None:
+        self.asked = 0
+        """Calls that were made."""
+        self.hits = 0
+        """Questions that needed none."""
+        self._pool = pool
+        self._age_max_s = age_max_s
+        self._lag_s = lag_s
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def dirty(self, nodes: Iterable[str]) -> None:
+        """Something changed on these nodes."""
+        now = asyncio.get_running_loop().time()
+        for entry in self._entries.values():
+            for node in nodes:
+                entry.stale.setdefault(node, now)
+
+    def clear(self) -> None:
+        """Anything may have changed."""
+        self._entries.clear()
+
+    async def close(self) -> None:
+        """End what is asked beside."""
+        tasks = [entry.refreshing for entry in self._entries.values() if entry.refreshing is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def obstacles(self, key: str, request: Request, nodes: Sequence[str]) -> Mapping[str, str | None]:
+        """For each node None (it fits) or what stands against it. `key` stands for the request.
+
+        Raises PoolError.
+        """
+        now = asyncio.get_running_loop().time()
+        entry = self._entries.get(key)
+        if entry is None or now - entry.asked_at > self._age_max_s:
+            entry = self._entries[key] = _Entry(now)
+        self._entries.move_to_end(key)
+        while len(self._entries) > _REQUESTS_MAX:
+            self._entries.popitem(last=False)
+        known, stale = entry.known, entry.stale
+        if not stale and len(known) == len(nodes) and known.keys() == set(nodes):
+            self.hits += 1
+            return known
+        late = now - self._lag_s
+        wanted = [node for node in nodes if node not in known or stale.get(node, now) <= late]
+        if wanted:
+            await self._learn(entry, request, wanted)
+            return known
+        self.hits += 1
+        if stale and (entry.refreshing is None or entry.refreshing.done()):
+            # The next filter finds it asked.
+            entry.refreshing = asyncio.create_task(self._refresh(entry, request))
+        return known
+
+    async def _refresh(self, entry: _Entry, request: Request) -> None:
+        await asyncio.sleep(self._lag_s / 4)  # what changes meanwhile is asked along
+        with contextlib.suppress(PoolError):  # who needs it asks again
+            await self._learn(entry, request, [node for node in entry.stale if node in entry.known])
+
+    async def _learn(self, entry: _Entry, request: Request, nodes: Sequence[str]) -> None:
+        before = {node: entry.stale.pop(node) for node in nodes if node in entry.stale}
+        try:  # what changes while it is asked is stale again
+            for fit in await self.ask(request, nodes):
+                entry.known[fit.node_id] = None if fit.fits else f"aliquot: {fit.detail or fit.reason}"
+        except BaseException:
+            entry.stale.update(before)
+            raise
+
+    async def scores(self, key: str, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
+        """How good nodes are, to be compared with one another: they are scored together, and that again soon.
+
+        Raises PoolError.
+        """
+        now = asyncio.get_running_loop().time()
+        entry = self._entries.get(key) or _Entry(now)
+        if now - entry.scored_at > _SCORES_KEPT_S or any(node not in entry.scores for node in nodes):
+            entry.scores = {fit.node_id: fit.score for fit in await self.ask(request, nodes)}
+            entry.scored_at = now
+        return [(node, entry.scores.get(node, 0)) for node in nodes]
+
+    async def ask(self, request: Request, nodes: Sequence[str]) -> list[NodeFit]:
+        """What the coordinator says of these nodes now, with scores. Raises PoolError."""
+        found: list[NodeFit] = []
+        for begin in range(0, len(nodes), MAX_FITS_NODES):
+            self.asked += 1
+            found += await self._pool.fits(request, nodes[begin : begin + MAX_FITS_NODES])
+        return found

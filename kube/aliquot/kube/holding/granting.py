@@ -1,0 +1,157 @@
+"""Grants for pods and gangs, each at most once, and undone when they came to nothing.
+
+A lease's idempotency key is the pod's uid (or the gang's name): while a lease of an attempt lives, the pool itself
+refuses a second. A next attempt is made only after the one before has ended. What an earlier process of ours has left
+behind is not used, because another process may be about to clear it away: it is released, and granted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from aliquot.client import AsyncPool, IdempotencyMismatch, Lease, LeaseNotFound, PoolError, Request, WaitUntil
+from aliquot.kube.core.leases import KubeLease, lease_key
+from aliquot.kube.core.names import LEASE_ATTEMPT
+from aliquot.kube.holding.book import LeaseBook, kube_lease
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX: Final = 64
+_SUBJECTS_KEPT: Final = 50_000
+_GRANT_S: Final = 10.0
+
+
+class Granter:
+    """See the module's docstring."""
+
+    def __init__(self, pool: AsyncPool, book: LeaseBook) -> None:
+        self._pool = pool
+        self._book = book
+        self._attempts: OrderedDict[str, int] = OrderedDict()
+        """The attempt that comes next, of subjects that have had some."""
+
+    async def for_pod(self, uid: str, request: Request, node: str) -> KubeLease:
+        """A lease for this pod on this node, or PlacementRefused and what else `grant_on` raises."""
+        left = self._book.of_pod(uid)
+        if left is not None:
+            await self.undo(left, "an earlier bind did not come to its end", wait=True)
+
+        async def grant(asked: Request, key: str) -> Lease:
+            return await self._pool.grant_on(asked, node, until=WaitUntil.GRANTED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(uid, request, grant)
+
+    async def for_gang(self, namespace: str, gang: str, request: Request) -> KubeLease:
+        """One lease for all members, wherever they fit together, now or not at all: what `allocate` raises."""
+        now_or_never = replace(request, no_queue=True)
+
+        async def grant(asked: Request, key: str) -> Lease:
+            return await self._pool.allocate(asked, until=WaitUntil.GRANTED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(f"{namespace}/{gang}", now_or_never, grant)
+
+    async def for_job(self, namespace: str, gang: str, request: Request) -> KubeLease:
+        """One elastic lease, which may wait in the pool's queue: what `allocate` raises."""
+
+        async def ask(asked: Request, key: str) -> Lease:
+            return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(f"{namespace}/{gang}", request, ask)
+
+    async def undo(self, lease: KubeLease, why: str, *, wait: bool = False) -> bool:
+        """Release a lease; False where the coordinator can't be reached, and reconciling does it later."""
+        try:
+            self._book.take(await self._pool.release(lease.lease_id, wait_gone=wait, reason=why, timeout_s=_GRANT_S))
+        except LeaseNotFound:
+            return True
+        except PoolError as error:
+            log.warning("lease %s could not be released now: %s", lease.lease_id, error.message)
+            return False
+        return True
+
+    async def _granted(
+        self, subject: str, request: Request, grant: Callable[[Request, str], Awaitable[Lease]]
+    ) -> KubeLease:
+        first = self._attempts.get(subject, 0)
+        for attempt in range(first, first + _ATTEMPTS_MAX):
+            asked = request
+            if attempt:
+                asked = replace(request, labels={**request.labels, LEASE_ATTEMPT: str(attempt)})
+            try:
+                lease = await grant(asked, lease_key(subject, attempt))
+            except IdempotencyMismatch:
+                # That attempt was for another place. It has ended, or it must before there is a next.
+                await self._end_attempt(subject, request, attempt)
+                continue
+            found = self._book.take(lease) or kube_lease(lease)
+            if found.live and found.state != "RELEASING":
+                self._remember(subject, attempt)
+                return found
+        raise IdempotencyMismatch(
+            f"{subject}: {_ATTEMPTS_MAX} leases for it have ended", hint="delete the pod; its owner makes another"
+        )
+
+    async def _end_attempt(self, subject: str, request: Request, attempt: int) -> None:
+        async for lease in self._pool.leases(tenant=request.tenant):
+            ours = self._book.take(lease)
+            if (
+                ours is not None
+                and ours.attempt == attempt
+                and subject in {ours.pod_uid, f"{ours.namespace}/{ours.gang}"}
+            ):
+                await self.undo(ours, "granted for another place", wait=True)
+
+    def _remember(self, subject: str, attempt: int) -> None:
+        self._attempts[subject] = attempt
+        self._attempts.move_to_end(subject)
+        while len(self._attempts) > _SUBJECTS_KEPT:
+            self._attempts.popitem(last=False)
+
+
+class Locks:
+    """One at a time for each name; kept only as long as somebody holds or waits."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def held(self) -> set[str]:
+        """Names that somebody holds or waits for."""
+        return set(self._locks)
+
+    def __call__(self, name: str) -> _Held:
+        """`async with locks(name):`."""
+        return _Held(self._locks, name)
+
+
+class _Held:
+    __slots__ = ("_locks", "_name")
+
+    def __init__(self, locks: dict[str, tuple[asyncio.Lock, int]], name: str) -> None:
+        self._locks = locks
+        self._name = name
+
+    async def __aenter__(self) -> None:
+        lock, users = self._locks.get(self._name) or (asyncio.Lock(), 0)
+        self._locks[self._name] = (lock, users + 1)
+        try:
+            await lock.acquire()
+        except BaseException:
+            self._leave(lock)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        lock, _users = self._locks[self._name]
+        lock.release()
+        self._leave(lock)
+
+    def _leave(self, lock: asyncio.Lock) -> None:
+        users = self._locks[self._name][1] - 1
+        if users:
+            self._locks[self._name] = (lock, users)
+        else:
+            del self._locks[self._name]

@@ -1,0 +1,79 @@
+"""From a pod and the rules of its cluster to a request of the pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aliquot.client import Request, Tier
+from aliquot.common.limits import MAX_NAME_CHARS
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.objects import namespace_labels
+from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of
+from aliquot.kube.core.asking import Asked, asked_by, min_tier_word, request_text
+from aliquot.kube.core.leases import labels_of
+from aliquot.kube.core.names import QUEUE
+from aliquot.kube.core.shapes import RawPod
+
+_LABELS_KEPT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """What is asked of the pool for a pod. `kind` is equal for pods that fit the same nodes."""
+
+    request: Request
+    kind: str
+
+
+class Requests:
+    """Makes requests. Labels of namespaces are read where a rule looks at them, and kept for half a minute."""
+
+    def __init__(self, client: KubeClient, cluster: str, rules: Sequence[AccountRule] = DEFAULT_RULES) -> None:
+        self.cluster = cluster
+        self._client = client
+        self._rules = rules or DEFAULT_RULES
+        self._looks_at_namespaces = any(rule.namespace_labels for rule in self._rules)
+        self._labels: dict[str, tuple[float, Mapping[str, str]]] = {}
+
+    async def of(self, pod: RawPod, asked: Asked | None = None) -> PodRequest | None:
+        """What a pod asks for; None: nothing of ours.
+
+        Raises PodAskError, RequestSyntaxError, NoAccount, and KubeError where labels of its namespace can't be read.
+        """
+        asked = asked or asked_by(pod)
+        if not asked.anything:
+            return None
+        meta = pod.metadata
+        gpu, tier = request_text(asked), min_tier_word(asked)
+        labels = meta.labels or {}
+        account = await self.account(meta.namespace, labels, labels.get(QUEUE, ""))
+        priority = priority_of(pod.spec.priority or 0)
+        request = Request(
+            gpu,
+            tenant=account.tenant,
+            queue=account.queue,
+            priority=priority,
+            min_tier=Tier(tier) if tier else Tier.UNSPECIFIED,
+            preemptible=True,
+            detached=True,
+            no_queue=True,
+            name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
+            labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid),
+        )
+        return PodRequest(request, f"{gpu} {tier} {priority} {account.tenant} {account.queue}")
+
+    async def account(self, namespace: str, labels: Mapping[str, str], queue: str) -> Account:
+        """Who pays. Raises NoAccount, and KubeError where the namespace's labels can't be read."""
+        return account_of(self._rules, namespace, await self._namespace(namespace), labels, queue)
+
+    async def _namespace(self, name: str) -> Mapping[str, str]:
+        if not self._looks_at_namespaces:
+            return {}
+        now = asyncio.get_running_loop().time()
+        read_at, labels = self._labels.get(name, (-_LABELS_KEPT_S, {}))
+        if now - read_at >= _LABELS_KEPT_S:
+            labels = await namespace_labels(self._client, name)
+            self._labels[name] = (now, labels)
+        return labels

@@ -1,0 +1,53 @@
+"""Tells people, by events on pods, why one waits; the same about the same pod at most once in a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Final
+
+from aliquot.kube.api.errors import KubeError
+from aliquot.kube.api.objects import Events, Regarding
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 60.0
+_KEPT: Final = 10_000
+_WAITING_MAX: Final = 1_000
+
+
+class Teller:
+    """Events are written beside the work, by one task: `run`. What is too much is dropped, and counted."""
+
+    def __init__(self, events: Events) -> None:
+        self.dropped = 0
+        self._events = events
+        self._told: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        self._queue: asyncio.Queue[tuple[Regarding, str, str, bool]] = asyncio.Queue(_WAITING_MAX)
+
+    def tell(self, about: Regarding, reason: str, message: str, *, warning: bool = False) -> None:
+        """Have an event written, unless just this was told lately."""
+        now = asyncio.get_running_loop().time()
+        key = (about.uid, reason)
+        told, at = self._told.get(key, ("", 0.0))
+        if told == message and now - at < _EVERY_S:
+            return
+        self._told[key] = (message, now)
+        self._told.move_to_end(key)
+        while len(self._told) > _KEPT:
+            self._told.popitem(last=False)
+        try:
+            self._queue.put_nowait((about, reason, message, warning))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            about, reason, message, warning = await self._queue.get()
+            try:
+                await self._events.tell(about, reason, message, warning=warning)
+            except KubeError as error:
+                self.dropped += 1
+                log.warning("an event was not written: %s", error.message)

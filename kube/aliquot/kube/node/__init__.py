@@ -1,0 +1,11 @@
+"""Kubernetes on the node: what stands between a kubelet, its containers' cgroups and the node's agent.
+
+    device_plugin, registration   the resources `aliquot.dev/gpu-percent` and `aliquot.dev/gpu`, served to the kubelet
+    advertising                   the resource `aliquot.dev/gpu-memory-mib`, patched into the Node
+    binder                        ties a pod's assignment, its cgroup and its lease's slices together
+    injection                     what its containers find: variables, the folder of their tier
+    releasing                     gives back leases whose pods have gone
+
+`core` decides, `seam` says what is asked of an API server, `service` wires it all;
+docs/kubernetes-node.md describes it.
+"""

@@ -1,0 +1,230 @@
+"""The seam, by a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from aliquot.kube.api import objects, resources
+from aliquot.kube.api.client import STRATEGIC, KubeClient
+from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.informer import Informer
+from aliquot.kube.api.resources import Resource
+from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
+
+RESOURCE_SLICES = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
+
+
+class _Meta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Security(msgspec.Struct, rename="camel", gc=False):
+    run_as_user: int | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    security_context: _Security | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str = ""
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    security_context: _Security | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    running: dict[str, Any] | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False):
+    container_id: str = msgspec.field(name="containerID", default="")
+    state: _State | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _NodeStatus(msgspec.Struct, gc=False):
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Node(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _SliceSpec(msgspec.Struct, rename="camel", gc=False):
+    driver: str = ""
+    node_name: str | None = None
+
+
+class _Slice(msgspec.Struct, gc=False):
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
+class _Slices(msgspec.Struct, gc=False):
+    items: list[_Slice]
+
+
+class ApiServer:
+    """See `seam.Cluster`. Use from one event loop."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def pods_of_node(self, node: str) -> AsyncIterator[Mapping[str, Pod]]:
+        """See `seam.Cluster`."""
+        changed = asyncio.Event()
+        informer = Informer(
+            self._client,
+            resources.PODS,
+            _Pod,
+            _pod,
+            fields=f"spec.nodeName={node}",
+            on_change=lambda key, before, after: changed.set(),
+        )
+        async with _following(informer):
+            await informer.synced.wait()
+            while True:
+                changed.clear()
+                yield {pod.identity.uid: pod for pod in informer}
+                await changed.wait()
+
+    async def node_record(self, node: str) -> AsyncIterator[NodeRecord | None]:
+        """See `seam.Cluster`."""
+        changed = asyncio.Event()
+        informer = Informer(
+            self._client,
+            resources.NODES,
+            _Node,
+            _node,
+            fields=f"metadata.name={node}",
+            on_change=lambda key, before, after: changed.set(),
+        )
+        async with _following(informer):
+            await informer.synced.wait()
+            while True:
+                changed.clear()
+                yield informer.get(node)
+                await changed.wait()
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        """See `seam.Cluster`."""
+        try:
+            data = await self._client.get(resources.PODS.path(namespace, name))
+        except KubeNotFound:
+            return None
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+        return _pod(msgspec.json.decode(data, type=_Pod))
+
+    async def foreign_drivers(self, node: str) -> frozenset[str]:
+        """See `seam.Cluster`. A cluster without ResourceSlices has none."""
+        try:
+            data = await self._client.get(RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
+        except KubeNotFound:
+            return frozenset()
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+        found = msgspec.json.decode(data, type=_Slices).items
+        return frozenset(each.spec.driver for each in found if each.spec.node_name == node)
+
+    async def patch_node_status(self, node: str, amounts: Mapping[str, str], condition: Condition) -> None:
+        """See `seam.Cluster`."""
+        status = {"capacity": dict(amounts), "allocatable": dict(amounts), "conditions": [_written(condition)]}
+        try:
+            path = resources.NODES.path(name=node, subresource="status")
+            await self._client.patch(path, {"status": status}, STRATEGIC)
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+
+    async def patch_pod_condition(self, pod: PodIdentity, condition: Condition) -> None:
+        """See `seam.Cluster`. One that has gone, or is another, needs none."""
+        try:
+            await objects.patch_pod_condition(self._client, pod.namespace, pod.name, pod.uid, _written(condition))
+        except KubeNotFound:
+            return
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+
+
+@contextlib.asynccontextmanager
+async def _following(informer: Informer[Any, Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(informer.run(), name=f"follow {informer.resource.plural}")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _written(condition: Condition) -> dict[str, str]:
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": now,
+    }
+
+
+def _conditions(found: list[_Condition] | None) -> dict[str, tuple[str, str, str]]:
+    return {each.type: (each.status, each.reason or "", each.message or "") for each in found or []}
+
+
+def _pod(raw: _Pod) -> Pod:
+    meta, spec, status = raw.metadata, raw.spec, raw.status
+    containers = [*(spec.containers or []), *(spec.init_containers or [])]
+    contexts = [spec.security_context, *(each.security_context for each in containers)]
+    users = {each.run_as_user for each in contexts if each is not None and each.run_as_user is not None}
+    running = [
+        each.container_id
+        for each in [*(status.container_statuses or []), *(status.init_container_statuses or [])]
+        if each.container_id and each.state is not None and each.state.running is not None
+    ]
+    return Pod(
+        identity=PodIdentity(meta.namespace, meta.name, meta.uid),
+        node=spec.node_name,
+        annotations=meta.annotations or {},
+        phase=status.phase,
+        users=tuple(sorted(users)),
+        container_ids=tuple(running),
+        conditions=_conditions(status.conditions),
+    )
+
+
+def _node(raw: _Node) -> NodeRecord:
+    status = raw.status
+    return NodeRecord(raw.metadata.uid, status.capacity or {}, status.allocatable or {}, _conditions(status.conditions))

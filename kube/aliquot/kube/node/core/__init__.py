@@ -1,0 +1,1 @@
+"""What is decided on the node, without I/O: identity of pods, names of cgroups, what is advertised."""

@@ -1,0 +1,51 @@
+"""What becomes of leases whose pods have gone: they are given back, and nothing is left of them on the node."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from aliquot.client.local import LocalStatus
+from aliquot.kube.node.cgroups import PodCgroups
+from aliquot.kube.node.injection import Injection
+from aliquot.kube.node.records import Bound, Records
+from aliquot.kube.node.releasing import Releaser
+from aliquot.kube.node.seam import Cluster, ClusterUnreachable, Pod
+
+log = logging.getLogger(__name__)
+
+
+class Leaving:
+    """Use from one event loop."""
+
+    def __init__(
+        self, cluster: Cluster, records: Records, cgroups: PodCgroups, injection: Injection, releaser: Releaser
+    ) -> None:
+        self._cluster = cluster
+        self._records = records
+        self._cgroups = cgroups
+        self._injection = injection
+        self._releaser = releaser
+
+    async def look(self, pods: Mapping[str, Pod], status: LocalStatus) -> None:
+        """Have leases released of pods that are not there any more, and forget those of which nothing is left."""
+        here = {piece.lease_id for piece in status.slices}
+        for bound in self._records.all():
+            pod = pods.get(bound.uid)
+            if pod is not None and not pod.ended:
+                continue
+            if bound.lease_id not in here:
+                if not self._cgroups.exists(bound.cgroup) or not self._cgroups.pids(bound.cgroup):
+                    self._injection.withdraw(bound.places)
+                    self._records.remove(bound.uid)
+                continue
+            if await self._has_gone(bound):
+                await self._releaser.release(bound.lease_id, bound.uid)
+
+    async def _has_gone(self, bound: Bound) -> bool:
+        """Asked once more, of the API server itself: what is released ends programs."""
+        try:
+            now = await self._cluster.pod(bound.namespace, bound.name)
+        except ClusterUnreachable:
+            return False
+        return now is None or now.identity.uid != bound.uid or now.ended

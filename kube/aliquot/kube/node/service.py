@@ -1,0 +1,157 @@
+"""Wires the node's parts and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+
+from aliquot.client import AgentError
+from aliquot.client.local import AgentInfo, LocalAgent, LocalStatus
+from aliquot.kube.node.advertising import Advertiser
+from aliquot.kube.node.agent import Agent
+from aliquot.kube.node.binder import Binder
+from aliquot.kube.node.cgroups import PodCgroups
+from aliquot.kube.node.core.resources import UNIT_RESOURCES
+from aliquot.kube.node.device_plugin import DevicePlugin
+from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection
+from aliquot.kube.node.leaving import Leaving
+from aliquot.kube.node.pod_resources import PodResources
+from aliquot.kube.node.records import Records
+from aliquot.kube.node.registration import Registration
+from aliquot.kube.node.releasing import Releaser
+from aliquot.kube.node.reporting import Reporting
+from aliquot.kube.node.seam import Cluster
+from aliquot.kube.node.settings import LIBRARY, InjectionMode, Settings
+
+log = logging.getLogger(__name__)
+
+AGENT_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class NodeService:
+    """The node's part. `open` makes it, `run` runs it until cancelled."""
+
+    settings: Settings
+    node: str
+    node_id: str
+    agent: Agent
+    plugins: tuple[DevicePlugin, ...]
+    registrations: tuple[Registration, ...]
+    advertiser: Advertiser
+    binder: Binder
+    leaving: Leaving
+    reporting: Reporting
+    cluster: Cluster
+    _changed: asyncio.Event
+    _listed: bool = False
+
+    @classmethod
+    async def open(cls, settings: Settings, node: str, cluster: Cluster, releaser: Releaser) -> NodeService:
+        """Wait for the agent to say which node this is. Raises `OSError`."""
+        info = await _info(LocalAgent(settings.agent_socket))
+        agent = Agent(settings.agent_socket)
+        injection = _injection(settings)
+        records = Records(settings.state_dir / "bound")
+        cgroups = PodCgroups(settings.cgroup_root, settings.kubelet_cgroup_root)
+        reporting = Reporting(cluster)
+        binder = Binder(
+            node_names={node, info.node_id, info.node_name},
+            agent=agent,
+            resources=PodResources(settings.pod_resources, time.monotonic),
+            cluster=cluster,
+            cgroups=cgroups,
+            injection=injection,
+            records=records,
+            reporting=reporting,
+            monotonic_s=time.monotonic,
+        )
+        plugins = tuple(DevicePlugin(resource, injection, binder.prepare) for resource in UNIT_RESOURCES)
+        return cls(
+            settings=settings,
+            node=node,
+            node_id=info.node_id,
+            agent=agent,
+            plugins=plugins,
+            registrations=tuple(Registration(plugin, settings.device_plugins) for plugin in plugins),
+            advertiser=Advertiser(node, plugins, cluster, time.monotonic),
+            binder=binder,
+            leaving=Leaving(cluster, records, cgroups, injection, releaser),
+            reporting=reporting,
+            cluster=cluster,
+            _changed=asyncio.Event(),
+        )
+
+    async def run(self) -> None:
+        """Serve the kubelet and follow the node's pods until cancelled, or until a defect ends one of these tasks."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_pods(), name="pods")
+                tasks.create_task(self._follow_node(), name="node")
+                tasks.create_task(self._reconcile(), name="reconcile")
+                tasks.create_task(self._register(), name="registration")
+        finally:
+            for plugin in self.plugins:
+                await plugin.close()
+
+    async def _register(self) -> None:
+        """The kubelet hears of units when it is known how many there are."""
+        await self.advertiser.look(await self._status())
+        async with asyncio.TaskGroup() as tasks:
+            for each in self.registrations:
+                tasks.create_task(each.run(), name=f"registration of {each.resource}")
+
+    async def _follow_pods(self) -> None:
+        async for pods in self.cluster.pods_of_node(self.node):
+            self.reporting.pods = pods
+            self._listed = True
+            self._changed.set()
+
+    async def _follow_node(self) -> None:
+        async for record in self.cluster.node_record(self.node):
+            self.advertiser.record = record
+            self._changed.set()
+
+    async def _reconcile(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.interval_s):
+                    await self._changed.wait()
+            self._changed.clear()
+            status = await self._status()
+            await self.advertiser.look(status)
+            if status is None or not self._listed:
+                continue
+            pods = self.reporting.pods
+            try:
+                await self.binder.reconcile(pods)
+                await self.leaving.look(pods, await self.agent.status())
+            except AgentError as error:
+                log.warning("the agent does not answer: %s", error.message)
+            except OSError as error:
+                log.error("what was bound can't be written down: %s", error)  # noqa: TRY400
+            await self.reporting.write()
+
+    async def _status(self) -> LocalStatus | None:
+        try:
+            return await self.agent.status()
+        except AgentError:
+            return None
+
+
+async def _info(agent: LocalAgent) -> AgentInfo:
+    while True:
+        try:
+            return await asyncio.to_thread(agent.info)
+        except AgentError as error:
+            log.warning("waiting for the agent: %s", error.message)
+            await asyncio.sleep(AGENT_RETRY_S)
+
+
+def _injection(settings: Settings) -> Injection:
+    if settings.injection is InjectionMode.CDI:
+        return CdiInjection(settings.cdi_dir)
+    return MountInjection(settings.state_dir / "places", LIBRARY if settings.preload else "")

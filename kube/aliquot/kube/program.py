@@ -1,0 +1,161 @@
+"""Our processes in a cluster.
+
+aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
+aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs
+
+Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from aliquot.client import AsyncPool
+from aliquot.common import config as common_config
+from aliquot.common import logging as common_logging
+from aliquot.common.errors import AliquotError
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.cluster import find_cluster
+from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.compute_pools import ComputePoolController
+from aliquot.kube.controllers.elastic_jobs import ElasticJobController
+from aliquot.kube.controllers.kueue import KueueController
+from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.core.names import CONTROLLERS_LEASE
+from aliquot.kube.extender.http import application, serve
+from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
+from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
+
+
+def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
+    """Which process, and its settings. Raises ConfigError."""
+    parser = argparse.ArgumentParser(prog="aliquot-kube", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("process", choices=("extender", "controllers"))
+    parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{TABLE}] is read")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="instead of the pod's own service account")
+    parser.add_argument("--cluster", metavar="NAME", help="names this cluster among those that share the pool")
+    parser.add_argument("--listen-port", metavar="PORT", type=int, help="of the extender (8760); 0: a free one")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
+    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
+    flags = vars(parser.parse_args(argv))
+    process, file = flags.pop("process"), flags.pop("config")
+    loaded = common_config.load(Settings, env_prefix=ENV_PREFIX, file=file, table=TABLE, env=os.environ, flags=flags)
+    return process, loaded.settings
+
+
+async def run(process: str, settings: Settings) -> None:
+    """Serve until a signal comes. Raises AliquotError, or LeadershipLost."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    cluster = find_cluster(settings.kubeconfig)
+    async with KubeClient(cluster) as client, AsyncPool() as pool:
+        parts = await make_parts(client, pool, settings, f"aliquot-{process}")
+        if process == "extender":
+            await run_extender(parts, settings, stop)
+        else:
+            namespace = settings.namespace or cluster.namespace
+            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, _holder()), stop)
+
+
+async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) -> None:
+    """The extender, until `stop`."""
+    extender, reconciler = make_extender(parts)
+
+    def not_ready() -> str:
+        if not parts.book.synced.is_set():
+            return "the pool's leases are not known yet"
+        if not parts.pods.informer.trustworthy:
+            return parts.pods.informer.problem or "the API server was not heard"
+        return ""
+
+    runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
+    try:
+        async with running(*following(parts), reconciler.run(), closing(extender)) as failed:
+            say_ready(address=f"{settings.listen_host}:{port}")
+            await until(stop, failed)
+    finally:
+        await runner.cleanup()
+
+
+async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:
+    """The controllers, as long as this process leads. Raises LeadershipLost."""
+
+    async def lead(epoch: int) -> None:
+        reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        pools = ComputePoolController(parts.client, parts.book)
+        elastic = ElasticJobController(
+            parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
+        )
+        async with running(*following(parts), reconciler.run(), kueue.run(), elastic.run(), pools.run()) as failed:
+            say_ready(leading=True, epoch=epoch)
+            await failed
+
+    electing = asyncio.ensure_future(election.run(lead))
+    try:
+        await until(stop, electing)
+    finally:
+        electing.cancel()
+        await asyncio.gather(electing, return_exceptions=True)
+
+
+async def until(stop: asyncio.Event, failed: asyncio.Future[None]) -> None:
+    """Wait for the signal, or the failure, which is raised."""
+    stopping = asyncio.ensure_future(stop.wait())
+    both: list[asyncio.Future[Any]] = [stopping, failed]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+    finally:
+        stopping.cancel()
+
+
+def say_ready(**facts: object) -> None:
+    """The line that whoever started this waits for."""
+    sys.stdout.write(f"ready {json.dumps(facts)}\n")
+    sys.stdout.flush()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's where it is installed: binds a second are bounded by this process' processor time."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
+def _holder() -> str:
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program."""
+    try:
+        process, settings = parse(argv)
+        common_logging.configure(settings.log_level, json=settings.log_json)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run(process, settings))
+    except AliquotError as error:
+        sys.stderr.write(error.explain() + "\n")
+        return 1
+    except LeadershipLost as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

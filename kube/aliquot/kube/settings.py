@@ -1,0 +1,43 @@
+"""Settings of our processes in a cluster: defaults, a TOML file's table `[kube]`, `ALIQUOT_KUBE_…`, flags.
+
+Where the coordinator is, and the token, come from the client's own settings (`ALIQUOT_COORDINATOR`,
+`ALIQUOT_TOKEN_FILE`, docs/access.md): in a pod, a projected token of the service account.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from aliquot.common.duration import DurationMs
+from aliquot.kube.core.accounts import AccountRule
+from aliquot.kube.core.names import SCHEDULER
+
+ENV_PREFIX: Final = "ALIQUOT_KUBE_"
+TABLE: Final = "kube"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[kube]` table."""
+
+    cluster: str = ""
+    """Names this cluster among those that share the pool; empty: the uid of its namespace kube-system."""
+    scheduler: str = SCHEDULER
+    """`schedulerName` of our pods."""
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8760
+    """Of the extender. Its scheduler is on the same machine: whoever reaches this can bind pods."""
+    namespace: str = ""
+    """Where the controllers' Lease is; empty: this pod's own."""
+    kubeconfig: str = ""
+    unbound: DurationMs = DurationMs(60_000)
+    """How long a lease may be without its pod being bound."""
+    gang_wait: DurationMs = DurationMs(300_000)
+    """How long a gang's lease may be without all members being bound."""
+    silence: DurationMs = DurationMs(55_000)
+    """For how long nothing may be heard of the API server."""
+    rules: tuple[AccountRule, ...] = ()
+    """Who pays: the first that matches. None: each namespace is a tenant."""
+    log_level: str = "info"
+    log_json: bool = False

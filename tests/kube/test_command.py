@@ -1,0 +1,118 @@
+"""`aliquot kube doctor` and `aliquot kube plan`, by the command line itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aliquot.kube.api.cluster import from_kubeconfig
+from aliquot.kube.core import names
+from tests.identity import ADMIN_TOKEN
+from tests.kube.cluster import KubeCluster, kube_cluster
+from tests.kube.fake_api.policies import VERSION
+from tests.kube.fake_api.server import ADMIN
+from tests.kube.making import make_pod
+from tests.kube.test_admission import documents
+
+
+async def aliquot(cluster: KubeCluster, *arguments: str) -> tuple[int, str]:
+    environment = {**os.environ, "ALIQUOT_COORDINATOR": cluster.pool.address, "ALIQUOT_TOKEN": ADMIN_TOKEN}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "aliquot.cli", *arguments, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+def kubeconfig(path: Path, url: str, token: str = ADMIN) -> Path:
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "mine"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_kubeconfig_is_read(tmp_path: Path) -> None:
+    found = from_kubeconfig(str(kubeconfig(tmp_path / "config", "http://127.0.0.1:1", "secret")))
+    assert (found.url, found.token(), found.namespace) == ("http://127.0.0.1:1", "secret", "mine")
+    assert "secret" not in repr(found)
+
+
+async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Path) -> None:
+    async with kube_cluster(2) as cluster:
+        config = kubeconfig(tmp_path / "config", cluster.api.url)
+        nodes = cluster.api.store.kind("v1", "nodes")
+        for name, allocatable in (
+            ("node-0", {names.GPU_PERCENT: "100"}),
+            ("node-1", {names.GPU_PERCENT: "100", "nvidia.com/gpu": "8"}),
+        ):
+            old = nodes.items["", name]
+            item = {**old, "metadata": {**old["metadata"]}, "status": {"allocatable": allocatable}}
+            cluster.api.store.write(nodes, ("", name), item, "MODIFIED")
+        make_pod(cluster.api, "astray", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"})
+        code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config), "--json")
+        assert code == 1
+        found: list[dict[str, Any]] = json.loads(text)
+        bad = {(one["subject"], one["text"].split(" ")[0].rstrip(":")) for one in found if one["mark"] == "bad"}
+        assert bad == {
+            ("policies", "aliquot-assignments"),
+            ("policies", "aliquot-pods"),
+            ("nodes", "node-1"),
+            ("controllers", "no"),
+            ("pods", "default/astray"),
+        }
+        assert all(one["mend"] for one in found if one["mark"] == "bad")
+
+        plurals = {"Policy": "policies", "PolicyBinding": "policybindings"}
+        for document in documents():
+            prefix, _, rest = document["kind"].partition("AdmissionPolicy")
+            kind = cluster.api.store.kind(VERSION, f"{prefix.lower()}admission{plurals['Policy' + rest]}")
+            cluster.api.store.create(kind, "", document)
+        code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config))
+        assert "aliquot-pods is in force" in text
+
+
+async def test_what_would_become_of_manifests(tmp_path: Path) -> None:
+    def container(percent: int) -> dict[str, Any]:
+        return {"name": "c", "resources": {"limits": {names.GPU_PERCENT: percent}}}
+
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"parallelism": 2, "template": {"spec": {"containers": [container(50)]}}},
+    }
+    jobset = {
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "ml"},
+        "spec": {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": job["spec"]}}]},
+    }
+    gang = {
+        "kind": "Pod",
+        "metadata": {"name": "g", "labels": {names.GANG: "g"}, "annotations": {names.GANG_SIZE: "3"}},
+        "spec": {"containers": [container(100)]},
+    }
+    web = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [{}]}}}}
+    file = tmp_path / "job.yaml"
+    async with kube_cluster(2) as cluster:
+        file.write_text(yaml.safe_dump_all([job, jobset, web]))
+        code, text = await aliquot(cluster, "kube", "plan", "-f", str(file), "--json")
+        first, second, third = json.loads(text)
+        assert code == 0
+        assert (first["count"], first["request"], first["fits_now"]) == (2, "0.5", True)
+        assert (second["where"], second["count"]) == ("JobSet ml/set workers", 4)
+        assert third["request"] == ""
+        file.write_text(yaml.safe_dump(gang))
+        code, text = await aliquot(cluster, "kube", "plan", "-f", str(file))
+        assert code == 4
+        assert "as a gang can never start" in text
+        assert not await cluster.leases()

@@ -1,0 +1,150 @@
+"""ElasticJobs follow their elastic lease: they wait, start, grow, shrink, restart, succeed and end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aliquot.kube.controllers.elastic_jobs import ElasticJobController
+from aliquot.kube.core import names
+from tests.coordinator.pool import Agent, agents, eventually
+from tests.kube.cluster import KubeCluster, audit, kube_cluster, scheduling
+from tests.kube.making import delete_pod, make_node, set_phase
+
+VERSION = "aliquot.dev/v1alpha1"
+CRDS = Path(__file__).parents[2] / "deploy" / "kube" / "crds.yaml"
+
+
+@contextlib.asynccontextmanager
+async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
+    """Nodes with an agent and a GPU each, the operator, and a scheduler that works by itself."""
+    async with kube_cluster(0) as cluster:
+        for document in yaml.safe_load_all(CRDS.read_text()):
+            for version in document["spec"]["versions"]:
+                plural, kind = document["spec"]["names"]["plural"], document["spec"]["names"]["kind"]
+                cluster.api.store.serve(f"{document['spec']['group']}/{version['name']}", plural, kind)
+        several = [Agent(cluster.pool.address, f"node-{number}") for number in range(nodes)]
+        for number in range(nodes):
+            make_node(cluster.api, f"node-{number}")
+        parts = cluster.extender.parts
+        made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
+        async with agents(*several), scheduling(cluster, loop=True):
+            running = asyncio.create_task(made.run())
+            try:
+                yield cluster
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+
+def make_job(cluster: KubeCluster, name: str, least: int, most: int, **spec: Any) -> Any:
+    template = {
+        "spec": {"containers": [{"name": "main", "image": "none", "env": [{"name": "MASTER_PORT", "value": "1"}]}]}
+    }
+    job = {
+        "metadata": {"name": name},
+        "spec": {"scaling": {"minReplicas": least, "maxReplicas": most}, "template": template, **spec},
+    }
+    return cluster.api.store.create(cluster.api.store.kind(VERSION, "elasticjobs"), "default", job)
+
+
+def status(cluster: KubeCluster, name: str) -> dict[str, Any]:
+    found = cluster.api.store.kind(VERSION, "elasticjobs").items["default", name]
+    return dict(found.get("status") or {})
+
+
+def pods_of(cluster: KubeCluster, name: str) -> list[str]:
+    """Those that are bound and not being deleted."""
+    return sorted(
+        key[1]
+        for key, pod in cluster.api.pods.items.items()
+        if key[1].startswith(f"{name}-") and pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def let_go(cluster: KubeCluster) -> bool:
+    """Kubelets end what is being deleted; always true."""
+    for (_, name), pod in list(cluster.api.pods.items.items()):
+        if "deletionTimestamp" in pod["metadata"]:
+            delete_pod(cluster.api, name)
+    return True
+
+
+async def bound(cluster: KubeCluster, name: str, count: int) -> None:
+    await eventually(lambda: let_go(cluster) and len(pods_of(cluster, name)) == count, f"{count} pods of {name}")
+
+
+async def test_it_grows_into_what_is_idle_and_gives_it_back_to_others() -> None:
+    async with operator(3) as cluster:
+        make_job(cluster, "a", 1, 3)
+        await bound(cluster, "a", 1)
+        await bound(cluster, "a", 3)
+        await audit(cluster)
+        pod = cluster.pod("a-0")
+        found = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        assert (found["PET_NNODES"], found["MASTER_PORT"]) == ("1:3", "1")
+        assert found["PET_RDZV_ENDPOINT"] == "a-0.a.default.svc:29500"
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {names.GPU_PERCENT: "100"}
+        make_job(cluster, "b", 2, 2)
+        await bound(cluster, "b", 2)
+        await bound(cluster, "a", 1)
+        await eventually(lambda: status(cluster, "a").get("replicas") == 1, "its status")
+        await eventually(lambda: _clean(cluster), "the books")
+
+
+async def _clean(cluster: KubeCluster) -> bool:
+    try:
+        await audit(cluster)
+    except AssertionError:
+        return False
+    return True
+
+
+async def test_it_waits_in_the_pools_queue_and_ends_with_its_pods() -> None:
+    async with operator(1) as cluster:
+        make_job(cluster, "first", 1, 1)
+        await bound(cluster, "first", 1)
+        make_job(cluster, "second", 1, 1)
+        await eventually(lambda: status(cluster, "second").get("phase") == "Waiting", "its turn")
+        (name,) = pods_of(cluster, "first")
+        set_phase(cluster.api, name, "Succeeded")
+        await eventually(lambda: status(cluster, "first").get("phase") == "Succeeded", "its end")
+        await bound(cluster, "second", 1)
+
+
+async def test_a_pod_that_fails_is_made_again_so_often() -> None:
+    async with operator(1) as cluster:
+        make_job(cluster, "a", 1, 1, maxRestarts=1)
+        await bound(cluster, "a", 1)
+        uid = cluster.pod("a-0")["metadata"]["uid"]
+        set_phase(cluster.api, "a-0", "Failed")
+
+        def again() -> bool:
+            return any(cluster.pod(name)["metadata"]["uid"] != uid for name in pods_of(cluster, "a"))
+
+        await eventually(again, "another pod")
+        (name,) = [name for name in pods_of(cluster, "a") if cluster.pod(name)["metadata"]["uid"] != uid]
+        set_phase(cluster.api, name, "Failed")
+        await eventually(lambda: status(cluster, "a").get("phase") == "Failed", "its end")
+        await cluster.settled(0)
+
+
+async def test_a_job_that_is_deleted_lets_go() -> None:
+    async with operator(2) as cluster:
+        make_job(cluster, "a", 2, 2)
+        await bound(cluster, "a", 2)
+        cluster.api.store.remove(cluster.api.store.kind(VERSION, "elasticjobs"), ("default", "a"))
+        await cluster.settled(0)
+        await bound(cluster, "a", 0)
+
+
+async def test_an_impossible_job_is_told_so() -> None:
+    async with operator(1) as cluster:
+        make_job(cluster, "a", 2, 2, gpu="0.5(H100)")
+        await eventually(lambda: status(cluster, "a").get("phase") == "Failed", "its end")
+        assert not cluster.api.pods.items

@@ -1,0 +1,90 @@
+"""An API server behind the seam, in memory: the node's part is told what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
+
+
+@dataclass
+class FakeCluster:
+    """`away`: it does not answer. Watches then tell nothing."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    node: NodeRecord | None = field(default_factory=lambda: NodeRecord("node-1"))
+    drivers: frozenset[str] = frozenset()
+    away: bool = False
+    patches: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _version: int = 0
+
+    async def change(self) -> None:
+        async with self._changed:
+            self._version += 1
+            self._changed.notify_all()
+
+    async def put(self, pod: Pod) -> None:
+        self.pods[pod.identity.uid] = pod
+        await self.change()
+
+    async def update(self, uid: str, **changed: object) -> None:
+        await self.put(replace(self.pods[uid], **changed))  # type: ignore[arg-type]
+
+    async def delete(self, uid: str) -> None:
+        del self.pods[uid]
+        await self.change()
+
+    # the seam
+
+    async def pods_of_node(self, node: str) -> AsyncIterator[Mapping[str, Pod]]:
+        async for _ in self._versions():
+            yield dict(self.pods)
+
+    async def node_record(self, node: str) -> AsyncIterator[NodeRecord | None]:
+        async for _ in self._versions():
+            yield self.node
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        self._answer()
+        wanted = (namespace, name)
+        return next((p for p in self.pods.values() if (p.identity.namespace, p.identity.name) == wanted), None)
+
+    async def foreign_drivers(self, node: str) -> frozenset[str]:
+        self._answer()
+        return self.drivers
+
+    async def patch_node_status(self, node: str, resources: Mapping[str, str], condition: Condition) -> None:
+        self._answer()
+        self.patches += 1
+        if self.node is not None:
+            said = (condition.status, condition.reason, condition.message)
+            self.node = replace(
+                self.node,
+                capacity={**self.node.capacity, **resources},
+                allocatable={**self.node.allocatable, **resources},
+                conditions={**self.node.conditions, condition.type: said},
+            )
+        await self.change()
+
+    async def patch_pod_condition(self, pod: PodIdentity, condition: Condition) -> None:
+        self._answer()
+        found = self.pods.get(pod.uid)
+        if found is not None:
+            said = (condition.status, condition.reason, condition.message)
+            await self.update(pod.uid, conditions={**found.conditions, condition.type: said})
+
+    def _answer(self) -> None:
+        if self.away:
+            raise ClusterUnreachable("the API server does not answer")
+
+    async def _versions(self) -> AsyncIterator[int]:
+        seen = -1
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._version != seen and not self.away)  # noqa: B023
+                seen = self._version
+            yield seen

@@ -1,0 +1,63 @@
+"""Renders the plain manifests in `deploy/` from the chart: for clusters without Helm, and for reading.
+
+python tools/manifests.py           # write them
+python tools/manifests.py --check   # say whether they are as the chart makes them
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CHART = REPOSITORY / "deploy" / "chart" / "aliquot"
+NAMESPACE = "aliquot-system"
+"""That which deploy/kube/admission.yaml knows."""
+PARTS = {
+    "deploy/coordinator/kubernetes.yaml": ("coordinator",),
+    "deploy/daemonset/kubernetes.yaml": ("agent",),
+}
+"""Files, and the templates that they are made of."""
+
+
+def render(values: dict[str, Any] | None = None, name: str = "aliquot") -> dict[str, str]:
+    """The chart's manifests by template, as Helm renders them without a cluster."""
+    from helm_python import Chart  # noqa: PLC0415 - only where manifests are made
+
+    with Chart.load(CHART) as chart:
+        found: dict[str, str] = chart.render(values=values or {}, name=name, namespace=NAMESPACE)
+    prefix = "aliquot/templates/"
+    return {path.removeprefix(prefix): text for path, text in found.items()}
+
+
+def manifest(templates: tuple[str, ...]) -> str:
+    """One plain manifest."""
+    rendered = render()
+    begin = (
+        "# Made from the chart in deploy/chart/aliquot by tools/manifests.py; change it there.\n"
+        f"# kubectl create namespace {NAMESPACE}; what must be there before is in the chart's values.yaml.\n"
+    )
+    documents = [rendered[f"{template}.yaml"].strip() for template in templates]
+    return begin + "---\n" + "\n---\n".join(documents) + "\n"
+
+
+def main() -> int:
+    """Write, or compare: then 1 where one differs."""
+    differing = []
+    for name, templates in PARTS.items():
+        path, text = REPOSITORY / name, manifest(templates)
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        differing.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"wrote {name}\n")
+    if differing and "--check" in sys.argv:
+        sys.stdout.write(f"{', '.join(differing)}: not as the chart makes it; run python tools/manifests.py\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
