@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "relu": lambda x, _: torch.relu(x),
+    "mm": torch.mm,
+    "softmax": lambda x, _: torch.softmax(x, 1),
+}
+
+
+def operator_us(name: str, device: torch.device | str, rounds: int = 7, count: int = 200) -> float:
+    """Median time of one operator on small tensors, until the last one's result is here."""
+    operator = OPERATORS[name]
+    x, y = torch.rand(8, 8).to(device), torch.rand(8, 8).to(device)
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        z = x
+        for _ in range(count):
+            z = operator(x, y)
+        z.sum().item()
+        taken.append((time.perf_counter() - start) / count)
+    return statistics.median(taken) * 1e6
 
 
 class Block(nn.Module):

@@ -10,9 +10,13 @@ about devices. Local and remote runs take turns, and medians are compared. `--rg
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
+import os
+import socket
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import aliquot.remote.torch as remote
-from bench._remote_programs import mlp, transformer
+from bench._remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
+from bench._remote_rgpu import milliseconds
+from tests.remote import probe
 from tests.remote.channels import ServerProcess
 
 
@@ -120,20 +126,94 @@ def measure(device: torch.device, arguments: argparse.Namespace) -> dict[str, An
     return fields
 
 
+def second_client_bytes(server: ServerProcess) -> int:
+    """Bytes of weights that a second client sends of a model that a first one has sent."""
+    torch.manual_seed(1)
+    model = Transformer()
+    sent = []
+    for _ in range(2):
+        device = remote.attach(server.connect())
+        session = remote.session_of(device)
+        before = session.counters.data_bytes
+        remote.upload(copy.deepcopy(model), device)
+        sent.append(session.counters.data_bytes - before)
+        remote.detach(device)
+    assert sent[0] > 1 << 20
+    return sent[1]
+
+
+def beside_rgpu(device: torch.device, interpreter: str | None) -> dict[str, Any]:
+    """How many times as long the published rgpu takes, in the same minutes. None where it is not there."""
+    names = ("rgpu_op_ratio", "rgpu_mlp_ratio", "rgpu_transformer_ratio")
+    if interpreter is None:
+        return dict.fromkeys(names)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "RGPU_OPSERVER": f"127.0.0.1:{port}", "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(
+        [interpreter, "-m", "rgpu.server", "--bind", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(port)
+        script = Path(__file__).with_name("_remote_rgpu.py")
+        done = subprocess.run(
+            [interpreter, script, "rgpu"], env=environment, capture_output=True, text=True, check=True
+        )
+        theirs = json.loads(done.stdout.strip().splitlines()[-1])
+    finally:
+        server.terminate()
+        server.wait()
+    ours = [operator_us(name, device) for name in OPERATORS]
+    ratios = [other / own for other, own in zip(theirs["operators_us"], ours, strict=True)]
+    return {
+        "rgpu_op_ratio": round(statistics.geometric_mean(ratios), 2),
+        "rgpu_mlp_ratio": round(theirs["mlp_ms"] / milliseconds(mlp(device)[0], 5, 5), 2),
+        "rgpu_transformer_ratio": round(theirs["transformer_ms"] / milliseconds(transformer(device)[0], 5, 1), 2),
+    }
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise SystemExit("the server of rgpu does not answer")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one line")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each comparison")
+    parser.add_argument("--rgpu", metavar="PYTHON", help="an interpreter that has rgpu, to compare with")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     gc.freeze()
     server = ServerProcess()
+    try:
+        print(json.dumps(everything(server, arguments), indent=None if arguments.json else 2))
+    finally:
+        server.close()
+
+
+def everything(server: ServerProcess, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All fields."""
     device = remote.attach(server.connect())
     fields = measure(device, arguments)
+    fields |= beside_rgpu(device, arguments.rgpu)
+    fields["second_client_weight_bytes"] = second_client_bytes(server)
+    results = probe.run(device)
+    fields["probe_passed"], fields["probe_total"] = sum(not error for _, _, error in results), len(results)
+    fields["load_average"] = round(os.getloadavg()[0], 1)
     remote.detach(device)
-    server.close()
-    print(json.dumps(fields, indent=None if arguments.json else 2))
+    return fields
 
 
 if __name__ == "__main__":

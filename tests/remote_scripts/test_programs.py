@@ -18,7 +18,7 @@ def printed(both: Both) -> tuple[dict[str, str], dict[str, str]]:
 def test_a_program_prints_the_same_wherever_it_runs(name: str, printed: tuple[dict[str, str], dict[str, str]]) -> None:
     here, there = printed
     assert "Traceback" not in here[name], here[name]
-    assert there[name] == here[name], "to the last bit"
+    assert there[name] == here[name], "to the last digit"
 
 
 def test_mixed_precision_and_what_is_asked_of_cuda(run_remote: Run) -> None:

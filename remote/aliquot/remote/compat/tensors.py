@@ -14,6 +14,7 @@ from aliquot.remote.compat.errors import NotOnRemoteError, refusing
 from aliquot.remote.compat.lease import devices
 from aliquot.remote.torch import backend, prediction
 from aliquot.remote.torch import tensor as tensors
+from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor
 
 _aten = torch.ops.aten
@@ -23,12 +24,14 @@ _BEFORE_CUDA = 14
 _plain_load = torch.load
 _plain_data: Any = torch._C.TensorBase.data
 _plain_miss = prediction.miss
+_plain_session_of = backend.session_of
 _plain_to = torch.Tensor.to
 _plain_to_copy = SPECIAL[_aten._to_copy.default]
 
 
 def install() -> None:
     """Put it in place, once a process."""
+    backend.session_of = _session_of
     backend.register_factories("CUDA")
     RemoteTensor.device = property(_device)  # type: ignore[assignment]
     RemoteTensor.is_cuda = property(lambda _: True)  # type: ignore[assignment]
@@ -50,6 +53,13 @@ def install() -> None:
     torch.load = _load
     torch.compile = _compile
     torch.UntypedStorage.cuda = refusing("a storage on cuda", "move the tensor")  # type: ignore[method-assign]
+
+
+def _session_of(device: torch.device | str | int | None = None) -> Session:
+    """As the one of `backend`, for the names by which a program knows the devices too."""
+    if isinstance(device, (torch.device, str)):
+        device = own(device)
+    return _plain_session_of(device)
 
 
 def own(device: Any) -> Any:

@@ -50,6 +50,8 @@ class Counters:
     waits: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    data_bytes: int = 0
+    """Of tensors that were sent up."""
     templates: int = 0
 
 
@@ -264,6 +266,7 @@ class Session:
             raise self.refuse_recording("a tensor is sent up")
         with self._sending:
             self.flush()
+            self.counters.data_bytes += len(data)
             for offset in range(0, len(data), CHUNK_BYTES):
                 header = DATA_HEADER.pack(Kind.DATA, handle, offset)
                 self.send_frame(header + data[offset : offset + CHUNK_BYTES])
