@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,9 @@ from aliquot.remote.ticket import VARIABLE, Ticket
 
 log = logging.getLogger(__name__)
 
+CUDA_VARIABLE = "ALIQUOT_REMOTE_CUDA"
+STARTUP = Path(__file__).parent / "compat" / "startup"
+"""What Python runs before the program, which then finds `cuda` where PyTorch is imported (decision 0054)."""
 LOOK_S = 2.0
 """How often the lease is looked at; at once when the pool says something of it."""
 
@@ -31,12 +35,25 @@ def launching(lease: HeldLease) -> Iterator[Mapping[str, str]]:
         keeping = threading.Thread(target=_keep, args=(lease, path, news, over), name="ticket", daemon=True)
         keeping.start()
         try:
-            yield {VARIABLE: str(path), "ALIQUOT_LEASE_ID": lease.lease_id, "ALIQUOT_TENANT": lease.info.tenant}
+            yield {
+                VARIABLE: str(path),
+                "ALIQUOT_LEASE_ID": lease.lease_id,
+                "ALIQUOT_TENANT": lease.info.tenant,
+                **cuda_here(os.environ),
+            }
         finally:
             over.set()
             news.set()
             keeping.join()
             lease.on_notice, lease.on_lost = before
+
+
+def cuda_here(present: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which Python programs find `cuda` to be the lease, unless `ALIQUOT_REMOTE_CUDA=0` is stated."""
+    if present.get(CUDA_VARIABLE, "1") != "1":
+        return {}
+    paths = [str(STARTUP), *filter(None, present.get("PYTHONPATH", "").split(os.pathsep))]
+    return {CUDA_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _keep(lease: HeldLease, path: Path, news: threading.Event, over: threading.Event) -> None:

@@ -162,10 +162,14 @@ class Resume(_Message, frozen=True):
 
 
 class Mark(_Message, frozen=True):
-    """Answer when everything before has been done; `statistics` also with the session's numbers."""
+    """Answer when everything before has been done; `statistics` also with the session's numbers.
+
+    `reset_peak`: the most that was held is counted from now on.
+    """
 
     request: int
     statistics: bool = False
+    reset_peak: bool = False
 
 
 class Seed(_Message, frozen=True):

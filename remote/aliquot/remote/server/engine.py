@@ -330,6 +330,8 @@ class TorchEngine:
         message = messages.decode(frame)
         assert isinstance(message, messages.Mark)
         numbers: dict[str, int] = {}
+        if message.reset_peak:
+            self._store.account.peak_bytes = self._store.account.used_bytes
         if message.statistics:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)

@@ -42,6 +42,7 @@ def _factory(part: Part) -> EngineFactory:
         device = f"cuda:{part.ordinal}"
     elif _SIMULATED in os.environ:
         device = "cpu"
+        torch.set_num_threads(1)  # several parts are several processes, and a sum's order is then everywhere the same
     else:
         raise LookupError("PyTorch on this node can't use its GPUs: install a build of it for CUDA")
     return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes))

@@ -321,10 +321,15 @@ def register() -> None:
         supported.append(RemoteTensor)
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.serialization.register_package(15, lambda _: None, _refuse_location)
-    _library.impl("empty.memory_format", _empty, "PrivateUse1")
-    _library.impl("empty_strided", _empty_strided, "PrivateUse1")
-    _library.impl("_copy_from", _copy_from, "PrivateUse1")
+    register_factories("PrivateUse1")
+
+
+def register_factories(key: str) -> None:
+    """Make tensors of nothing on the devices of a dispatch key, once a process and key."""
+    _library.impl("empty.memory_format", _empty, key)
+    _library.impl("empty_strided", _empty_strided, key)
+    _library.impl("_copy_from", _copy_from, key)
     for name in _FACTORIES:
         base, _, overload = name.partition(".")
         operator = getattr(getattr(_aten, base), overload or "default")
-        _library.impl(name, _factory(operator), "PrivateUse1")
+        _library.impl(name, _factory(operator), key)

@@ -182,6 +182,26 @@ def _ctc_loss(  # noqa: PLR0917
     return loss
 
 
+def _pack_padded_sequence(
+    sequences: torch.Tensor,
+    lengths: torch.Tensor,
+    batch_first: bool,  # noqa: FBT001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lengths, and how many sequences go on at each step, are the program's: only the elements are there."""
+    numbers: list[int] = lengths.tolist()
+    if not numbers or numbers[-1] <= 0:
+        raise RuntimeError("Length of all samples has to be greater than 0")
+    if numbers != sorted(numbers, reverse=True):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True; leave that to "
+            "PyTorch by enforce_sorted=False"
+        )
+    steps = sequences.transpose(0, 1) if batch_first else sequences
+    going = [sum(number > step for number in numbers) for step in range(numbers[0])]
+    data = torch.cat([steps[step, :count] for step, count in enumerate(going)])
+    return data, torch.tensor(going, device="cpu")
+
+
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -190,6 +210,7 @@ def register() -> None:
     _library.impl("linear", _linear_kernel, "AutogradPrivateUse1")
     _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
     _library.impl("dropout", _dropout, "AutogradPrivateUse1")
+    _library.impl("_pack_padded_sequence", _pack_padded_sequence, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")
     _library.impl("ctc_loss.Tensor", _ctc_loss, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_gru_cell", _gru_cell, "AutogradPrivateUse1")
@@ -200,3 +221,4 @@ def _linear_below(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 SPECIAL[_linear] = _linear_below
+SPECIAL[_aten._pack_padded_sequence.default] = lambda _, args, kwargs: _pack_padded_sequence(*args, **kwargs)

@@ -34,6 +34,8 @@ _MISPREDICTED = {
 }
 """Operators whose meta kernels say other sizes than their real ones have."""
 
+_NEED_WEIGHTS = 10
+"""Place of the argument of multi-head attention that asks for its weights."""
 _entries_left = TEMPLATES_MAX - TEMPLATES_FROM
 
 
@@ -222,7 +224,7 @@ def _predict(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str,
         return entry
     try:
         with torch.no_grad():
-            returned = func(*meta_args, **meta_kwargs)
+            returned = _made(func, args, func(*meta_args, **meta_kwargs))
     except NotImplementedError:
         entry.run = lambda args, kwargs: ask(session, func, args, kwargs)
         return entry
@@ -247,6 +249,13 @@ def _corrected(session: Session, func: Any, args: Sequence[Any], returned: Any) 
     )
     if evaluating:
         return returned[0], returned[1].new_empty(0), returned[2].new_empty(0)
+    return returned
+
+
+def _made(func: Any, args: Sequence[Any], returned: Any) -> Any:
+    """What is really made, where a meta kernel says more than that."""
+    if func is _aten._native_multi_head_attention.default and len(args) > _NEED_WEIGHTS and not args[_NEED_WEIGHTS]:
+        return returned[0], None
     return returned
 
 

@@ -1,0 +1,25 @@
+"""Has `cuda` mean the lease's parts, in this process."""
+
+from __future__ import annotations
+
+import warnings
+
+import aliquot.remote.torch  # noqa: F401 - makes the tensors known to PyTorch
+from aliquot.remote.compat import amp, cuda, guard, tensors
+
+_active = False
+
+
+def activate() -> None:
+    """Do it, once a process. Connects to nothing yet. Raises `NotOnRemoteError` where this PyTorch can't."""
+    global _active  # noqa: PLW0603
+    if _active:
+        return
+    _active = True
+    guard.install()
+    with warnings.catch_warnings():
+        # Builds for CUDA have kernels of their own, which are replaced.
+        warnings.simplefilter("ignore")
+        tensors.install()
+    cuda.install()
+    amp.install()

@@ -1,0 +1,79 @@
+"""What a program finds where `cuda` is a lease: refusals by name, and nothing where it did not ask for a lease."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from aliquot.remote.launching import STARTUP, cuda_here
+from tests.remote_scripts.conftest import Run
+
+REFUSED = """
+import torch
+from aliquot.remote.compat import NotOnRemoteError
+for feature, call in {
+    "torch.cuda.CUDAGraph": torch.cuda.CUDAGraph,
+    "torch.cuda.FloatTensor": lambda: torch.cuda.FloatTensor(3),
+    "torch.cuda.memory_snapshot": torch.cuda.memory_snapshot,
+    "sharing a tensor": lambda: torch.ones(2, device="cuda").share_memory_(),
+}.items():
+    try:
+        call()
+    except NotOnRemoteError as error:
+        assert str(error).startswith(feature), error
+    else:
+        raise AssertionError(feature)
+try:
+    torch.ones(2, device="cuda:7")
+except RuntimeError as error:
+    assert "cuda:7" in str(error), error
+held = torch.ones(4, device="cuda")
+try:
+    torch.empty(1 << 34, device="cuda")
+    torch.cuda.synchronize()
+except torch.OutOfMemoryError:
+    print(held.sum().item(), torch.cuda.memory_allocated())
+"""
+
+TWO = """
+import torch
+assert torch.cuda.device_count() == 2
+one, other = (torch.nn.Linear(3, 3).to(f"cuda:{index}") for index in range(2))
+loss = other(one(torch.ones(2, 3, device="cuda:0")).to("cuda:1")).sum()
+loss.backward()
+print(one.weight.grad.device, other.weight.grad.device)
+"""
+
+
+def test_what_does_not_work_is_refused_by_its_name(run_remote: Run) -> None:
+    done = run_remote("-c", REFUSED)
+    assert (done.returncode, done.stdout) == (0, "4.0 16\n"), done.stderr
+
+
+def test_a_lease_of_two_parts_is_two_devices(run_remote: Run) -> None:
+    done = run_remote("-c", TWO, gpu="2x0.25(A100),4Gi")
+    assert (done.returncode, done.stdout) == (0, "cuda:0 cuda:1\n"), done.stderr
+
+
+def test_the_variables_add_to_the_programs_own_path() -> None:
+    assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
+    stated = cuda_here({"PYTHONPATH": "/mine"})
+    assert stated == {"ALIQUOT_REMOTE_CUDA": "1", "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine"}
+
+
+def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 1\n")
+    said = "import sys, builtins; print(builtins.theirs, 'torch' in sys.modules, len(sys.meta_path))"
+
+    def run(**more: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": f"{STARTUP}{os.pathsep}{tmp_path}", **more}
+        environment = {name: value for name, value in environment.items() if value}
+        return subprocess.run(
+            [sys.executable, "-c", said], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    theirs, torch_there, finders = run(ALIQUOT_REMOTE_CUDA="").split()
+    assert (theirs, torch_there) == ("1", "False")
+    assert run(ALIQUOT_REMOTE_CUDA="1").split() == ["1", "False", str(int(finders) + 1)]
