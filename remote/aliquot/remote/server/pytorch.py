@@ -38,11 +38,12 @@ class Counted:
 @lru_cache(maxsize=64)
 def _factory(part: Part) -> EngineFactory:
     """One for each part, so that its sessions share what was uploaded."""
+    threads = None
     if torch.cuda.is_available():
         device = f"cuda:{part.ordinal}"
     elif _SIMULATED in os.environ:
         device = "cpu"
-        torch.set_num_threads(1)  # several parts are several processes, and a sum's order is then everywhere the same
+        threads = 1  # several parts are several processes, and a sum's order is then everywhere the same
     else:
         raise LookupError("PyTorch on this node can't use its GPUs: install a build of it for CUDA")
-    return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes))
+    return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes, threads=threads))
