@@ -126,14 +126,14 @@ class Health:
         for absorbed in absorbs:
             self.cases.pop(absorbed)
         taken = [unit for unit in units if any(unit in case.units for case in self.cases.values())]
-        if taken:
-            return f"{taken[0]} is in two incidents"
-        if scope <= CARD_SCOPE and len(units) != 1:
-            return f"incident {number} takes {len(units)} cards out, and is about one"
         case = self.cases[number] = Case(number, cause, node_id, tuple(units), (pool, model), by)
         case.again = bool(absorbs) or not self._ever.isdisjoint(units)
         self._ever |= set(units)
         self._after(case)
+        if taken:
+            return f"{taken[0]} is in two incidents"
+        if scope <= CARD_SCOPE and len(units) != 1:
+            return f"incident {number} takes {len(units)} cards out, and is about one"
         return ""
 
     def _moved(self, fact: list[Any]) -> str:
