@@ -26,6 +26,7 @@ from tests.simulation.auditor.roles import (
     Held,
     Need,
     Roles,
+    covers,
 )
 from tests.simulation.sim.calls import Call, Status
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, current
@@ -50,7 +51,7 @@ _OPERATIONS = frozenset(
     }
 )
 _ADMINISTRATION = frozenset({"Apply", "Withdraw", "PostCredit", "CorrectUsage", "CloseBooks"})
-_TENANT = re.compile(rb"(?<![A-Za-z0-9_.-])(?:" + "|".join(TENANTS).encode() + rb")(?![a-z])")
+_TENANT = re.compile(rb"(?<![A-Za-z0-9_.-])(?:" + "|".join(sorted(TENANTS, reverse=True)).encode() + rb")(?![a-z])")
 _ASKS = ("Allocate", "GrantOn")
 _READS: dict[str, Any] = {
     "Allocate": leases_pb2.AllocateRequest,
@@ -381,7 +382,7 @@ class AccessAudit:
     # -- what is told
 
     def _keep_apart(self, token: str, said: bytes, asked: bytes, begun_us: int, what: str) -> None:
-        """Nothing names another tenant, but what the caller has named itself."""
+        """Nothing names another tenant, but what the caller has named itself and what is above its own."""
         principal, now_us = self._name_of(token), self._world.loop.now_us
         if self.roles.may(principal, [(READ, "")], begun_us, now_us, surely=False):
             return
@@ -390,7 +391,8 @@ class AccessAudit:
             tenant = found.decode()
             if tenant == own or _TENANT_IN[found].search(asked):
                 continue
-            if not self.roles.may(principal, [(READ, tenant)], begun_us, now_us, surely=False):
+            below: list[Need] = [(READ, each) for each in TENANTS if covers(tenant, each)]
+            if not self.roles.may(principal, below, begun_us, now_us, surely=False):
                 self._auditor.violation(f"{what} of {tenant}")
                 self._auditor.tell(repr(said))
                 return
@@ -482,4 +484,6 @@ class AccessAudit:
         )
 
 
-_TENANT_IN = {tenant.encode(): re.compile(rb"(?<![A-Za-z0-9_.-])" + tenant.encode()) for tenant in TENANTS}
+_TENANT_IN = {
+    tenant.encode(): re.compile(rb"(?<![A-Za-z0-9_.-])" + tenant.encode() + rb"(?![a-z/])") for tenant in TENANTS
+}

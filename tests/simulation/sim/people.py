@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.sim.launchers import Asked
     from tests.simulation.sim.world import World
 
-TENANTS = ("astro", "bio", "chem", "dev", "edu")
+TENANTS = ("astro", "bio", "chem", "dev", "dev/edu")
+"""One of them is below another."""
 ACCESS, POOL, ADMIN = "/aliquot.v1.AccessService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 ODD = 0.06
