@@ -35,7 +35,6 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
-from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.metrics import Metrics
@@ -217,7 +216,7 @@ class Leading:
             addresses=self._reached_at,
             authorities=authorities,
             authority=self._authority,
-            logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
             writer=self.writer,
