@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from aliquot.remote.core import driving
 from aliquot.remote.cuda import Device, Memory
 from aliquot.remote.errors import RemoteDriverError, RemoteMemoryError
 from aliquot.simgpu.cuda import KNOWN_KERNELS
@@ -170,6 +171,21 @@ def test_a_module_its_variables_and_its_end(device: Device) -> None:
     with pytest.raises(RemoteDriverError, match="no handle of memory"):
         table.read()
     assert used - device.statistics()["used_bytes"] == len(ptx)
+
+
+def test_a_handle_that_is_used_again_is_not_taken_for_a_modules_part(node: Node) -> None:
+    """Of a kernel that was let go before its module."""
+    channel = node.channel()
+    device = Device(channel)
+    module = device.load(KNOWN_KERNELS)
+    kernel = module.function("saxpy", SAXPY)
+    channel.send(driving.encode(driving.Drop(kernel._handle)))
+    channel.send(driving.encode(driving.Allocate(0, kernel._handle, 1000)))
+    module.close()
+    assert device.statistics()["used_bytes"] == 1000
+    channel.send(driving.encode(driving.Drop(kernel._handle)))
+    assert device.statistics()["used_bytes"] == 0
+    device.close()
 
 
 @pytest.mark.parametrize("image", [b"", b"nothing at all", b"\x7fELF" + bytes(80), b"\x50\xed\x55\xba" + b"\xff" * 40])

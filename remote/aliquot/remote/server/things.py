@@ -23,12 +23,13 @@ class HandleError(ValueError):
 class Memory:
     """An allocation, or a module's variable."""
 
-    __slots__ = ("address", "charged", "size")
+    __slots__ = ("address", "module", "size")
 
-    def __init__(self, address: int, size: int, *, charged: bool) -> None:
+    def __init__(self, address: int, size: int, module: Module | None = None) -> None:
         self.address = address
         self.size = size
-        self.charged = charged
+        self.module = module
+        """Whose variable it is; None: it is an allocation, and charged."""
 
     def at(self, offset: int, size: int) -> int:
         """The address of a range. Raises `RegionError` unless it lies within."""
@@ -37,23 +38,24 @@ class Memory:
 
 
 class Module:
-    """A loaded module, and the handles of what goes with it."""
+    """A loaded module, and by their handles what goes with it."""
 
     __slots__ = ("charged_bytes", "own", "parts")
 
     def __init__(self, own: int, charged_bytes: int) -> None:
         self.own = own
         self.charged_bytes = charged_bytes
-        self.parts: list[int] = []
+        self.parts: set[int] = set()
 
 
 class Kernel:
     """A function of a module, and how its parameters lie."""
 
-    __slots__ = ("layout", "name", "own")
+    __slots__ = ("layout", "module", "name", "own")
 
-    def __init__(self, own: int, name: str, layout: Layout) -> None:
+    def __init__(self, own: int, module: Module, name: str, layout: Layout) -> None:
         self.own = own
+        self.module = module
         self.name = name
         self.layout = layout
 
@@ -141,7 +143,7 @@ class Things:
         except BaseException:
             self.account.refund(size)
             raise
-        self._put(handle, Memory(address, size, charged=True))
+        self._put(handle, Memory(address, size))
 
     def load(self, handle: int, image: bytes) -> None:
         """A module. Its image is charged. Raises as `allocate` does."""
@@ -172,16 +174,16 @@ class Things:
                 raise ValueError(
                     f"{name[:100]} has parameters at (offset, size) {known}, those declared are at {declared}"
                 )
-        self._put(handle, Kernel(own, name, layout))
-        module.parts.append(handle)
+        self._put(handle, Kernel(own, module, name, layout))
+        module.parts.add(handle)
 
     def variable(self, handle: int, of: int, name: str) -> int:
         """A module's variable as memory; its size. Raises `HandleError`, `DriverError`."""
         self._check_free(handle)
         module = self.get(of, Module)
         address, size = self.cuda.variable(module.own, name)
-        self._put(handle, Memory(address, size, charged=False))
-        module.parts.append(handle)
+        self._put(handle, Memory(address, size, module))
+        module.parts.add(handle)
         return size
 
     def make_stream(self, handle: int, priority: int) -> None:
@@ -211,19 +213,19 @@ class Things:
 
     def drop(self, handle: int) -> None:
         """Let a thing go; one that there is not is none of our business. Raises `DriverError`, when it is gone here."""
-        thing = self._things.get(handle)
-        if thing is None or (isinstance(thing, Memory) and not thing.charged):
-            return  # a variable goes with its module
-        del self._things[handle]
+        thing = self._things.pop(handle, None)
+        if thing is None:
+            return
         self._count[type(thing)] -= 1
-        if isinstance(thing, Memory):
+        if isinstance(thing, (Kernel, Memory)) and thing.module is not None:
+            thing.module.parts.discard(handle)
+        elif isinstance(thing, Memory):
             self.account.refund(thing.size)
             if thing.address:
                 self.cuda.call("cuMemFree_v2", thing.address)
         elif isinstance(thing, Module):
             for part in thing.parts:
-                if (gone := self._things.pop(part, None)) is not None:
-                    self._count[type(gone)] -= 1
+                self._count[type(self._things.pop(part))] -= 1
             self.account.refund(thing.charged_bytes)
             for stream in self.streams():
                 stream.wait(self.cuda)  # its kernels may still run
