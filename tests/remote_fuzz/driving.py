@@ -17,6 +17,7 @@ from tests.remote_fuzz.making import WHOLE, Maker
 
 LIMIT = 1 << 20
 _HANDLES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22, 30, 31)
+_NAMES_OF_HANDLES = ("handle", "to", "source", "module", "function", "stream", "event", "start", "end")
 _SIZES = (0, 1, 2, 4, 8, 16, 60, 64, 100, 1000, 4096, 1 << 16)
 _MESSAGES = (
     *(driving.Allocate, driving.Drop, driving.Read, driving.ReadRows, driving.Copy, driving.CopyRows, driving.Fill),
@@ -33,7 +34,7 @@ class Driving:
 
     def __init__(self) -> None:
         self.numbers: dict[str, tuple[int, ...]] = {
-            **dict.fromkeys("handle to source module function stream event start end".split(), _HANDLES),
+            **dict.fromkeys(_NAMES_OF_HANDLES, _HANDLES),
             **dict.fromkeys(("size", "offset", "to_offset", "source_offset", "count", "width", "height"), _SIZES),
             **dict.fromkeys(("pitch", "to_pitch", "source_pitch"), (*_SIZES, 32, 128)),
             "unit": (1, 2, 4, 4, 3, 0), "priority": (0, -1, 5), "grid": _GRID, "block": _GRID,
