@@ -268,3 +268,15 @@ def test_a_device_that_is_lost_ends_its_process(fresh: Node) -> None:
     assert fresh.process.wait(30) != 0
     with pytest.raises(ConnectionError):
         other.synchronize()
+
+
+def test_a_question_with_a_number_that_no_answer_can_have(node: Node) -> None:
+    channel = node.channel()
+    device = Device(channel)
+    memory = device.allocate(16)
+    for request in (1 << 32, -1):
+        channel.send(driving.encode(driving.Read(request, memory.handle, 0, 16)))
+        with pytest.raises(RemoteDriverError, match="no such message"):
+            device.synchronize()
+    assert memory.read() is not None
+    device.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,8 @@ NAME_CHARS_MAX = 4096
 """Of a function or variable: mangled names are long."""
 GRID_MAX = (1 << 31) - 1
 NONE = 0
+Request: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+"""The client's number of a question, which its answer has."""
 
 
 class Kind(IntEnum):
@@ -77,7 +80,7 @@ class Open(_Message, frozen=True):
 class Allocate(_Message, frozen=True):
     """Memory of so many bytes. Answered."""
 
-    request: int
+    request: Request
     handle: int
     size: int
 
@@ -93,7 +96,7 @@ class Drop(_Message, frozen=True):
 class Read(_Message, frozen=True):
     """Send bytes of an allocation, once what the stream was told before is done. Comes in chunks, then a reply."""
 
-    request: int
+    request: Request
     handle: int
     offset: int
     size: int
@@ -103,7 +106,7 @@ class Read(_Message, frozen=True):
 class ReadRows(_Message, frozen=True):
     """Send rows of an allocation, one behind the other. Comes in chunks, then a reply."""
 
-    request: int
+    request: Request
     handle: int
     offset: int
     pitch: int
@@ -151,14 +154,14 @@ class Fill(_Message, frozen=True):
 class Load(_Message, frozen=True):
     """Make a module of the image that was sent under this handle: PTX, a cubin or a fat binary. Answered."""
 
-    request: int
+    request: Request
     handle: int
 
 
 class Function(_Message, frozen=True):
     """A kernel of a module, and what its parameters are. Answered."""
 
-    request: int
+    request: Request
     handle: int
     module: int
     name: str
@@ -168,7 +171,7 @@ class Function(_Message, frozen=True):
 class Variable(_Message, frozen=True):
     """A module's global variable as memory, which goes with its module. Answered with its size."""
 
-    request: int
+    request: Request
     handle: int
     module: int
     name: str
@@ -216,21 +219,21 @@ class Await(_Message, frozen=True):
 class Synchronize(_Message, frozen=True):
     """Answer when a stream's or an event's work is done; of 0: the whole session's."""
 
-    request: int
+    request: Request
     handle: int = NONE
 
 
 class Query(_Message, frozen=True):
     """Answer at once whether a stream's or an event's work is done: 1 or 0."""
 
-    request: int
+    request: Request
     handle: int = NONE
 
 
 class Elapsed(_Message, frozen=True):
     """Answer with the nanoseconds from one recorded event to another."""
 
-    request: int
+    request: Request
     start: int
     end: int
 
@@ -238,13 +241,13 @@ class Elapsed(_Message, frozen=True):
 class Statistics(_Message, frozen=True):
     """Answer with the session's and the part's numbers."""
 
-    request: int
+    request: Request
 
 
 class Attribute(_Message, frozen=True):
     """Answer with an attribute of the device, by the number that CUDA has for it."""
 
-    request: int
+    request: Request
     attribute: int
 
 
@@ -279,7 +282,7 @@ class Refused(_Message, frozen=True):
 class Reply(_Message, frozen=True):
     """The answer to a request."""
 
-    request: int
+    request: Request
     fault: int = 0
     """Not done, because of this fault; it was sent before."""
     value: int = 0
