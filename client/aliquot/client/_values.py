@@ -88,6 +88,8 @@ class Serve(_Word):
     """On its nodes, where they attach."""
     REMOTE = "REMOTE"
     """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
+    CUDA = "CUDA"
+    """As REMOTE, by CUDA's driver alone (`aliquot.remote.cuda`): nodes need no PyTorch for it."""
 
 
 class Topology(_Word):

@@ -1,6 +1,7 @@
 """Remote GPUs: programs on a machine without a GPU run their work on a leased part of one (docs/remote.md)."""
 
-from aliquot.remote.ending import (
+from aliquot.remote.errors import (
+    RemoteError,
     SessionClosed,
     SessionError,
     SessionLeaseEnded,
@@ -14,6 +15,7 @@ from aliquot.remote.wire.client import Notice, RemoteChannel
 __all__ = [
     "Notice",
     "RemoteChannel",
+    "RemoteError",
     "Session",
     "SessionClosed",
     "SessionError",
