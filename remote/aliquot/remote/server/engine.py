@@ -25,6 +25,7 @@ from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError,
 from aliquot.remote.server.blobs import Blobs
 from aliquot.remote.server.executor import Executable, TemplateError
 from aliquot.remote.server.graphs import Graphs
+from aliquot.remote.server.memory import keep_freed
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.recordings import Recordings
 from aliquot.remote.server.store import HandleError, MispredictedError, Store
@@ -54,6 +55,8 @@ def engine_factory(settings: Settings) -> EngineFactory:
     """Makes the engines of a lease's sessions; they share the tenant's contents and nothing else."""
     blobs = settings.blobs or Blobs(settings.blobs_bytes)
     device = torch.device(settings.device)
+    if device.type == "cpu":
+        keep_freed()
 
     def make(answer: Callable[[bytes], None]) -> Engine:
         return TorchEngine(answer, settings, device, blobs)

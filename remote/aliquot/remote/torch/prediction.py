@@ -260,8 +260,10 @@ def _made(func: Any, args: Sequence[Any], returned: Any) -> Any:
 
 
 def _source(schema: Any, alias: Any) -> int | None:
+    """Which argument is viewed. Of a list of views the schema only says that they are some: of the one that may be."""
     for index, item in enumerate(schema.arguments):
-        if item.alias_info is not None and item.alias_info.before_set & alias.before_set:
+        of = item.alias_info
+        if of is not None and not of.is_write and (not alias.before_set or of.before_set & alias.before_set):
             return index
     return None
 

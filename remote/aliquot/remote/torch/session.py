@@ -31,10 +31,11 @@ from aliquot.remote.torch.errors import from_fault
 CHUNK_BYTES = FRAME_BYTES_MAX - 64
 
 _WORDS_FIRST = 8 * 6
-_WORDS_MOST = 256 * 6
-"""Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time."""
+_WORDS_MOST = 64 * 6
+"""Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time; never so
+many that a server that is as fast as its client stands still until they are there."""
 
-_MARK_EVERY = 24
+_MARK_EVERY = 96
 """Frames of operators between two marks. The client runs ahead of the last mark but one at most."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120
