@@ -242,14 +242,17 @@ def _predict(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str,
 
 def _corrected(session: Session, func: Any, args: Sequence[Any], returned: Any) -> Any:
     """A prediction, where a CPU's kernel is known to differ from the meta kernel."""
-    if session.welcome.device != "cpu":
-        return returned
-    evaluating = func is _aten._native_batch_norm_legit_no_training.default or (
-        func is _aten.native_batch_norm.default and not args[5]
-    )
-    if evaluating:
+    if makes_no_statistics(session, func, args):
         return returned[0], returned[1].new_empty(0), returned[2].new_empty(0)
     return returned
+
+
+def makes_no_statistics(session: Session, func: Any, args: Sequence[Any]) -> bool:
+    """Whether a CPU's batch norm, evaluated, leaves its second and third result empty, as no meta kernel says."""
+    return session.welcome.device == "cpu" and (
+        func is _aten._native_batch_norm_legit_no_training.default
+        or (func is _aten.native_batch_norm.default and not args[5])
+    )
 
 
 def _made(func: Any, args: Sequence[Any], returned: Any) -> Any:

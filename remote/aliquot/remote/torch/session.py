@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -40,6 +41,11 @@ _MARK_EVERY = 96
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+
+naming: ContextVar[bool] = ContextVar("naming", default=False)
+"""Whether tensors are described to the compiler: by the name that PyTorch's C++ has for their device, whatever the
+program calls it.
+"""
 
 
 @dataclass(slots=True)
