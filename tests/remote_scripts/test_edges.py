@@ -79,6 +79,12 @@ model = Model().cuda()
 for dtype in (torch.float32, torch.bfloat16):
     eager, compiled = copy.deepcopy(model), copy.deepcopy(model)
     print(train(eager, eager, dtype) == train(compiled, torch.compile(compiled, mode="max-autotune"), dtype))
+
+@torch.compile
+def by_name(x):
+    return x + torch.ones(2, device="cuda")
+
+print(by_name(torch.ones(2, device="cuda")).tolist())
 """
 
 
@@ -94,7 +100,7 @@ def test_a_lease_of_two_parts_is_two_devices(run_remote: Run) -> None:
 
 def test_a_model_is_compiled_for_the_lease_without_being_asked(run_remote: Run) -> None:
     done = run_remote("-W", "error::UserWarning", "-c", COMPILED)
-    assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "True\nTrue\n[2.0, 2.0]\n"), done.stderr
 
 
 def test_the_variables_add_to_the_programs_own_path() -> None:

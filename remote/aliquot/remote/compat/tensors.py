@@ -174,6 +174,8 @@ def _compile(model: Any = None, **options: Any) -> Any:
     if options.get("backend", "inductor") == "inductor":
         from aliquot.remote.torch.compiling import backend as compiler  # noqa: PLC0415 - loads the compiler: seconds
 
+        # Where a trace fails, as with cuda by name within the function, the function runs as it is.
+        torch._dynamo.config.suppress_errors = True
         options = {name: value for name, value in options.items() if name not in ("mode", "options")}
         options |= {"backend": compiler, "dynamic": options.get("dynamic") or False}
     return _plain_compile(model, **options)
