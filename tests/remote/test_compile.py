@@ -39,7 +39,7 @@ def curve(model: nn.Module, run: Any, inputs: torch.Tensor, targets: torch.Tenso
 
 
 def both(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, device: torch.device) -> tuple[int, int]:
-    """Train here, there and compiled: all losses agree to the last bit. Returns what a step issues, eager and compiled."""
+    """Train here, there and compiled: losses agree to the last bit. Returns what a step issues, eager and compiled."""
     here = copy.deepcopy(model)
     eager, compiled = copy.deepcopy(model).to(device), copy.deepcopy(model).to(device)
     expected, _ = curve(here, here, inputs, targets)

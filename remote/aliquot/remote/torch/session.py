@@ -102,6 +102,7 @@ class Session:
         self._faults: dict[int, messages.Fault] = {}
         self._replies: dict[int, messages.Reply] = {}
         self._chunks: dict[int, bytearray] = {}
+        self._unwanted: set[int] = set()
         self._receiving = False
         self._arrived = threading.Condition()
         self._sending = threading.RLock()
@@ -292,14 +293,35 @@ class Session:
         Raises:
             RemoteError: the request, or something before it, failed.
         """
+        self.begin(message)
+        self.count_wait(site)
+        return self.wait(request, counted=False)
+
+    def begin(self, message: msgspec.Struct) -> None:
+        """Send everything pending and then a request, whose answer somebody waits for later."""
         if self.recording is not None:
             raise self.refuse_recording("an element is waited for")
         with self._sending:
             self.flush()
             self.send(message)
+
+    def count_wait(self, site: int = 0) -> None:
+        """The program stands still at a line: the server is told the next operators at once."""
+        self.counters.waits += 1
+        self.threshold = _WORDS_FIRST
         if site:
             self.wait_sites[site] = self.wait_sites.get(site, 0) + 1
-        return self.wait(request)
+
+    def has_come(self, request: int) -> bool:
+        """Whether the answer to a request is here."""
+        return request in self._replies
+
+    def forget(self, request: int) -> None:
+        """Nobody will wait for the answer to a request."""
+        with self._arrived:
+            if self._replies.pop(request, None) is None:
+                self._unwanted.add(request)
+            self._chunks.pop(request, None)
 
     def wait(self, request: int, *, counted: bool = True) -> tuple[messages.Reply, bytearray]:
         """Wait for the answer to a request that was sent.
@@ -308,8 +330,7 @@ class Session:
             RemoteError: it, or something before it, failed.
         """
         if counted:
-            self.counters.waits += 1
-            self.threshold = _WORDS_FIRST
+            self.count_wait()
         while True:
             with self._arrived:
                 while request not in self._replies and self._receiving:
@@ -334,11 +355,16 @@ class Session:
         self.counters.received_bytes += len(frame)
         if frame[0] == Kind.CHUNK:
             _, request, _ = DATA_HEADER.unpack_from(frame)
+            if request in self._unwanted:
+                return
             self._chunks.setdefault(request, bytearray()).extend(memoryview(frame)[DATA_HEADER.size :])
             return
         message = messages.decode(frame)
         if isinstance(message, messages.Reply):
             with self._arrived:
+                if message.request in self._unwanted:
+                    self._unwanted.discard(message.request)
+                    return
                 self._replies[message.request] = message
                 if message.request in self.arrivals:
                     self.arrivals[message.request] = time.perf_counter()
