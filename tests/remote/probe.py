@@ -732,6 +732,7 @@ def _(device: torch.device) -> None:
     result.sum().backward()
     close(model(x).cpu(), result)
     for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        assert gradient is not None
         close(gradient.cpu(), parameter.grad)
     torch._dynamo.reset()
 

@@ -103,6 +103,27 @@ def test_a_model_is_compiled_for_the_lease_without_being_asked(run_remote: Run) 
     assert (done.returncode, done.stdout) == (0, "True\nTrue\n[2.0, 2.0]\n"), done.stderr
 
 
+PROFILED = """
+import torch
+x = torch.ones(4, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([x], lr=0.1)
+for _ in range(5):
+    (x * x).sum().backward()
+    optimizer.step()
+    if x.detach().sum().item() < 0: break
+"""
+
+
+def test_a_program_says_where_its_time_went(run_remote: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROFILED)
+    done = run_remote(str(tmp_path / "train.py"), options=("--profile",))
+    assert done.returncode == 0, done.stderr
+    assert "aliquot:0 (served by cpu):" in done.stderr
+    assert ", 5 steps" in done.stderr
+    assert "1 waits a step" in done.stderr
+    assert ".item() at train.py:7" in done.stderr
+
+
 def test_the_variables_add_to_the_programs_own_path() -> None:
     assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
     stated = cuda_here({"PYTHONPATH": "/mine"})

@@ -7,6 +7,7 @@ through PyTorch waits for what belongs there, and from then on it is a tensor li
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,19 +34,17 @@ _KNOWN = frozenset(
 class _Request:
     """What was asked for. It is forgotten where nobody has the tensor any more."""
 
-    __slots__ = ("number", "session", "site")
+    __slots__ = ("number", "session")
 
-    def __init__(self, session: Session, number: int, site: int) -> None:
+    def __init__(self, session: Session, number: int) -> None:
         self.session = session
         self.number = number
-        self.site = site
 
     def take(self) -> bytearray:
         """The elements. Waits where they are not here yet. Raises what `Session.wait` does."""
         number, self.number = self.number, 0
-        if not self.session.has_come(number):
-            self.session.count_wait(self.site)
-        _, data = self.session.wait(number, counted=False)
+        session = self.session
+        _, data = session.wait(number, site=session.site(sys._getframe(2)), what="a result that was on its way")
         return data
 
     def __del__(self) -> None:
@@ -118,5 +117,5 @@ def coming(source: RemoteTensor, order: Sequence[int] | None, site: int) -> torc
     seen = memory if order is None else memory.permute(sorted(range(len(order)), key=order.__getitem__))
     made: ComingTensor = torch.Tensor._make_subclass(ComingTensor, seen)
     made._memory = memory
-    made._request = _Request(session, request, site)
+    made._request = _Request(session, request)
     return made

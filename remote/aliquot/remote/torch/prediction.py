@@ -424,7 +424,10 @@ def ask(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     site = session.site(tensors._getframe(1))
     session.counters.operators += 1
     reply, _ = session.ask(
-        messages.Call(request, site, _template(0, func, args, kwargs, []), words, handles), request, site
+        messages.Call(request, site, _template(0, func, args, kwargs, []), words, handles),
+        request,
+        site,
+        func.name().removeprefix("aten::"),
     )
     made: list[Any] = []
     used: set[int] = set()

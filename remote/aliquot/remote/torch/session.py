@@ -55,6 +55,11 @@ class Counters:
     operators: int = 0
     frames: int = 0
     waits: int = 0
+    waited_s: float = 0.0
+    held_s: float = 0.0
+    """The program was so far ahead that it had to wait."""
+    replays: int = 0
+    """Captured steps that were run again."""
     sent_bytes: int = 0
     received_bytes: int = 0
     data_bytes: int = 0
@@ -81,7 +86,8 @@ class Session:
         self.sites: list[tuple[CodeType, int] | None] = [None]
         self.site_numbers: dict[tuple[CodeType, int], int] = {}
         self.last_site = 0
-        self.wait_sites: dict[int, int] = {}
+        self.places: dict[tuple[int, str], list[float]] = {}
+        """Where the program has stood still: of a line and what it did there, how often and for how many seconds."""
         self.closed: BaseException | None = None
         self.recording: list[int] | None = None
         self.made: list[weakref.ref[Any]] = []
@@ -208,13 +214,18 @@ class Session:
 
     def describe(self, site: int) -> str:
         """File and line of a site; empty where it is not known."""
+        found = self.locate(site)
+        return f'File "{found[0]}", line {found[1]}, in {found[2]}' if found else ""
+
+    def locate(self, site: int) -> tuple[str, int, str] | None:
+        """File, line and function of a site; None where it is not known."""
         where = self.sites[site] if 0 <= site < len(self.sites) else None
         if where is None:
-            return ""
+            return None
         code, last = where
         positions = list(code.co_positions())
-        line = positions[last // 2][0] if last // 2 < len(positions) else code.co_firstlineno
-        return f'File "{code.co_filename}", line {line}, in {code.co_name}'
+        line = positions[last // 2][0] if last // 2 < len(positions) else None
+        return code.co_filename, line or code.co_firstlineno, code.co_name
 
     def flush(self) -> None:
         """Send what is pending."""
@@ -256,7 +267,7 @@ class Session:
         self._mark = self.request()
         self.send(messages.Mark(self._mark))
         if previous:
-            self.wait(previous, counted=False)
+            self.wait(previous, ahead=True)
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, behind what was sent before."""
@@ -287,15 +298,16 @@ class Session:
             self._requests += 1
             return self._requests
 
-    def ask(self, message: msgspec.Struct, request: int, site: int = 0) -> tuple[messages.Reply, bytearray]:
-        """Send everything pending and then a request; wait for its answer.
+    def ask(
+        self, message: msgspec.Struct, request: int, site: int = 0, what: str = ""
+    ) -> tuple[messages.Reply, bytearray]:
+        """Send everything pending and then a request; wait for its answer. `what`: the program does at `site`.
 
         Raises:
             RemoteError: the request, or something before it, failed.
         """
         self.begin(message)
-        self.count_wait(site)
-        return self.wait(request, counted=False)
+        return self.wait(request, site=site, what=what)
 
     def begin(self, message: msgspec.Struct) -> None:
         """Send everything pending and then a request, whose answer somebody waits for later."""
@@ -305,17 +317,6 @@ class Session:
             self.flush()
             self.send(message)
 
-    def count_wait(self, site: int = 0) -> None:
-        """The program stands still at a line: the server is told the next operators at once."""
-        self.counters.waits += 1
-        self.threshold = _WORDS_FIRST
-        if site:
-            self.wait_sites[site] = self.wait_sites.get(site, 0) + 1
-
-    def has_come(self, request: int) -> bool:
-        """Whether the answer to a request is here."""
-        return request in self._replies
-
     def forget(self, request: int) -> None:
         """Nobody will wait for the answer to a request."""
         with self._arrived:
@@ -323,14 +324,18 @@ class Session:
                 self._unwanted.add(request)
             self._chunks.pop(request, None)
 
-    def wait(self, request: int, *, counted: bool = True) -> tuple[messages.Reply, bytearray]:
-        """Wait for the answer to a request that was sent.
+    def wait(
+        self, request: int, *, site: int = 0, what: str = "", ahead: bool = False
+    ) -> tuple[messages.Reply, bytearray]:
+        """Wait for the answer to a request that was sent. `ahead`: so as not to run further ahead.
 
         Raises:
             RemoteError: it, or something before it, failed.
         """
-        if counted:
-            self.count_wait()
+        began_s = 0.0 if request in self._replies else time.perf_counter()
+        if began_s and not ahead:
+            self.counters.waits += 1
+            self.threshold = _WORDS_FIRST
         while True:
             with self._arrived:
                 while request not in self._replies and self._receiving:
@@ -347,9 +352,20 @@ class Session:
                     self._receiving = False
                     self._arrived.notify_all()
         data = self._chunks.pop(request, bytearray())
+        if began_s:
+            self._stood(time.perf_counter() - began_s, site, what, ahead)
         if reply.fault:
             self._raise(reply.fault)
         return reply, data
+
+    def _stood(self, seconds: float, site: int, what: str, ahead: bool) -> None:  # noqa: FBT001
+        if ahead:
+            self.counters.held_s += seconds
+            return
+        self.counters.waited_s += seconds
+        place = self.places.setdefault((site, what), [0, 0.0])
+        place[0] += 1
+        place[1] += seconds
 
     def _take(self, frame: bytes) -> None:
         self.counters.received_bytes += len(frame)
@@ -401,12 +417,15 @@ class Session:
             RemoteError: something failed.
         """
         request = self.request()
-        self.ask(messages.Mark(request), request, self.site(sys._getframe(1)))
+        self.ask(messages.Mark(request), request, self.site(sys._getframe(1)), "synchronize()")
 
-    def statistics(self) -> dict[str, int]:
-        """The session's numbers on the server: bytes used, at most, allowed, and allocations."""
+    def statistics(self, *, timed: bool = False) -> dict[str, int]:
+        """The session's numbers on the server: bytes used, at most, allowed, allocations, and microseconds it was busy;
+        from the first time that they are asked for `timed`, also those within operators.
+        """
         request = self.request()
-        reply, _ = self.ask(messages.Mark(request, statistics=True), request)
+        ask = messages.Mark(request, statistics=True, timed=timed)
+        reply, _ = self.ask(ask, request, self.site(sys._getframe(1)), "memory statistics")
         return dict(reply.numbers)
 
     def close(self) -> None:

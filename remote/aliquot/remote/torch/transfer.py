@@ -52,8 +52,8 @@ def _fill(made: RemoteTensor, dense: torch.Tensor) -> None:
     made._layout.session.send_data(made._allocation.handle, data)
 
 
-def download(tensor: RemoteTensor) -> torch.Tensor:
-    """The elements, as a contiguous CPU tensor. Waits.
+def download(tensor: RemoteTensor, what: str = ".cpu()") -> torch.Tensor:
+    """The elements, as a contiguous CPU tensor. Waits; `what` the program does for that is put down.
 
     Raises:
         RemoteError: an operator that was issued before failed.
@@ -61,8 +61,7 @@ def download(tensor: RemoteTensor) -> torch.Tensor:
     layout = tensor._layout
     site = layout.session.site(tensors._getframe(1))
     session, request = ask(tensor, site)
-    session.count_wait(site)
-    _, data = session.wait(request, counted=False)
+    _, data = session.wait(request, site=site, what=what)
     here = torch.empty(layout.shape, dtype=layout.dtype)
     size_bytes = here.numel() * here.element_size()
     if len(data) != size_bytes:
@@ -73,7 +72,7 @@ def download(tensor: RemoteTensor) -> torch.Tensor:
 
 
 def _item(_: Any, args: Sequence[Any], __: dict[str, Any]) -> Any:
-    return download(args[0]).item()
+    return download(args[0], ".item()").item()
 
 
 def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
