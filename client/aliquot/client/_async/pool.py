@@ -207,6 +207,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         return await self._run(self._allocate_batch(requests, keys))
 
+    async def grant_on_batch(
+        self, requests: Sequence[str | Request], nodes: Sequence[str], *, keys: Sequence[str] = ()
+    ) -> list[Lease | errors.PoolError]:
+        """As `grant_on`, many at once: each request on the node beside it, or not at all. Requests of one member only.
+
+        Returns for each, in order, its lease (granted) or its error. `keys` are idempotency keys, one for each; none:
+        fresh ones. Raises `RequestSyntaxError` before anything is asked for.
+        """
+        return await self._run(self._grant_on_batch(requests, nodes, keys))
+
     async def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:

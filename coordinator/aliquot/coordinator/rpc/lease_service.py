@@ -60,6 +60,8 @@ _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
+_Asked = tuple[Future[AllocateOutcome], ReadRequest | None]
+"""What will be decided, and what was asked where near models can be named."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -137,18 +139,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        if request.idempotency_key:
-            names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(at_home(request.request))
-        caller().must(Action.ALLOCATE, read.spec.tenant)
-        command = c.GrantOn(
-            lease_id=self._ids.lease_id(),
-            request=read.spec,
-            places=read_places(request.places, self._view.node_id_of),
-            key=request.idempotency_key,
-            body_sha256=body_of(read.body_sha256, request.places),
-            by=caller().principal,
-        )
+        command = self._grant_on(request)
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
         return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
@@ -159,15 +150,18 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        self._rates.charge(caller().principal, len(request.items) - 1)
+        _bounded(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
+        self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
         asked = [self._ask(item) async for item in in_turns(request.items)]
+        asked += [self._ask_there(grant) async for grant in in_turns(request.grants)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
                     raise ask
-                outcome = await self._outcome(*ask)
+                reply, read = ask
+                outcome = await (reply if read is None else self._outcome(reply, read))
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
                     caller().must_hold(lease, Action.KEEP_OTHERS)
@@ -178,7 +172,27 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
-    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Future[AllocateOutcome], ReadRequest] | AliquotError:
+    def _grant_on(self, request: leases_pb2.GrantOnRequest) -> c.GrantOn:
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
+        return c.GrantOn(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            places=read_places(request.places, self._view.node_id_of),
+            key=request.idempotency_key,
+            body_sha256=body_of(read.body_sha256, request.places),
+            by=caller().principal,
+        )
+
+    def _ask_there(self, request: leases_pb2.GrantOnRequest) -> _Asked | AliquotError:
+        try:
+            return self._writer.ask(self._grant_on(request)), None
+        except AliquotError as error:
+            return error
+
+    def _ask(self, request: leases_pb2.AllocateRequest) -> _Asked | AliquotError:
         try:
             read = _read(request)
             caller().must(Action.ALLOCATE, read.spec.tenant)
