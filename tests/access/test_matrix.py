@@ -89,6 +89,10 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AccessService.ListAudit": (OPERATORS, OPERATORS),
     "AccessService.ListDenials": (OPERATORS, OPERATORS),
     "AccessService.Bootstrap": ("", ""),
+    "AccessService.GetAuthority": (EVERYBODY, EVERYBODY),
+    "AccessService.ListAuthority": (OPERATORS, OPERATORS),
+    "AccessService.RotateAuthority": ("admin", "admin"),
+    "AccessService.RetireAuthority": ("admin", "admin"),
     "EnrolmentService.InviteNode": (OPERATORS, OPERATORS),
     "EnrolmentService.DisenrolNode": (OPERATORS, OPERATORS),
     "EnrolmentService.Join": ("", ""),  # who has an invite, and nobody else

@@ -118,6 +118,12 @@ CALLS = {
     "AccessService.ListTokens": Call(lambda pool: pool.access.tokens(), "access token ls"),
     "AccessService.ListAudit": Call(lambda pool: pool.access.audit(since_ms=1), "access audit --who ann --since 1h"),
     "AccessService.ListDenials": Call(lambda pool: pool.access.denials(), "access denials"),
+    "AccessService.GetAuthority": Call(lambda pool: pool.access.authority(), "access authority pem"),
+    "AccessService.ListAuthority": Call(lambda pool: pool.access.authority_use(), "access authority ls"),
+    "AccessService.RotateAuthority": Call(lambda pool: pool.access.rotate_authority(), "access authority rotate"),
+    "AccessService.RetireAuthority": Call(
+        lambda pool: pool.access.retire_authority(force=True), "access authority retire --force"
+    ),
     "AccessService.DescribeLogin": Call(
         lambda pool: pool.access.describe_login(), "", "`login` asks, and goes on to the provider: tests/logins"
     ),

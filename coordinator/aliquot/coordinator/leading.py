@@ -37,7 +37,7 @@ from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.own_tls import own_authorities
+from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox
@@ -76,6 +76,7 @@ from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, enrolment_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
+    from aliquot.coordinator.agents.authority import Generations, PoolAuthority
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class Leading:
         self._entropy = means.entropy
         self._reached_at = reached_at
         self._background = Background(ended)
+        self._pool_authority: PoolAuthority | None = None
 
         # Those who hear of what is durable, and begin with what is so already.
         view.apply(whole_state(state))
@@ -152,6 +154,8 @@ class Leading:
         )
 
         # Those who have something to be decided.
+        certifier = Certifier(self._authority, view, self.writer, clock)
+        self.roster.certifier = certifier
         self.sessions = Sessions(
             writer=self.writer,
             view=view,
@@ -165,7 +169,7 @@ class Leading:
             prover=Prover(
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
-            certify=Certifier(journal.pool_secret, clock),
+            certifier=certifier,
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(
@@ -211,7 +215,7 @@ class Leading:
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
 
         def authorities() -> bytes:
-            return own_authorities(self._settings, self._journal.pool_secret)
+            return self._authority().pem if is_shown(self._settings) else b""
 
         access = AccessService(
             writer=self.writer,
@@ -221,6 +225,7 @@ class Leading:
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            authority=self._authority,
             logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
@@ -228,10 +233,10 @@ class Leading:
             view=view,
             clock=self._clock,
             metrics=self._metrics,
-            pool_secret=self._journal.pool_secret,
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            authority=self._authority,
         )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
@@ -240,6 +245,14 @@ class Leading:
         access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
         enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         return services.handlers
+
+    def _authority(self) -> Generations:
+        """The pool's own, as it is durable."""
+        if self._pool_authority is None:
+            from aliquot.coordinator.agents.authority import PoolAuthority  # noqa: PLC0415 - cryptography, where it is used
+
+            self._pool_authority = PoolAuthority(self._journal.pool_secret, lambda: self._view.books.generations)
+        return self._pool_authority.now()
 
     # -- from beginning to end
 

@@ -77,7 +77,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             transport = AsyncGrpcTransport(credentials, found.token)
         self._transport = transport
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
-        self._runner = AsyncRunner(self._transport, self._keep_or_forget)
+        self._runner = AsyncRunner(self._transport, self._keep_or_forget, partial(self._trusting.look, self._context))
 
     async def __aenter__(self) -> Self:
         return self

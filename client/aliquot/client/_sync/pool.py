@@ -78,7 +78,7 @@ class Pool(PoolBase[HeldLease]):
             transport = GrpcTransport(credentials, found.token)
         self._transport = transport
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
-        self._runner = Runner(self._transport, self._keep_or_forget)
+        self._runner = Runner(self._transport, self._keep_or_forget, partial(self._trusting.look, self._context))
 
     def __enter__(self) -> Self:
         return self

@@ -134,6 +134,8 @@ class Touched(msgspec.Struct, frozen=True):
     enrolled: tuple[str, ...] = ()
     """Nodes whose key has changed."""
     invites: tuple[str, ...] = ()
+    authority: bool = False
+    """Whether a generation of the pool's authority has begun, or was retired."""
 
 
 class State:
@@ -238,6 +240,7 @@ class State:
         self._audited: tuple[AuditEntry, ...] = ()
         self._touched_enrolled: dict[str, None] = {}
         self._touched_invites: dict[str, None] = {}
+        self._touched_authority = False
 
     @classmethod
     def fresh(cls) -> State:
@@ -343,6 +346,10 @@ class State:
         """Say that an invite was made, used or dropped."""
         self._touched_invites[invite_id] = None
 
+    def touch_authority(self) -> None:
+        """Say that a generation of the pool's authority has begun, or was retired."""
+        self._touched_authority = True
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -361,7 +368,9 @@ class State:
             self._audited,
             tuple(self._touched_enrolled),
             tuple(self._touched_invites),
+            self._touched_authority,
         )
+        self._touched_authority = False
         self._touched_principals.clear()
         self._touched_tokens.clear()
         self._touched_enrolled.clear()

@@ -221,11 +221,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
         """With what was measured of its slices, for callers that look at it."""
-        return lease_message(lease, self._view, observed=self._observed)
+        return lease_message(lease, self._view, caller().sees, observed=self._observed)
 
     def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
-        write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
+        write_lease(message, lease, self._view, caller().sees, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
     async def Explain(  # noqa: N802
@@ -243,7 +243,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
-        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
+        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
         """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
@@ -253,7 +253,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
-        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
+        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view, caller().sees)
 
     # -- keeping
 
@@ -301,7 +301,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             if deadline_ms:
                 response.preempting[lease_id] = deadline_ms
             elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
-                write_lease(response.resized.add(), lease, self._view)
+                write_lease(response.resized.add(), lease, self._view, who.sees)
         response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
         return response
 
@@ -312,7 +312,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """The launcher of an elastic lease has adapted; the lease as it is then."""
         caller().must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
         await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
-        return lease_message(self._lease(request.lease_id), self._view)
+        return lease_message(self._lease(request.lease_id), self._view, caller().sees)
 
     # -- ending
 
@@ -332,7 +332,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             await self._waiters.wait(lease, ended, timeout_s)
             lease = self._lease(request.lease_id)
         response = leases_pb2.ReleaseResponse()
-        write_lease(response.lease, lease, self._view)
+        write_lease(response.lease, lease, self._view, who.sees)
         return response
 
     @unary
@@ -350,7 +350,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(reply, AliquotError):
                     raise reply
                 await reply
-                write_lease(result.lease, self._lease(lease_id), self._view)
+                write_lease(result.lease, self._lease(lease_id), self._view, caller().sees)
             except AliquotError as error:
                 self.refuse(error, "ReleaseBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -381,7 +381,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         if request.tenant:
             who.must(Action.READ_LEASES, request.tenant)
-        sees_all = who.sees_all
+        sees = who.sees
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
         response = leases_pb2.ListResponse(seq=self._view.seq)
@@ -392,8 +392,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.next_page_token = f"a{after}"
                 break
             after = lease.arrival
-            if (sees_all or who.may_see(lease)) and _matches(lease, request, states):
-                write_lease(response.leases.add(), lease, self._view, observed=self._observed)
+            if (sees is None or sees(lease)) and _matches(lease, request, states):
+                write_lease(response.leases.add(), lease, self._view, sees, observed=self._observed)
                 slices += len(lease.slices)
         return response
 
