@@ -153,7 +153,7 @@ DEVICES = Board(
             *_quantiles("aliquot_agent_poll_seconds"), unit=Unit.SECONDS,
         ),
         listing("Acts of enforcement", "Decisions of the watchdog of late, by node.",
-                f"sum by (node, act) (increase(aliquot_agent_enforcement_total{{{_NODE}}}[1h]))"),
+                f"sum by (node, act) (increase(aliquot_agent_enforcement_total{{{_NODE}}}[1h])) > 0"),
     ),
     (_NODES,),
 )  # fmt: skip

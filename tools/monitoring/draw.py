@@ -65,10 +65,10 @@ class Source:
 def paint(board: Board, source: Source, rate_interval: str) -> Figure:
     """A figure of all panels, each at its place."""
     places, rows = _places(board)
-    figure = Figure(figsize=(_WIDTH_INCHES, rows * _ROW_INCHES + 0.7), facecolor="#f4f5f5")
+    figure = Figure(figsize=(_WIDTH_INCHES, rows * _ROW_INCHES + 1.1), facecolor="#f4f5f5")
     figure.suptitle(board.title, x=0.02, ha="left", fontsize=15, fontweight="bold")
     grid = GridSpec(
-        rows, 24, figure=figure, left=0.05, right=0.985, top=1 - 0.62 / figure.get_figheight(),
+        rows, 24, figure=figure, left=0.05, right=0.985, top=1 - 0.95 / figure.get_figheight(),
         bottom=0.35 / figure.get_figheight(), hspace=2.2, wspace=2.5,
     )  # fmt: skip
     for panel, (x, y) in zip(board.panels, places, strict=True):
@@ -101,7 +101,7 @@ def _lines(axes: Axes, panel: Panel, source: Source, rate_interval: str) -> None
         for label, values in curves:
             minutes, heights = _points(values, source.end)
             axes.plot(minutes, heights, label=label, linewidth=1.3)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], 0) * 1.3 or 1)  # room for the legend
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: in_unit(value, panel.unit)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} min" if value else "now"))
     axes.set_xlim((source.start - source.end) / 60, 0)
@@ -134,7 +134,7 @@ def _table(axes: Axes, panel: Panel, source: Source, rate_interval: str) -> None
     names = sorted({name for series in found for name in series["metric"]} - set(_HIDDEN))
     rows = [
         [*(series["metric"].get(name, "")[-16:] for name in names), in_unit(float(series["value"][1]), panel.unit)]
-        for series in found[:_TABLE_ROWS_MAX]
+        for series in sorted(found, key=lambda series: -float(series["value"][1]))[:_TABLE_ROWS_MAX]
     ]
     if rows:
         made = axes.table(cellText=rows, colLabels=[*names, "value"], loc="upper left", cellLoc="left")

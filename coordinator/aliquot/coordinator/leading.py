@@ -39,7 +39,7 @@ from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
@@ -104,10 +104,11 @@ class Leading:
         reload: Callable[[], State],
         reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
+        others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
         could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on.
+        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -133,7 +134,7 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
-        followers = (self.keepalive, metrics, self.observed, self.roster)
+        followers = (self.keepalive, metrics, self.observed, self.roster, *others)
 
         self.writer = Writer(
             state=state,
@@ -197,6 +198,7 @@ class Leading:
             observed=self.observed,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
+            journal=self._journal,
         )
         pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)

@@ -26,7 +26,7 @@ from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import QueueTotals, Totals
-from aliquot.coordinator.reading.tracing.names import trace_id_of
+from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.view import View
 
 LABELS_MAX = 200
@@ -55,9 +55,10 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def observe_of(self, lease_id: str, value: float, at_ms: int) -> None:
+    def observe_of(self, lease: Lease, value: float, at_ms: int) -> None:
         """Count one value that a lease had at that time, and keep it as its bucket's exemplar."""
-        labels = {"trace_id": trace_id_of(lease_id), "lease_id": lease_id}
+        trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
+        labels = {"trace_id": trace_id, "lease_id": lease.lease_id}
         self._examples[bisect_left(self._bounds, value)] = Exemplar(labels, value, at_ms / 1000)
         self.observe(value)
 
@@ -129,12 +130,12 @@ class Metrics(Collector, Follower):
             self.granted += 1
             if new.requeues == 0:
                 waited_s = (new.granted_ms - new.created_ms) / 1000
-                self.queue_wait.observe_of(new.lease_id, waited_s, new.granted_ms)
+                self.queue_wait.observe_of(new, waited_s, new.granted_ms)
         if old is not None:
             self.moved += new.moves - old.moves
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             took_s = (new.active_ms - new.granted_ms) / 1000
-            self.grant_to_active.observe_of(new.lease_id, took_s, new.active_ms)
+            self.grant_to_active.observe_of(new, took_s, new.active_ms)
         if new.ended_ms and (old is None or not old.ended_ms):
             self.ended[new.end_reason] += 1
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
