@@ -48,6 +48,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "LeaseService.ReleaseBatch": ("manager operator admin", "operator admin"),
     "LeaseService.AcknowledgeShape": ("manager admin", "admin"),
     "LeaseService.Get": (READERS_OWN, READERS_ALL),
+    "LeaseService.GetTimeline": (READERS_OWN, READERS_ALL),
     "LeaseService.List": (READERS_OWN, READERS_ALL),
     "LeaseService.Watch": (READERS_OWN, READERS_ALL),
     "PoolService.DeclareNodes": (OPERATORS, OPERATORS),
@@ -207,6 +208,9 @@ class _Calls:
         lease = await who.leases.Get(leases_pb2.GetRequest(lease_id=await self.lease_of(tenant)))
         assert lease.redacted != (lease.request.tenant == tenant)
         return "redacted" if lease.redacted else ""
+
+    async def GetTimeline(self, who: Person, tenant: str) -> None:  # noqa: N802
+        await who.leases.GetTimeline(leases_pb2.GetTimelineRequest(lease_id=await self.lease_of(tenant)))
 
     async def List(self, who: Person, tenant: str) -> None:  # noqa: N802
         await who.leases.List(leases_pb2.ListRequest(tenant=tenant))

@@ -57,6 +57,7 @@ CALLS = {
     "LeaseService.ReleaseBatch": Call(lambda pool: pool.release_batch([LEASE]), "", "`release` takes several"),
     "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
     "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
+    "LeaseService.GetTimeline": Call(lambda pool: pool.timeline(LEASE), f"get {LEASE} --timeline"),
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
     "EnrolmentService.InviteNode": Call(lambda pool: pool.access.invite_node("n"), "node invite n"),
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),

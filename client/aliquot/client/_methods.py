@@ -43,6 +43,7 @@ KEEP_ALIVE = _lease("KeepAlive", leases_pb2.KeepAliveRequest, leases_pb2.KeepAli
 RELEASE = _lease("Release", leases_pb2.ReleaseRequest, leases_pb2.ReleaseResponse)
 RELEASE_BATCH = _lease("ReleaseBatch", leases_pb2.ReleaseBatchRequest, leases_pb2.ReleaseBatchResponse)
 ACKNOWLEDGE_SHAPE = _lease("AcknowledgeShape", leases_pb2.AcknowledgeShapeRequest, types_pb2.Lease)
+GET_TIMELINE = _lease("GetTimeline", leases_pb2.GetTimelineRequest, leases_pb2.Timeline)
 GET = _lease("Get", leases_pb2.GetRequest, types_pb2.Lease)
 LIST = _lease("List", leases_pb2.ListRequest, leases_pb2.ListResponse)
 WATCH = _lease("Watch", leases_pb2.WatchRequest, leases_pb2.WatchEvent)

@@ -230,6 +230,13 @@ def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]
     return lease_of(answer)
 
 
+def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Timeline]:
+    """What has happened to a lease."""
+    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
+    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
+    return read(answer, values.Timeline)
+
+
 def list_page(
     context: Context, which: LeaseFilter, token: str, timeout_s: float, size: int = LEASE_PAGE_SIZE
 ) -> Flow[values.Page[values.Lease]]:

@@ -198,6 +198,30 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """One fact about a lease."""
+
+    at_ms: int
+    what: str
+    """A stable word: QUEUED, GRANTED, ACTIVE, ENDED, ..."""
+    detail: str
+    seq: int
+    """The number of the fact; 0: it was compacted away, and the lease's record tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What has happened to a lease, in order."""
+
+    lease_id: str
+    steps: tuple[TimelineStep, ...]
+    complete: bool
+    """Whether nothing is left out."""
+    trace_id: str
+    """Of the trace that the coordinator sends to a collector, where it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A grant, or the request for one while it waits."""
 

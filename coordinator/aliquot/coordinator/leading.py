@@ -40,7 +40,7 @@ from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
@@ -106,10 +106,11 @@ class Leading:
         reload: Callable[[], State],
         reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
+        others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
         could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on.
+        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -137,7 +138,7 @@ class Leading:
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         self.fleet = Fleet(view, telemetry)
-        followers = (self.keepalive, metrics, self.observed, self.roster, self.fleet)
+        followers = (self.keepalive, metrics, self.observed, self.roster, self.fleet, *others)
 
         self.writer = Writer(
             state=state,
@@ -203,6 +204,7 @@ class Leading:
             observed=self.observed,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
+            journal=self._journal,
         )
         pool = PoolService(
             writer=self.writer,

@@ -253,6 +253,13 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """One lease as it is now. Raises `LeaseNotFound`."""
         return await self._run(operations.get(self._context, lease_id, self.timeout_s))
 
+    async def timeline(self, lease_id: str) -> values.Timeline:
+        """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
+
+        It is read in the coordinator's journal, which may take some seconds.
+        """
+        return await self._run(operations.timeline(self._context, lease_id, self.timeout_s))
+
     async def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
     ) -> AsyncIterator[Lease]:

@@ -254,6 +254,13 @@ class Pool(PoolBase[HeldLease]):
         """One lease as it is now. Raises `LeaseNotFound`."""
         return self._run(operations.get(self._context, lease_id, self.timeout_s))
 
+    def timeline(self, lease_id: str) -> values.Timeline:
+        """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
+
+        It is read in the coordinator's journal, which may take some seconds.
+        """
+        return self._run(operations.timeline(self._context, lease_id, self.timeout_s))
+
     def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
     ) -> Iterator[Lease]:

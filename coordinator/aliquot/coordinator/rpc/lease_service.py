@@ -21,10 +21,11 @@ from aliquot.coordinator.core.outcomes import AllocateOutcome
 from aliquot.coordinator.core.queries import Explain, ExplainLease
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.caller import at_home, caller
+from aliquot.coordinator.rpc.caller import at_home, caller, missing
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
@@ -42,6 +43,8 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.wire.timelines import timeline_message
+from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -54,6 +57,7 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_STORIES_MAX = 8
 _WAITING_BYTES_MAX = limits.MIB
 """Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
 _EXPLAINED_WITHIN_S = 2.0
@@ -80,8 +84,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         observed: ObservedUse,
         watch: WatchService,
         rates: Buckets,
+        journal: Journal,
     ) -> None:
         super().__init__(metrics)
+        self._journal = journal
+        self._one_story = asyncio.Lock()
+        self._stories = 0
         self._writer = writer
         self._view = view
         self._waiters = waiters
@@ -370,6 +378,27 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not troubles:  # explaining it would fail as well
             await self._explain_wait(lease, message, context)
         return message
+
+    @unary
+    async def GetTimeline(  # noqa: N802
+        self, request: leases_pb2.GetTimelineRequest, context: Context
+    ) -> leases_pb2.Timeline:
+        """What has happened to a lease."""
+        lease = self._lease(request.lease_id)
+        if not caller().may_see(lease):
+            raise missing(caller(), Action.READ_LEASES, "")  # whose it is, is none of its business
+        if self._stories == _STORIES_MAX:
+            raise Overloaded(f"{_STORIES_MAX} timelines are being read", retry_after_ms=1_000)
+        # One at a time, and to its end even where nobody waits for it any more: a thread can't be stopped.
+        return timeline_message(lease, await asyncio.shield(self._read_story(lease)))
+
+    async def _read_story(self, lease: Lease) -> Story:
+        self._stories += 1
+        try:
+            async with self._one_story:
+                return await asyncio.to_thread(story_of, self._journal, lease)
+        finally:
+            self._stories -= 1
 
     @unary
     async def List(  # noqa: N802

@@ -26,6 +26,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "ReleaseBatch": (A.HOLD_OWN, A.END_OTHERS),
     _LEASES + "AcknowledgeShape": (A.HOLD_OWN,),
     _LEASES + "Get": (A.READ_LEASES,),
+    _LEASES + "GetTimeline": (A.READ_LEASES,),
     _LEASES + "List": (A.READ_LEASES,),
     _LEASES + "Watch": (A.READ_LEASES,),
     _POOL + "DeclareNodes": (A.OPERATE,),
