@@ -51,6 +51,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     """The name of what is to serve it; empty: its processes attach themselves."""
     serving_credential_sha256: bytes = b""
     """Of what its clients show to the process that serves it."""
+    borrowed: bool = False
+    """It is held on what another lease on the device does not use, and goes when that one does."""
 
     @property
     def holder(self) -> Holder:
