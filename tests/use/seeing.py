@@ -15,9 +15,7 @@ def quiet(*, processes: int = 1, started: bool = False, device_milli: int = 0, a
     return Span("", LOOK_MS, LOOK_MS, 0, 0, 0, processes, started, device_milli, -1, alone)
 
 
-def busy(
-    milli: int = 500, *, low_milli: int = 0, power_permille: int = -1, alone: bool = False
-) -> Span:
+def busy(milli: int = 500, *, low_milli: int = 0, power_permille: int = -1, alone: bool = False) -> Span:
     """So much of the device is used."""
     return Span("", LOOK_MS, LOOK_MS, milli, low_milli, milli * LOOK_MS, 1, False, milli, power_permille, alone)
 
@@ -50,6 +48,17 @@ class Watcher:
                 if span is not None
             )
             self._books.do(c.LookAtUse((Seen(lease.lease_id, seen, now.use.warned if told else 0),)))
+            self._books.settle()
+
+    def see_all(self, leases: list[tuple[Lease, Span]], *, looks: int) -> None:
+        """Several leases in the same looks, with one slice each."""
+        for _ in range(looks):
+            self._books.now_ms += LOOK_MS
+            seen = [
+                Seen(lease.lease_id, (span._replace(slice_id=self._books.again(lease).current[0].slice_id),))
+                for lease, span in leases
+            ]
+            self._books.do(c.LookAtUse(tuple(seen)))
             self._books.settle()
 
 

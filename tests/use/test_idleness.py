@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +26,7 @@ POLICY = IdlePolicy(IdleAction.RELEASE, after_ms=7_200_000, warn_ms=(3_600_000, 
 @pytest.fixture
 def books() -> Books:
     books = Books()
-    books.connect(node("one"))
+    books.connect(node("one", lends=True))
     return books
 
 
@@ -55,18 +53,15 @@ def test_programs_that_do_nothing_are_idle_after_a_window(books: Books, watcher:
 
 def test_no_process_is_held_and_a_busy_device_without_any_is_a_ghost(books: Books, watcher: Watcher) -> None:
     held, ghost = (books.activate(books.allocate(request(1000, GIB))) for _ in range(2))
-    for _ in range(10):
-        watcher.see(held, quiet(processes=0), looks=1)
-        watcher.see(ghost, quiet(processes=0, device_milli=1000, alone=True), looks=1)
+    watcher.see_all([(held, quiet(processes=0)), (ghost, quiet(processes=0, device_milli=1000, alone=True))], looks=10)
     assert books.again(held).use.state is UseState.HELD
     assert books.again(ghost).use.state is UseState.GHOST
 
 
 def test_all_busy_at_the_power_of_an_idle_card_is_hung_and_full_power_is_not(books: Books, watcher: Watcher) -> None:
     hung, works = (books.activate(books.allocate(request(1000, GIB))) for _ in range(2))
-    for _ in range(10):
-        watcher.see(hung, busy(1000, low_milli=1000, power_permille=80, alone=True), looks=1)
-        watcher.see(works, busy(1000, low_milli=1000, power_permille=700, alone=True), looks=1)
+    full = busy(1000, low_milli=1000, power_permille=80, alone=True)
+    watcher.see_all([(hung, full), (works, full._replace(power_permille=700))], looks=10)
     assert books.again(hung).use.state is UseState.HUNG
     assert books.again(works).use.state is UseState.ACTIVE
 
@@ -187,13 +182,13 @@ def test_a_take_over_begins_windows_anew(books: Books, watcher: Watcher) -> None
 
 
 @pytest.fixture
-def lender(books: Books, watcher: Watcher) -> Iterator[Lease]:
+def lender(books: Books, watcher: Watcher) -> Lease:
     """An idle lease on a pool that is full."""
     declare(books, IdlePolicy(IdleAction.LEND, after_ms=1_200_000, warn_ms=()))
     books.activate(books.allocate(request(1000, GIB, count=3)))
     lease = books.activate(books.allocate(request(1000, GIB)))
     watcher.see(lease, quiet(), looks=20)
-    yield books.again(lease)
+    return books.again(lease)
 
 
 def test_the_share_of_an_idle_lease_goes_to_an_opportunistic_one_and_back(
@@ -227,17 +222,15 @@ def test_memory_is_lent_only_where_no_process_is(books: Books, watcher: Watcher)
     declare(books, IdlePolicy(IdleAction.LEND, after_ms=1_200_000, warn_ms=()))
     books.activate(books.allocate(request(1000, GIB, count=2)))
     held, idle = (books.activate(books.allocate(request(1000, 40 * GIB))) for _ in range(2))
-    for _ in range(20):
-        watcher.see(held, quiet(processes=0), looks=1)
-        watcher.see(idle, quiet(), looks=1)
-    first, second = (
-        books.allocate(request(500, 30 * GIB, opportunistic=True, preemptible=True)) for _ in range(2)
-    )
+    watcher.see_all([(held, quiet(processes=0)), (idle, quiet())], looks=20)
+    first, second = (books.allocate(request(500, 30 * GIB, opportunistic=True, preemptible=True)) for _ in range(2))
     books.settle()
     plan = books.again(first).slices[0].plan
     assert plan.lender == held.slices[0].slice_id
     assert plan.lender_memory
-    assert books.again(second).state is LeaseState.QUEUED, "what is left of its memory is too little, and idle is not held"
+    assert books.again(second).state is LeaseState.QUEUED, (
+        "what is left of its memory is too little, and idle is not held"
+    )
     watcher.see(held, quiet(processes=1, started=True), looks=1)
     assert books.again(first).ending, "a program has come that needs its memory"
 
@@ -280,7 +273,7 @@ def test_a_loan_goes_on_over_a_take_over_and_ends_with_the_first_activity(
 @given(st.lists(st.tuples(st.sampled_from(["quiet", "busy", "unseen", "held"]), st.integers(1, 40)), max_size=12))
 def test_nobody_is_ended_who_was_not_idle_and_told(pattern: list[tuple[str, int]]) -> None:
     books = Books()
-    books.connect(node("one"))
+    books.connect(node("one", lends=True))
     watcher = Watcher(books)
     declare(books, IdlePolicy(IdleAction.RELEASE, after_ms=1_800_000, warn_ms=(900_000,)))
     lease = books.activate(books.allocate(request(500, GIB)))

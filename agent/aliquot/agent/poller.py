@@ -239,7 +239,7 @@ class Poller:
 
     def _load_due_s(self, device: DeviceState) -> float:
         """Where a slice is held on what another lease does not use, that one's first activity is to be seen soon."""
-        borrowed = any(record.spec.borrowed for record in self._state.reserved_on(device.info.uuid))
+        borrowed = any(record.spec.lender for record in self._state.reserved_on(device.info.uuid))
         interval_s = min(self._intervals.memory_s, self._intervals.load_s) if borrowed else self._intervals.load_s
         return self._asked.setdefault(device.info.uuid, _LastPoll()).load_s + interval_s
 

@@ -278,7 +278,8 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             queue=entry.queue,
             serve="" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
             serving_credential_sha256=entry.serving_credential_sha256,
-            borrowed=entry.borrowed,
+            lender=entry.lender,
+            lender_memory=entry.lender_memory,
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(

@@ -38,6 +38,7 @@ from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
@@ -133,7 +134,8 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
-        followers = (self.keepalive, metrics, self.observed, self.roster)
+        self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
+        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster)
 
         self.writer = Writer(
             state=state,
@@ -156,6 +158,7 @@ class Leading:
             clock=clock,
             telemetry=telemetry,
             observed=self.observed,
+            activity=self.activity,
             metrics=metrics,
             roster=self.roster,
             pool_secret=journal.pool_secret,
@@ -195,6 +198,7 @@ class Leading:
             ids=means.ids(),
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
+            activity=self.activity,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
         )
@@ -259,6 +263,7 @@ class Leading:
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
+        run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
         compaction = make_compaction(
             settings, self._journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
         )

@@ -125,6 +125,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that may be cut anew."""
     remedies: tuple[str, ...] = ()
     """What its agent can do about sick cards: `reset`, `reboot`, `verify`."""
+    lends: bool = False
+    """Its agent knows slices that use the share of others."""
 
 
 SERVE_LABELS = "serve.aliquot.dev/"

@@ -109,7 +109,9 @@ class Telemetry:
         if row is None:
             return None
         values = self._values
-        known: dict[str, Any] = {name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN}
+        known: dict[str, Any] = {
+            name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN
+        }
         return types_pb2.DeviceTelemetry(**known)
 
     def node_changed(self, node_id: str, node: Node | None) -> None:

@@ -40,8 +40,10 @@ def look(state: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
             windows.forget(seen.lease_id)
             continue
         window = windows.of(lease.lease_id, lease.lease_epoch)
-        kind = classify([piece.slice_id for piece in lease.current], seen.spans)
         length_ms = max((span.length_ms for span in seen.spans), default=0)
+        if window.looked_ms:  # also where nobody could look for a while
+            length_ms = max(length_ms, now_ms - window.looked_ms)
+        kind = classify([piece.slice_id for piece in lease.current], seen.spans, length_ms)
         window.add(now_ms, kind, length_ms, state.config.idle_window_ms)
         if seen.spans:
             share_milli = sum(piece.plan.share_milli for piece in lease.current)

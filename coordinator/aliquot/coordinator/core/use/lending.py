@@ -43,7 +43,7 @@ def borrow(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Placem
 
 def _on(state: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: bool) -> Placement | None:
     """A placement on one lender's slice."""
-    if piece.state is not SliceState.ACTIVE:
+    if piece.state is not SliceState.ACTIVE or not state.nodes[piece.plan.node_id].spec.lends:
         return None
     share_left, memory_left = _left(state, piece)
     if share_left <= 0:

@@ -58,7 +58,7 @@ class Efficiency(NamedTuple):
     """Of the time that this is about."""
 
 
-def classify(slice_ids: Sequence[str], spans: Sequence[Span]) -> UseState:
+def classify(slice_ids: Sequence[str], spans: Sequence[Span], length_ms: int) -> UseState:
     """What all slices of a lease, however many members it has, did in one stretch. One that is active keeps all."""
     by_id = {span.slice_id: span for span in spans}
     found = [by_id.get(slice_id) for slice_id in slice_ids]
@@ -68,7 +68,7 @@ def classify(slice_ids: Sequence[str], spans: Sequence[Span]) -> UseState:
         return UseState.HUNG if everywhere else UseState.ACTIVE
     if len(known) < len(found) or not found:
         return UseState.UNKNOWN
-    if any(span.known_ms * 1000 < span.length_ms * KNOWN_PERMILLE for span in known):
+    if any(span.known_ms * 1000 < length_ms * KNOWN_PERMILLE for span in known):
         return UseState.UNKNOWN
     if any(span.processes for span in known):
         # Where a device draws much for one lease alone that seems to do nothing, somebody is mistaken.
@@ -86,10 +86,12 @@ def _is_hung(span: Span) -> bool:
 class Window:
     """One lease's. Times are the coordinator's."""
 
-    __slots__ = ("_buckets", "_gap_ms", "_known_ms", "_latest", "_since_ms", "_spell", "lease_epoch")
+    __slots__ = ("_buckets", "_gap_ms", "_known_ms", "_latest", "_since_ms", "_spell", "lease_epoch", "looked_ms")
 
     def __init__(self, lease_epoch: int) -> None:
         self.lease_epoch = lease_epoch
+        self.looked_ms = 0
+        """When it was last looked at; 0: never."""
         self._spell = UseState.UNKNOWN
         """ACTIVE, HUNG, UNKNOWN, or IDLE for any quiet state."""
         self._latest = UseState.UNKNOWN
@@ -101,6 +103,7 @@ class Window:
 
     def add(self, now_ms: int, kind: UseState, length_ms: int, window_ms: int) -> None:
         """A look at the stretch that ends now."""
+        self.looked_ms = now_ms
         spell = UseState.IDLE if kind in QUIET else kind
         if kind is UseState.UNKNOWN and self._spell in (UseState.IDLE, UseState.HUNG):
             self._gap_ms += length_ms
