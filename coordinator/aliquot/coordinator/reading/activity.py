@@ -98,7 +98,7 @@ class Activity(Follower):
         self._heard_ms = heard_ms
         self._slices: dict[str, _Slice] = {}
         self._leases: dict[str, None] = {}
-        """Those with a slice that was measured. Also while their nodes are lost: that nothing is seen is told as well."""
+        """Those that were measured. Also while their nodes are lost: that nothing is seen is told as well."""
         self._floors_mw: dict[str, int] = {}
         """The least power that a device of each model drew while it did nothing."""
         self._urgent: dict[str, None] = {}

@@ -81,7 +81,7 @@ def _left(state: Planning, piece: Slice) -> tuple[int, int]:
     return share_milli, memory_bytes
 
 
-def recall(state: Planning, lease: Lease, reason: str, now_ms: int, *, memory_only: bool = False) -> list[Fact]:
+def recall(state: Planning, lease: Lease, reason: str, now_ms: int) -> list[Fact]:
     """Facts that give a lender its share back: whoever uses it goes back to its queue, with next to no grace."""
     facts: list[Fact] = [ShareRecalled(now_ms, lease.lease_id, reason)] if lease.use.lent else []
     going: dict[str, None] = {}
