@@ -61,6 +61,11 @@ CALLS = {
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
     "EnrolmentService.InviteNode": Call(lambda pool: pool.access.invite_node("n"), "node invite n"),
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
+    "LeaseService.GetUse": Call(lambda pool: pool.use(), "waste"),
+    "LeaseService.ExemptLease": Call(lambda pool: pool.exempt(LEASE, 60), f"exempt {LEASE} --for 1m"),
+    "LeaseService.ConfirmNotice": Call(
+        lambda pool: pool.confirm_notice(LEASE, 1), "", "`aliquot notify` makes it when it has delivered a warning"
+    ),
     "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch", ends=Exit.INTERRUPTED),
     "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
     "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),
@@ -293,7 +298,8 @@ def _full(descriptor: Any) -> Message:
             target = getattr(message, field.name)
             target.add().CopyFrom(inner) if field.is_repeated else target.CopyFrom(inner)
         elif field.is_repeated:
-            getattr(message, field.name).extend(["a", "b"])
+            text = field.cpp_type == FieldDescriptor.CPPTYPE_STRING
+            getattr(message, field.name).extend(["a", "b"] if text else [5, 6])
         else:
             setattr(message, field.name, _some(field))
     return cast("Message", message)

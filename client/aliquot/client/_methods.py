@@ -46,6 +46,9 @@ ACKNOWLEDGE_SHAPE = _lease("AcknowledgeShape", leases_pb2.AcknowledgeShapeReques
 GET_TIMELINE = _lease("GetTimeline", leases_pb2.GetTimelineRequest, leases_pb2.Timeline)
 GET = _lease("Get", leases_pb2.GetRequest, types_pb2.Lease)
 LIST = _lease("List", leases_pb2.ListRequest, leases_pb2.ListResponse)
+GET_USE = _lease("GetUse", leases_pb2.GetUseRequest, leases_pb2.UseReport)
+EXEMPT_LEASE = _lease("ExemptLease", leases_pb2.ExemptLeaseRequest, types_pb2.Lease)
+CONFIRM_NOTICE = _lease("ConfirmNotice", leases_pb2.ConfirmNoticeRequest, leases_pb2.ConfirmNoticeResponse)
 WATCH = _lease("Watch", leases_pb2.WatchRequest, leases_pb2.WatchEvent)
 
 DECLARE_NODES = _pool("DeclareNodes", pool_pb2.DeclareNodesRequest, pool_pb2.DeclareNodesResponse)

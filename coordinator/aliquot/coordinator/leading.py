@@ -38,6 +38,7 @@ from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
@@ -138,7 +139,8 @@ class Leading:
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         self.fleet = Fleet(view, telemetry)
-        followers = (self.keepalive, metrics, self.observed, self.roster, self.fleet, *others)
+        self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
+        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, *others)
 
         self.writer = Writer(
             state=state,
@@ -163,6 +165,7 @@ class Leading:
             clock=clock,
             telemetry=telemetry,
             observed=self.observed,
+            activity=self.activity,
             metrics=metrics,
             roster=self.roster,
             pool_secret=journal.pool_secret,
@@ -202,6 +205,7 @@ class Leading:
             ids=means.ids(),
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
+            activity=self.activity,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
             journal=self._journal,
@@ -283,6 +287,7 @@ class Leading:
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
+        run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
         compaction = make_compaction(
             settings, self._journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
         )

@@ -33,6 +33,7 @@ from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
+from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
 T = TypeVar("T")
@@ -233,6 +234,28 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
+
+    async def use(self, *, tenant: str = "", lease_id: str = "", quiet_only: bool = False) -> UseReport:
+        """What leases make of what they hold: those that waste most first. `tenant`: it and all below it.
+
+        `quiet_only`: only leases that do nothing with it. Raises `LeaseNotFound`.
+        """
+        flow = operations.use(self._context, tenant, lease_id, self.timeout_s, quiet_only=quiet_only)
+        return await self._run(flow)
+
+    async def exempt(self, lease_id: str, for_s: int, *, reason: str = "") -> Lease:
+        """Let idleness of a lease have no consequences for so long (at most a day); 0: it has again.
+
+        Returns the lease. Raises `LeaseNotFound`.
+        """
+        return await self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
+
+    async def confirm_notice(self, lease_id: str, number: int) -> None:
+        """Say that the `number`-th warning of a lease's idleness has reached its holder.
+
+        Nothing is ended for idleness before somebody was told. Raises `LeaseNotFound`.
+        """
+        await self._run(operations.confirm_notice(self._context, lease_id, number, self.timeout_s))
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""

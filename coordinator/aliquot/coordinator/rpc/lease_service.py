@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -19,7 +20,10 @@ from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import AllocateOutcome
 from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.use.queries import GetUse
+from aliquot.coordinator.core.use.windows import Efficiency
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -45,6 +49,8 @@ from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
 from aliquot.coordinator.wire.timelines import timeline_message
 from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use_report import report_message
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -82,6 +88,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         ids: IdGenerator,
         pool_secret: bytes,
         observed: ObservedUse,
+        activity: Activity,
         watch: WatchService,
         rates: Buckets,
         journal: Journal,
@@ -97,6 +104,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._ids = ids
         self._pool_secret = pool_secret
         self._observed = observed
+        self._activity = activity
         self._watch = watch
         self._rates = rates
         self._keepers = self._unknown_keepers = 0
@@ -231,6 +239,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """With what was measured of its slices, for callers that look at it."""
         return lease_message(lease, self._view, caller().sees, observed=self._observed)
 
+    def _efficiency(self, lease_id: str) -> Efficiency | None:
+        planner = self._writer.planner
+        return planner.efficiency(lease_id) if planner is not None else None
+
     def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
         write_lease(message, lease, self._view, caller().sees, secret=lease_secret(self._pool_secret, lease.lease_id))
@@ -303,6 +315,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             who.must_hold(lease, Action.KEEP_OTHERS)
             response.kept += 1
             ttl_ms = self._keepalive.renew(lease_id)
+            self._activity.kept(lease_id)
+            if lease.use.warned > lease.use.told and len(response.warned) < _RESIZED_PER_MESSAGE:
+                self._activity.answered(lease_id, lease.use.warned)
+                text = lease.warnings[-1] if lease.warnings else ""
+                response.warned.add(lease_id=lease_id, number=lease.use.warned, text=text, act_ms=lease.use.act_ms)
             if ttl_ms is not None and (not smallest_ms or ttl_ms < smallest_ms):
                 smallest_ms = ttl_ms
             deadline_ms = preempting_deadline_ms(lease)
@@ -373,6 +390,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
+        write_use(message, lease, self._efficiency(lease.lease_id))
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
@@ -425,6 +443,41 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 write_lease(response.leases.add(), lease, self._view, sees, observed=self._observed)
                 slices += len(lease.slices)
         return response
+
+    @unary
+    async def GetUse(  # noqa: N802
+        self, request: leases_pb2.GetUseRequest, context: Context
+    ) -> leases_pb2.UseReport:
+        """What leases make of what they hold, as far as the caller may see them."""
+        who = caller()
+        if request.tenant:
+            who.must(Action.READ_LEASES, request.tenant)
+        if request.lease_id:
+            self._lease(request.lease_id)
+        report = await self._writer.query(GetUse(request.tenant, request.lease_id, request.quiet_only))
+        seen = tuple(row for row in report.rows if who.may_see(row.lease))
+        return report_message(replace(report, rows=seen), self._view, len(report.rows) - len(seen))
+
+    @unary
+    async def ExemptLease(  # noqa: N802
+        self, request: leases_pb2.ExemptLeaseRequest, context: Context
+    ) -> types_pb2.Lease:
+        """Idleness of a lease has no consequences for a while."""
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
+        await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
+        return lease_message(self._lease(request.lease_id), self._view)
+
+    @unary
+    async def ConfirmNotice(  # noqa: N802
+        self, request: leases_pb2.ConfirmNoticeRequest, context: Context
+    ) -> leases_pb2.ConfirmNoticeResponse:
+        """A warning has been delivered."""
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
+        await self._writer.submit(c.ConfirmNotice(request.lease_id, request.number, who.principal))
+        return leases_pb2.ConfirmNoticeResponse()
 
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: leases_pb2.WatchRequest, context: Context
