@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError
-from aliquot.console.api import access, earlier, events, leases, nodes, tenancy
+from aliquot.console.api import access, earlier, events, health, leases, nodes, tenancy
 from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
 from aliquot.console.api.callers import AllPools, nobody
 from aliquot.console.api.events import Streams
@@ -69,7 +69,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     )
     app.state.pools = pools
     app.state.streams = Streams(settings.streams_max)
-    for room in (leases, nodes, tenancy, access, events, earlier):
+    for room in (leases, nodes, health, tenancy, access, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
     app.include_router(_probes)
     return app

@@ -1,0 +1,3 @@
+import type { JSX } from "preact";
+import { Heading } from "../ui/screen";
+export function Access(): JSX.Element { return <Heading title="Access" />; }
