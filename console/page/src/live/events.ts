@@ -115,7 +115,9 @@ function read(signal: AbortSignal, afterSeq: string, onId: (id: string) => void)
     };
     const on = (kind: string, take: (document: Record<string, unknown>) => void): void =>
       source.addEventListener(kind, (event) => {
-        const message = event as MessageEvent<string>;
+        const message = event as MessageEvent<string | undefined>;
+        // The browser itself has an event `open`, without a word in it.
+        if (message.data === undefined) return;
         if (message.lastEventId) onId(message.lastEventId);
         take(JSON.parse(message.data) as Record<string, unknown>);
       });

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { command } from "../api/commands";
 import { get } from "../api/client";
-import type { Lease, Page, Slice } from "../api/types";
+import type { Explanation, Lease, Page, Slice } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
 import { identity } from "../live/session";
@@ -157,21 +157,27 @@ const COLUMNS: Column<Lease>[] = [
 function Where(props: { lease: Lease }): JSX.Element {
   const { lease } = props;
   if (lease.state === "ENDED") return <span class="dim">{lease.end_reason.toLowerCase().replaceAll("_", " ")}</span>;
-  if (lease.waiting) {
-    const start = lease.waiting.expected_start_ms;
-    return (
-      <span>
-        <bdi>{lease.waiting.missing[0]?.detail || lease.waiting.summary}</bdi>
-        {start ? <strong>; starts {inTime(start, nowMs.value)}</strong> : ""}
-      </span>
-    );
-  }
+  if (lease.state === "QUEUED") return <Why id={lease.lease_id} />;
   const nodes = [...new Set(lease.slices.map((part) => part.node_name))];
   return (
     <span>
       <Name text={nodes.slice(0, 3).join(", ")} />
       {nodes.length > 3 ? ` and ${nodes.length - 3} more` : ""}{" "}
       <span class="dim">{[...new Set(lease.slices.map((part) => part.device_model))].join(", ")}</span>
+    </span>
+  );
+}
+
+/** Why it waits: lists don't say it, so it is asked for each that is in sight. */
+export function Why(props: { id: string }): JSX.Element {
+  const path = `/leases/${encodeURIComponent(props.id)}/explanation`;
+  const why = useLoaded((abort) => get<Explanation>(path, undefined, abort), [props.id], { everyMs: 15_000 }).value;
+  if (!why) return <span class="dim">…</span>;
+  const start = why.expected_start_ms;
+  return (
+    <span>
+      {start ? <strong>starts {inTime(start, nowMs.value)}: </strong> : ""}
+      <bdi class="dim">{why.missing[0]?.detail || why.summary}</bdi>
     </span>
   );
 }

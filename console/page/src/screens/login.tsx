@@ -53,7 +53,7 @@ export function Login(): JSX.Element {
       busy.value = false;
     }
   };
-  const next = here.value.pathname + here.value.search;
+  const back = here.value.pathname + here.value.search;
   return (
     <main class="alone">
       <h1>
@@ -72,7 +72,7 @@ export function Login(): JSX.Element {
       <Problem error={error.value ?? codeError.value} />
       {offer.value?.issuer && (
         <>
-          <a class="button primary" href={`/login/oidc?next=${encodeURIComponent(next)}`}>
+          <a class="button primary" href={`/login/oidc?back=${encodeURIComponent(back)}`}>
             Sign in with <bdi>{hostOf(offer.value.issuer)}</bdi>
           </a>
           <p class="dim center">or</p>

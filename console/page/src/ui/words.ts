@@ -7,9 +7,9 @@ export function bytes(value: number | string | null | undefined): string {
   if (value === null || value === undefined) return UNKNOWN;
   const count = Number(value);
   if (count === 0) return "0";
-  if (count >= 1024 * GIB) return `${trimmed(count / GIB / 1024)} TiB`;
-  if (count >= GIB) return `${trimmed(count / GIB)} GiB`;
-  return `${trimmed(count / 2 ** 20)} MiB`;
+  if (count >= 1024 * GIB) return `${trimmed(count / GIB / 1024)}\u00a0TiB`;
+  if (count >= GIB) return `${trimmed(count / GIB)}\u00a0GiB`;
+  return `${trimmed(count / 2 ** 20)}\u00a0MiB`;
 }
 
 function trimmed(value: number): string {
@@ -25,17 +25,17 @@ export function share(milli: number | null | undefined): string {
 export const count = (value: number): string => value.toLocaleString("en-US");
 
 export function percent(part: number, whole: number): string {
-  return whole > 0 ? `${Math.round((100 * part) / whole)} %` : UNKNOWN;
+  return whole > 0 ? `${Math.round((100 * part) / whole)}\u00a0%` : UNKNOWN;
 }
 
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
-  if (seconds < 90) return `${seconds} s`;
+  if (seconds < 90) return `${seconds}\u00a0s`;
   const minutes = Math.round(seconds / 60);
-  if (minutes < 90) return `${minutes} min`;
+  if (minutes < 90) return `${minutes}\u00a0min`;
   const hours = minutes / 60;
-  if (hours < 48) return `${Math.round(hours * 10) / 10} h`;
-  return `${Math.round(hours / 24)} d`;
+  if (hours < 48) return `${Math.round(hours * 10) / 10}\u00a0h`;
+  return `${Math.round(hours / 24)}\u00a0d`;
 }
 
 export function ago(ms: number, nowMs: number): string {
