@@ -60,6 +60,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.Uncordon": (OPERATORS, OPERATORS),
     "PoolService.Drain": (OPERATORS, OPERATORS),
     "PoolService.GetStatus": (POOL, POOL),
+    "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),

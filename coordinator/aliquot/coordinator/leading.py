@@ -38,6 +38,7 @@ from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
+from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
@@ -55,7 +56,7 @@ from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.pool_service import PoolService
 from aliquot.coordinator.rpc.server import Serving
-from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
@@ -133,7 +134,8 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
-        followers = (self.keepalive, metrics, self.observed, self.roster)
+        self.fleet = Fleet(view, telemetry)
+        followers = (self.keepalive, metrics, self.observed, self.roster, self.fleet)
 
         self.writer = Writer(
             state=state,
@@ -198,7 +200,14 @@ class Leading:
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
         )
-        pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
+        pool = PoolService(
+            writer=self.writer,
+            view=view,
+            nodes=nodes,
+            fleet=FleetService(self.fleet, self._metrics),
+            metrics=self._metrics,
+            version=means.version,
+        )
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
 
         def authorities() -> bytes:

@@ -25,13 +25,14 @@ from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
-from aliquot.client._methods import WATCH
+from aliquot.client._methods import WATCH, WATCH_FLEET
 from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
-from aliquot.client._watching import Relist, WatchCursor, WatchFilter
+from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
+from aliquot.client.fleet import FleetChange
 from aliquot.common.tls import ClientTls, channel_credentials
 
 T = TypeVar("T")
@@ -309,6 +310,31 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
                 yield cursor.relisted(seq, leases)
             else:
                 await sleep(step.after_s)
+
+    async def watch_fleet(
+        self, *, layout: int = 0, version: int = 0, guard: bool = False
+    ) -> AsyncIterator[FleetChange]:
+        """All devices as columns: a snapshot, then what changes, without end; see `aliquot.client.fleet.Fleet`.
+
+        `layout` and `version` are those of a change that was had before, to go on there if that can be. Survives
+        restarts and failovers. With `guard` only signs of life come, as long as the caller may watch. Close the
+        iterator (`aclose`) to end it. Raises `NotPermitted`, and `Overloaded` where too many watch.
+        """
+        cursor = FleetCursor(self._context, layout, version, guard=guard)
+        while True:
+            address = self._context.endpoints.current
+            stream = self._transport.watch(WATCH_FLEET, cursor.request(), address)
+            failure: RpcFailure | None = None
+            try:
+                async for message in stream:
+                    change = cursor.take(message)
+                    if change is not None:
+                        yield change
+            except RpcFailure as error:
+                failure = error
+            finally:
+                stream.cancel()
+            await sleep(cursor.again(failure, address).after_s)
 
     # -------------------------------------------------------------------------------------------- the pool itself
 

@@ -38,6 +38,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _POOL + "Uncordon": (A.OPERATE,),
     _POOL + "Drain": (A.OPERATE,),
     _POOL + "GetStatus": (A.READ_POOL,),
+    _POOL + "WatchFleet": (A.READ_POOL,),
     _POOL + "GetHealth": (A.READ_POOL,),
     _POOL + "QuarantineDevice": (A.OPERATE,),
     _POOL + "VerifyDevice": (A.OPERATE,),
@@ -79,5 +80,7 @@ KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"}
 """Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
 UNCOUNTED: Final = KEEPING | {CARRY}
 """Calls that may last and are not among what one caller may have open. A token is looked at where one is shown."""
-LASTING: Final = UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")}
+LASTING: Final = (
+    UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")} | {_POOL + "WatchFleet"}
+)
 """Calls that may last: they end with the token that opened them."""
