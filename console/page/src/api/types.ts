@@ -26,7 +26,7 @@ export type Health = Schemas["Health"];
 export type Problem = Schemas["Problem"];
 export type LoginOffer = Schemas["LoginOffer"];
 export type Amount = Schemas["Amount-Output"];
-export type SetAside = Schemas["SetAside"];
+export type Plan = Schemas["Plan"];
 
 /** A page of a list. */
 export interface Page<T> {

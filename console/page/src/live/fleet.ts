@@ -39,14 +39,19 @@ export class Columns {
   use = new Uint8Array(0);
   /** Rises when nodes come, go, or are called otherwise: what is laid out must be laid out anew. */
   layout = 0;
+  /** When the first change came that is not drawn yet, on the page's own clock, in milliseconds; 0: all is drawn. */
+  undrawnMs = 0;
 
   apply(change: FleetChange): void {
+    this.undrawnMs ||= performance.now();
     if (change.resets) {
       this.nodes = new Map();
       this.size = 0;
       this.layout++;
     }
     for (const node of change.nodes) {
+      // What is at the end of the numbering comes last, whether it was there before or not.
+      if (this.nodes.get(node.node_id)?.first !== node.first) this.nodes.delete(node.node_id);
       this.nodes.set(node.node_id, node);
       this.grow(node.first + node.devices);
       this.layout++;

@@ -1,82 +1,161 @@
-/** The fleet as it is received: for now by pages of the list of devices. */
+/** The fleet as it is received: a picture of it, then what changes. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
-import type { Device, GpuNode, Page } from "../api/types";
-import { Columns, UNKNOWN_USE, type FleetNode } from "./fleet";
-import { onChanges } from "./events";
+import { Columns, type FleetChange, type FleetNode } from "./fleet";
+import { RESYNC, SharedStream } from "./shared";
 
 export interface Received {
   columns: Columns;
+  /** Rises with every change. */
   version: number;
   error: unknown;
+  /** Of the last change; 0: there is none yet. */
   atMs: number;
   live: boolean;
 }
 
+interface Picture {
+  id: string;
+  at_ms: number;
+  size: number;
+  nodes: {
+    node_id: string[];
+    name: string[];
+    pool: number[];
+    first: number[];
+    devices: number[];
+    models: (number | number[])[];
+    pools: string[];
+    model_names: string[];
+  };
+  states: string;
+  shares: string;
+  memory: string;
+  use: string;
+}
+
+interface Changed {
+  at_ms: number;
+  nodes?: FleetNode[];
+  index?: string;
+  states?: string;
+  shares?: string;
+  memory?: string;
+  use_index?: string;
+  use?: string;
+}
+
+const AGAIN_MS = 2000;
+const shared = new SharedStream(
+  "aliquot-fleet",
+  (lastId) => `/api/v1/fleet/events?${new URLSearchParams(lastId ? { after: lastId } : {})}`,
+  ["open", "change", "pool", RESYNC],
+);
+
 export function useFleet(): Received {
   const columns = useMemo(() => new Columns(), []);
-  const state = useSignal({ version: 0, error: null as unknown, atMs: 0, live: true });
+  const state = useSignal({ version: 0, error: null as unknown, atMs: 0 });
   useEffect(() => {
     const abort = new AbortController();
+    let timer = 0;
     const load = async (): Promise<void> => {
+      timer = 0;
       try {
-        await read(columns, abort.signal);
-        state.value = { version: state.peek().version + 1, error: null, atMs: Date.now(), live: true };
+        const picture = await get<Picture>("/fleet", undefined, abort.signal);
+        columns.apply(wholeOf(picture));
+        state.value = { version: state.peek().version + 1, error: null, atMs: picture.at_ms };
+        shared.start(picture.id);
       } catch (error) {
-        if (!abort.signal.aborted) state.value = { ...state.peek(), error, live: false };
+        if (abort.signal.aborted) return;
+        state.value = { ...state.peek(), error };
+        timer = window.setTimeout(load, AGAIN_MS);
       }
     };
+    const off = shared.listen((messages) => {
+      let atMs = 0;
+      for (const message of messages) {
+        if (message.kind === RESYNC) {
+          if (!timer) void load();
+        } else if (message.kind === "change") {
+          const changed = message.data as unknown as Changed;
+          columns.apply(changeOf(changed));
+          atMs = changed.at_ms;
+        }
+      }
+      if (!atMs) return;
+      state.value = { version: state.peek().version + 1, error: null, atMs };
+    });
     void load();
-    const timer = setInterval(load, 5000);
-    const off = onChanges(() => void 0);
     return () => {
       abort.abort();
-      clearInterval(timer);
+      clearTimeout(timer);
       off();
+      shared.stop();
     };
   }, []);
-  return { columns, ...state.value };
+  return { columns, ...state.value, live: shared.reading.value.state !== "broken" };
 }
 
-async function read(columns: Columns, abort: AbortSignal): Promise<void> {
-  const nodes: GpuNode[] = [];
-  let token = "";
-  do {
-    const page: Page<GpuNode> = await get("/nodes", { devices: true, page_size: 200, page_token: token }, abort);
-    nodes.push(...page.items);
-    token = page.next_token;
-  } while (token);
-  const devices: Device[] = nodes.flatMap((node) => node.devices);
-  let first = 0;
-  const listed: FleetNode[] = nodes.map((node) => {
-    const models = node.devices.map((device) => device.model);
-    const one = new Set(models).size === 1 ? models.slice(0, 1) : models;
-    const found = { node_id: node.node_id, name: node.name, pool: node.pool, first, devices: node.devices.length, models: one };
-    first += node.devices.length;
-    return found;
-  });
-  const stateOf = (device: Device, node: GpuNode): number => {
-    if (node.state === "LOST") return 6;
-    if (node.state === "SUSPECT") return 5;
-    if (node.state === "DECLARED" && !node.agentless) return 4;
-    if (!device.healthy) return 3;
-    return node.cordoned || node.draining ? 2 : 1;
-  };
-  columns.apply({
+function wholeOf(picture: Picture): FleetChange {
+  const { nodes } = picture;
+  const models = (places: number | number[]): string[] =>
+    (Array.isArray(places) ? places : [places]).map((place) => nodes.model_names[place] ?? "");
+  return {
+    ...NOTHING,
     resets: true,
-    nodes: listed,
-    index: undefined,
-    first: 0,
-    states: Uint8Array.from(nodes.flatMap((node) => node.devices.map((device) => stateOf(device, node)))),
-    shares: Uint8Array.from(devices, (device) => percent(device.leased_share_milli, device.compute_milli)),
-    memory: Uint8Array.from(devices, (device) => percent(device.leased_memory_bytes, device.memory_total_bytes)),
-    useIndex: undefined,
-    use: Uint8Array.from(devices, (device) => device.telemetry.gpu_utilisation_percent ?? UNKNOWN_USE),
-  });
+    nodes: nodes.node_id.map((node_id, at) => ({
+      node_id,
+      name: nodes.name[at] || node_id,
+      pool: nodes.pools[nodes.pool[at] ?? -1] ?? "",
+      first: nodes.first[at] ?? 0,
+      devices: nodes.devices[at] ?? 0,
+      models: models(nodes.models[at] ?? []),
+    })),
+    states: decode(picture.states),
+    shares: decode(picture.shares),
+    memory: decode(picture.memory),
+    use: decode(picture.use),
+  };
 }
 
-const percent = (part: number, whole: number): number => {
-  const found = whole ? Math.round((100 * part) / whole) : 0;
-  return part && part < whole ? Math.min(99, Math.max(1, found)) : found;
+function changeOf(changed: Changed): FleetChange {
+  return {
+    ...NOTHING,
+    nodes: changed.nodes ?? [],
+    index: changed.index ? numbers(changed.index) : undefined,
+    states: decode(changed.states),
+    shares: decode(changed.shares),
+    memory: decode(changed.memory),
+    useIndex: changed.use_index ? numbers(changed.use_index) : undefined,
+    use: decode(changed.use),
+  };
+}
+
+const NOTHING = {
+  resets: false,
+  nodes: [],
+  index: undefined,
+  first: 0,
+  states: new Uint8Array(),
+  shares: new Uint8Array(),
+  memory: new Uint8Array(),
+  useIndex: undefined,
+  use: new Uint8Array(),
 };
+
+function decode(text: string | undefined): Uint8Array {
+  if (!text) return NOTHING.states;
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);
+  return bytes;
+}
+
+/** Four bytes each, the lowest first. */
+function numbers(text: string): Uint32Array {
+  const bytes = decode(text);
+  const view = new DataView(bytes.buffer);
+  return Uint32Array.from({ length: bytes.length >> 2 }, (_, at) => view.getUint32(4 * at, true));
+}
+
