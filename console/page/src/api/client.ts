@@ -8,7 +8,7 @@ import { signal } from "@preact/signals";
 import type { Problem } from "./types";
 
 const BASE = "/api/v1";
-/** How long an answer may take before the page says that it does not come, in milliseconds. */
+/** How long most answers may take before the page says that it does not come, in milliseconds. */
 const PATIENCE_MS = 20_000;
 
 export class Refusal extends Error {
@@ -33,6 +33,8 @@ export interface Call {
   body?: unknown;
   /** Makes sending it twice the same as once. */
   key?: string;
+  /** How long its answer may take, in milliseconds. */
+  patienceMs?: number;
 }
 
 /** When the console last answered, and since when it does not; milliseconds since the Unix epoch, 0: it does. */
@@ -55,7 +57,7 @@ export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json", ...GUARD };
   if (call.body !== undefined) headers["Content-Type"] = "application/json";
   if (call.key) headers["Idempotency-Key"] = call.key;
-  const late = AbortSignal.timeout(PATIENCE_MS);
+  const late = AbortSignal.timeout(call.patienceMs ?? PATIENCE_MS);
   let response: Response;
   let text: string;
   try {

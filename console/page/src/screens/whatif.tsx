@@ -19,6 +19,8 @@ interface Line {
   gpu: string;
 }
 
+/** The planner is given a minute. */
+const PATIENCE_MS = 75_000;
 const FIRST = "8 x 0.5,16Gi\n4 x 1\n2 x 4x1";
 
 export function WhatIf(): JSX.Element {
@@ -34,7 +36,7 @@ export function WhatIf(): JSX.Element {
     policies: policies.value,
     more_nodes: Number(more.value) || 0,
   };
-  const call: Call = { method: "POST", path: "/plans", body };
+  const call: Call = { method: "POST", path: "/plans", body, patienceMs: PATIENCE_MS };
   const run = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy.value) return;
