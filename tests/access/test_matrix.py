@@ -212,6 +212,13 @@ class _Calls:
         await stream.read()
         stream.cancel()
 
+    # PoolService
+
+    async def WatchFleet(self, who: Person, tenant: str) -> None:  # noqa: N802 - nothing in it is a tenant's
+        stream = who.nodes.WatchFleet(pool_pb2.WatchFleetRequest())
+        await stream.read()
+        stream.cancel()
+
     # AdminService
 
     async def Apply(self, who: Person, tenant: str) -> None:  # noqa: N802

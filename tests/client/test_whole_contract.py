@@ -164,6 +164,8 @@ class Recorder:
             answer.explanation.fits_now = True
         if isinstance(answer, pool_pb2.FitsResponse):
             answer.nodes.add(node_id="n", score=1)
+        if isinstance(answer, pool_pb2.FleetEvent):
+            answer.resets = True
         return cast("Message", answer)
 
     def heard(self, name: str) -> bool:
