@@ -48,9 +48,9 @@ from aliquot.coordinator.wire.leases import (
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
 from aliquot.coordinator.wire.timelines import timeline_message
-from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.wire.use import write_use
 from aliquot.coordinator.wire.use_report import report_message
+from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -456,7 +456,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             self._lease(request.lease_id)
         report = await self._writer.query(GetUse(request.tenant, request.lease_id, request.quiet_only))
         seen = tuple(row for row in report.rows if who.may_see(row.lease))
-        return report_message(replace(report, rows=seen), self._view, len(report.rows) - len(seen))
+        return report_message(replace(report, rows=seen), self._view, who.sees, len(report.rows) - len(seen))
 
     @unary
     async def ExemptLease(  # noqa: N802
@@ -467,7 +467,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
-        return lease_message(self._lease(request.lease_id), self._view)
+        return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary
     async def ConfirmNotice(  # noqa: N802
