@@ -136,6 +136,14 @@ class PoolBase(Generic[H]):
             self._context, asked, list(keys) or [fresh_key() for _ in asked], self.timeout_s
         )
 
+    def _grant_on_batch(
+        self, requests: Sequence[str | Request], nodes: Sequence[str], keys: Sequence[str]
+    ) -> Flow[list[Lease | errors.PoolError]]:
+        asked = [self._ask(request, {}) for request in requests]
+        return operations.grant_on_batch(
+            self._context, asked, nodes, list(keys) or [fresh_key() for _ in asked], self.timeout_s
+        )
+
     def _release(self, lease_id: str, wait_gone: bool, reason: str, timeout_s: float | None) -> Flow[Lease]:  # noqa: FBT001
         wait_s = timeout_s if timeout_s is not None else (60.0 if wait_gone else self.timeout_s)
         return operations.release(

@@ -24,6 +24,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_journal, shared_leadership, single_leadership
+from aliquot.coordinator.settings.tracing import make_tracing
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.leadership.base import Leadership
@@ -55,6 +56,7 @@ class Coordinator(Collector):
         self._relay_rules = settings.relay_rules()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
         self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
+        self._tracing = make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)
@@ -134,6 +136,7 @@ class Coordinator(Collector):
             reload=self._replayed,
             reached_at=lambda: addresses_of(self.settings, self.address),
             ended=self._stop.set,
+            others=() if self._tracing is None else (self._tracing,),
         )
         await leading.start()
         self.gate.open(leading.services, leading.door)
@@ -256,3 +259,5 @@ class Coordinator(Collector):
         if self._scrape is not None:
             await asyncio.to_thread(self._scrape.close)
         self._leadership.release()
+        if self._tracing is not None:  # last: a collector that is away keeps no other coordinator from leading
+            await asyncio.to_thread(self._tracing.close)

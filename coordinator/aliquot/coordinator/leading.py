@@ -37,8 +37,10 @@ from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
+from aliquot.coordinator.reading.activity import Activity
+from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
@@ -54,7 +56,7 @@ from aliquot.coordinator.rpc.lasting import SWEEP_S
 from aliquot.coordinator.rpc.lease_service import LeaseService
 from aliquot.coordinator.rpc.pool_service import PoolService
 from aliquot.coordinator.rpc.server import Serving
-from aliquot.coordinator.rpc.watch_service import WatchService
+from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
@@ -104,10 +106,11 @@ class Leading:
         reload: Callable[[], State],
         reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
+        others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
         could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on.
+        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -134,7 +137,9 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
-        followers = (self.keepalive, metrics, self.observed, self.roster)
+        self.fleet = Fleet(view, telemetry)
+        self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
+        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, *others)
 
         self.writer = Writer(
             state=state,
@@ -159,6 +164,7 @@ class Leading:
             clock=clock,
             telemetry=telemetry,
             observed=self.observed,
+            activity=self.activity,
             metrics=metrics,
             roster=self.roster,
             pool_secret=journal.pool_secret,
@@ -198,10 +204,19 @@ class Leading:
             ids=means.ids(),
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
+            activity=self.activity,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
+            journal=self._journal,
         )
-        pool = PoolService(writer=self.writer, view=view, nodes=nodes, metrics=self._metrics, version=means.version)
+        pool = PoolService(
+            writer=self.writer,
+            view=view,
+            nodes=nodes,
+            fleet=FleetService(self.fleet, self._metrics),
+            metrics=self._metrics,
+            version=means.version,
+        )
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
 
         def authorities() -> bytes:
@@ -271,6 +286,7 @@ class Leading:
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
+        run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
         compaction = make_compaction(
             settings, self._journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
         )

@@ -25,6 +25,7 @@ from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.health.records import Sign
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -53,6 +54,7 @@ class Listener:
         clock: Clock,
         telemetry: Telemetry,
         observed: ObservedUse,
+        activity: Activity,
         metrics: Metrics,
         roster: Roster,
         certifier: Certifier,
@@ -62,6 +64,7 @@ class Listener:
         self._clock = clock
         self._telemetry = telemetry
         self._observed = observed
+        self._activity = activity
         self._metrics = metrics
         self._roster = roster
         self._certifier = certifier
@@ -116,6 +119,7 @@ class Listener:
             await self._cuts(session, snapshot)
         for measured in snapshot.uses:
             self._observed.saw(session.node_id, measured)
+            self._activity.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
@@ -188,6 +192,7 @@ class Listener:
             self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
             for measured in report.slices:
                 self._observed.saw(session.node_id, measured)
+                self._activity.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
                 foreign, healthy, sign = session.told_devices.get(report.uuid, (0, True, None))
                 if report.HasField("healthy"):

@@ -16,6 +16,7 @@ from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core.commands import NodeSilent
 from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -38,6 +39,7 @@ class Sessions:
         clock: Clock,
         telemetry: Telemetry,
         observed: ObservedUse,
+        activity: Activity,
         metrics: Metrics,
         roster: Roster,
         pool_secret: bytes,
@@ -67,6 +69,7 @@ class Sessions:
             clock=clock,
             telemetry=telemetry,
             observed=observed,
+            activity=activity,
             metrics=metrics,
             roster=roster,
             certifier=certifier,

@@ -33,6 +33,9 @@ from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Fits, Query
 from aliquot.coordinator.core.tenancy import decide as tenancy
+from aliquot.coordinator.core.use import decide as use
+from aliquot.coordinator.core.use.queries import GetUse
+from aliquot.coordinator.core.use.queries import report as use_now
 
 T = TypeVar("T")
 
@@ -69,6 +72,7 @@ _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     Fits: placing.fits,
     DryRun: _dry_run,
     GetHealth: health_now,
+    GetUse: use_now,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
@@ -97,6 +101,9 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ReturnDevice: health.give_back,
     c.ReconcileNode: reconcile.reconcile,
     c.ReportSlices: reports.report_slices,
+    c.LookAtUse: use.look,
+    c.ExemptLease: use.exempt,
+    c.ConfirmNotice: use.confirm_notice,
     c.OnBehalf: access.on_behalf,
     c.GrantRole: access.grant_role,
     c.RevokeRole: access.revoke_role,

@@ -61,6 +61,15 @@ from aliquot.coordinator.core.tenancy.facts import (
     TenantApplied,
     TenantRemoved,
 )
+from aliquot.coordinator.core.use.facts import (
+    IdleActed,
+    IdleWarned,
+    LeaseExempted,
+    ShareLent,
+    ShareRecalled,
+    UseChanged,
+    WarningTold,
+)
 
 
 class LeaderStarted(Fact, frozen=True, tag="leader"):
@@ -134,4 +143,11 @@ AnyFact = (
     | IncidentMoved
     | IncidentClosed
     | LeaseTold
+    | UseChanged
+    | IdleWarned
+    | WarningTold
+    | IdleActed
+    | ShareLent
+    | ShareRecalled
+    | LeaseExempted
 )

@@ -198,6 +198,10 @@ class State:
         """Leases that are on their way out, and still hold something."""
         self.elastic: dict[str, None] = {}
         """Elastic leases that have a grant."""
+        self.lenders: dict[str, None] = {}
+        """Idle leases whose share opportunistic ones may use."""
+        self.borrowers: dict[str, dict[str, None]] = {}
+        """Slice -> the slices that are held on it."""
         self.closed: dict[str, Closure] = {}
         """Nodes that would be grantable, were it not for a maintenance window."""
         self.emptying: dict[str, None] = {}

@@ -27,6 +27,9 @@ class Follower:
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node has a new durable record, or none any more."""
 
+    def device_changed(self, uuid: str) -> None:
+        """What is known of a device beside its node has changed."""
+
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
         """Another key speaks for a node, or none any more."""
 
@@ -87,6 +90,9 @@ class Outbox:
         for node_id, node in commit.nodes:
             for follower in followers:
                 follower.node_changed(node_id, node)
+        for uuid, _ in commit.devices:
+            for follower in followers:
+                follower.device_changed(uuid)
         for node_id, enrolled in commit.books.enrolled:
             for follower in followers:
                 follower.enrolment_changed(node_id, enrolled)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
+from collections.abc import AsyncIterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -15,6 +17,7 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
+from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
@@ -32,8 +35,11 @@ _DEVICES_LOOKED_AT = 10_000
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
-    def __init__(self, *, writer: Writer, view: View, nodes: NodeWriter, metrics: Metrics, version: str) -> None:
+    def __init__(
+        self, *, writer: Writer, view: View, nodes: NodeWriter, fleet: FleetService, metrics: Metrics, version: str
+    ) -> None:
         super().__init__(metrics)
+        self._fleet = fleet
         self._writer = writer
         self._view = view
         self._nodes = nodes
@@ -250,6 +256,14 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             leases=totals.live,
             nodes_by_state={state: count for state, count in totals.by_node_state.items() if count},
         )
+
+    async def WatchFleet(  # type: ignore[override]  # noqa: N802
+        self, request: pool_pb2.WatchFleetRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """See `FleetService`."""
+        async with contextlib.aclosing(self._fleet.watch(request, context)) as events:
+            async for event in events:
+                yield event
 
     # -- below the calls
 

@@ -1,13 +1,19 @@
-"""LeaseService.Watch: durable changes as a stream, with a bookmark now and then when nothing happens."""
+"""Streams for those who look: durable changes (LeaseService.Watch), all devices as columns (PoolService.WatchFleet).
+
+Both send a bookmark now and then when nothing happens.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
@@ -17,18 +23,44 @@ from aliquot.coordinator.wire.calls import Context, check_size, readable
 from aliquot.coordinator.wire.hiding import Sees, of_tenant
 from aliquot.coordinator.wire.leases import lease_message
 from aliquot.coordinator.wire.nodes import NodeWriter
-from aliquot.v1 import leases_pb2
+from aliquot.v1 import leases_pb2, pool_pb2
 
 BOOKMARK_EVERY_S = 10.0
 _BATCH_BYTES = 64 * limits.KIB
 """In one message: some milliseconds to encode."""
 _REQUEST_BYTES_MAX = 64 * limits.KIB
 """What is kept of each watcher as long as it watches: three times as much as the ids of 1,000 leases."""
+_FLEET_REQUEST_BYTES_MAX = 1 * limits.KIB
 _MORE_TAG = bytes([leases_pb2.WatchEvent.MORE_FIELD_NUMBER << 3 | 2])
 
 
+class FleetService:
+    """All devices as columns. Whoever may read the pool's state sees all of it: nothing in it is a tenant's."""
+
+    def __init__(self, fleet: Fleet, metrics: Metrics) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+
+    async def watch(self, request: pool_pb2.WatchFleetRequest, context: Context) -> AsyncGenerator[bytes, None]:
+        """`FleetEvent`s until the caller leaves, each encoded once, however many get it."""
+        try:
+            request = readable(request)
+            check_size(request, _FLEET_REQUEST_BYTES_MAX)
+            if request.guard:
+                while True:
+                    yield b""
+                    await asyncio.sleep(BOOKMARK_EVERY_S)
+            following = self._fleet.follow(request.layout, request.version, BOOKMARK_EVERY_S)
+            async with contextlib.aclosing(following) as events:
+                async for event in events:
+                    yield event
+        except AliquotError as error:
+            self._metrics.refused[rpc_errors.reason_of(error)] += 1
+            await rpc_errors.abort(context, error)
+
+
 class WatchService:
-    """The one streaming read."""
+    """Durable changes."""
 
     def __init__(self, hub: WatchHub, view: View, nodes: NodeWriter, metrics: Metrics) -> None:
         self._hub = hub

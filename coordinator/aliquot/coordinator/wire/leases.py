@@ -13,6 +13,7 @@ from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_ids, shown_text
 from aliquot.coordinator.wire.serving import plain, serve_of
+from aliquot.coordinator.wire.use import write_use
 from aliquot.v1 import types_pb2
 
 SLICES_NAMED_MAX = 4
@@ -63,6 +64,7 @@ def write_lease(
     message.asked_by = lease.by
     message.ended_by = lease.ended_by
     message.warnings.extend(lease.warnings)
+    write_use(message, lease)
     for piece in lease.slices:
         slot = message.slices.add()
         _write_slice(slot, piece, view)
@@ -123,6 +125,7 @@ def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
     message.reason = piece.reason
     message.shed = piece.shed
     message.endpoint = piece.endpoint
+    message.lender = piece.plan.lender
 
 
 @lru_cache(maxsize=4096)
@@ -152,6 +155,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         grace_s=spec.grace_ms // 1000,
         preemptible=spec.preemptible,
         movable=spec.movable,
+        opportunistic=demand.opportunistic,
         node_selector=plain(demand.node_selector),
         serve=serve_of(demand.node_selector),
         node_ids=demand.node_ids,

@@ -104,6 +104,7 @@ def _read_node(
         agentless=agentless,
         cards=_read_cards(message, field),
         remedies=() if agentless else read_remedies(message.remedies),
+        lends=message.lends and not agentless,
     )
 
 
@@ -224,6 +225,7 @@ class NodeWriter:
             failure_domain=spec.failure_domain,
             cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
+            lends=spec.lends,
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
