@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aliquot.coordinator.core.use import decide as using
 from aliquot.coordinator.core.use import lending, windows
 from aliquot.coordinator.core.use.facts import ShareRecalled
+from aliquot.coordinator.core.use.policy import policy_of
 from aliquot.coordinator.core.use.records import UseState
 from aliquot.coordinator.core.use.windows import Span
 from tests.simulation.mutant import Put, mutant
@@ -73,7 +74,7 @@ def _exempted(put: Put) -> None:
         using,
         "_consequences",
         lambda state, lease, idle_ms, now_ms: (
-            [using._warning(lease, using.policy_of(state.tenancy, "dev", ""), idle_ms, now_ms)]
+            [using._warning(lease, policy_of(state.tenancy, "dev", ""), idle_ms, now_ms)]
             if idle_ms > 900_000 and not lease.use.warned
             else []
         ),

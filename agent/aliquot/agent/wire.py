@@ -23,7 +23,7 @@ from aliquot.common.names import validate_slice_id
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 
-HOST_NAMES = {types_pb2.SERVE_REMOTE: "remote"}
+HOST_NAMES = {types_pb2.SERVE_REMOTE: "remote", types_pb2.SERVE_CUDA: "cuda"}
 """Entry points by what leases want to be served as."""
 UNKNOWN_HOST = "unknown"
 """Of a way to serve that is newer than this agent: nothing installed has this name, so it fails with a reason."""

@@ -123,12 +123,56 @@ def allocate_batch(
             items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        for result in answer.results:
-            if result.WhichOneof("result") == "lease":
-                results.append(lease_of(result.lease))
-            else:
-                failure = read_status(result.error, context.endpoints.current)
-                results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
+        results += _results(context, answer, timeout_s)
+    return results
+
+
+def grant_on_batch(
+    context: Context, requests: Sequence[Request], places: Sequence[str], keys: Sequence[str], timeout_s: float
+) -> Flow[list[values.Lease | errors.PoolError]]:
+    """Ask for many, each on its node or not at all. Returns for each, in order, its lease or its error."""
+    results: list[values.Lease | errors.PoolError] = []
+    for chunk in _chunks(list(zip(requests, places, keys, strict=True)), MAX_BATCH_ITEMS):
+        message = leases_pb2.AllocateBatchRequest(
+            grants=[
+                leases_pb2.GrantOnRequest(
+                    request=to_proto(request), idempotency_key=key, places=[leases_pb2.MemberPlace(node_id=place)]
+                )
+                for request, place, key in chunk
+            ]
+        )
+        answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
+        found = _results(context, answer, timeout_s)
+        if len(found) != len(chunk):  # a coordinator that does not know of places in batches: one by one
+            for request, place, key in chunk:
+                try:
+                    lease = yield from allocate(
+                        context,
+                        request,
+                        place,
+                        key=key,
+                        wait_until=values.WaitUntil.GRANTED,
+                        wait_s=timeout_s,
+                        timeout_s=timeout_s,
+                    )
+                except errors.PoolError as error:
+                    found.append(error)
+                else:
+                    found.append(lease)
+        results += found
+    return results
+
+
+def _results(
+    context: Context, answer: leases_pb2.AllocateBatchResponse, timeout_s: float
+) -> list[values.Lease | errors.PoolError]:
+    results: list[values.Lease | errors.PoolError] = []
+    for result in answer.results:
+        if result.WhichOneof("result") == "lease":
+            results.append(lease_of(result.lease))
+        else:
+            failure = read_status(result.error, context.endpoints.current)
+            results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
     return results
 
 
@@ -211,6 +255,13 @@ def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]
     """One lease as it is now."""
     answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
     return lease_of(answer)
+
+
+def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Timeline]:
+    """What has happened to a lease."""
+    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
+    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
+    return read(answer, values.Timeline)
 
 
 def list_page(

@@ -88,6 +88,8 @@ class Serve(_Word):
     """On its nodes, where they attach."""
     REMOTE = "REMOTE"
     """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
+    CUDA = "CUDA"
+    """As REMOTE, by CUDA's driver alone (`aliquot.remote.cuda`): nodes need no PyTorch for it."""
 
 
 class Topology(_Word):
@@ -251,6 +253,30 @@ class Explanation:
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """One fact about a lease."""
+
+    at_ms: int
+    what: str
+    """A stable word: QUEUED, GRANTED, ACTIVE, ENDED, ..."""
+    detail: str
+    seq: int
+    """The number of the fact; 0: it was compacted away, and the lease's record tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What has happened to a lease, in order."""
+
+    lease_id: str
+    steps: tuple[TimelineStep, ...]
+    complete: bool
+    """Whether nothing is left out."""
+    trace_id: str
+    """Of the trace that the coordinator sends to a collector, where it does."""
 
 
 @dataclass(frozen=True, slots=True)

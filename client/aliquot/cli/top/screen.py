@@ -15,12 +15,13 @@ from aliquot.cli._table import table
 from aliquot.cli._views import weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
 from aliquot.client import Device, Lease, Node
+from aliquot.client.use import UseState
 
 USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
 BAR_WIDTH = 24
 LEASE_ID_WIDTH = 15
 FIXED_LINES = 10
-"""The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""from aliquot.client.use import UseState
+"""The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""
 
 
 

@@ -16,7 +16,7 @@ from aliquot.common import limits
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.names import plain_text
-from aliquot.coordinator.agents.certifying import Certify
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
 from aliquot.coordinator.agents.pace import COMMAND_BYTES
 from aliquot.coordinator.agents.roster import Roster
@@ -57,7 +57,7 @@ class Listener:
         activity: Activity,
         metrics: Metrics,
         roster: Roster,
-        certify: Certify,
+        certifier: Certifier,
     ) -> None:
         self._writer = writer
         self._view = view
@@ -67,7 +67,7 @@ class Listener:
         self._activity = activity
         self._metrics = metrics
         self._roster = roster
-        self._certify = certify
+        self._certifier = certifier
 
     async def listen(self, session: Session, context: Context) -> None:
         """Take what an agent says until its stream ends. Raises AliquotError where that is wrong."""
@@ -94,18 +94,13 @@ class Listener:
             elif kind == "snapshot":
                 await self._snapshot(session, message.snapshot)
             elif kind == "renewal":
-                self._renew(session, message.renewal)
+                self._certifier.renew(session, message.renewal)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
             session.pace.spend(len(raw))
             if (wait_s := session.pace.wait_s(clock.monotonic_ms())) > 0:
                 count["held_back"] += 1
                 await asyncio.sleep(wait_s)
-
-    def _renew(self, session: Session, renewal: agent_pb2.Renewal) -> None:
-        """A certificate for the key that has opened the session; whether the old one still counts doesn't matter."""
-        certificate = self._certify(session.node_id, session.key_sha256, renewal.request)
-        session.say(agent_pb2.CoordinatorMessage(certificate=certificate))
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone

@@ -6,7 +6,7 @@ import logging
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.agents.certifying import Certify
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.greeting import Greeter
 from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
@@ -45,7 +45,7 @@ class Sessions:
         pool_secret: bytes,
         version: str,
         prover: Prover,
-        certify: Certify,
+        certifier: Certifier,
         allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
@@ -61,6 +61,7 @@ class Sessions:
             version=version,
             allowed=allowed,
             prover=prover,
+            certifier=certifier,
         )
         self._listener = Listener(
             writer=writer,
@@ -71,7 +72,7 @@ class Sessions:
             activity=activity,
             metrics=metrics,
             roster=roster,
-            certify=certify,
+            certifier=certifier,
         )
 
     async def serve(self, context: Context) -> None:

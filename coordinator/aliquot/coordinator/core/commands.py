@@ -439,6 +439,31 @@ class DisenrolNode(Command[None]):
     node_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class RotateAuthority(Command[int]):
+    """Begin a generation of the pool's authority, made with this fresh salt. The answer is its number."""
+
+    salt: bytes
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetireAuthority(Command[int]):
+    """Let the older of two generations be trusted no more. `callers`: those with tokens trust the authority, too."""
+
+    force: bool = False
+    callers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NoteTrust(Command[None]):
+    """A node or the holder of a token says which generation is the latest that it trusts."""
+
+    number: int
+    node_id: str = ""
+    token_id: str = ""
+
+
 # -- pools, tenants, queues, the ledger
 
 ANY_VERSION = -1

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
+from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.health import decide as health
 from aliquot.coordinator.core.health.queries import GetHealth
@@ -112,6 +113,9 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.InviteNode: enrolment.invite,
     c.JoinNode: enrolment.join,
     c.DisenrolNode: enrolment.disenrol,
+    c.RotateAuthority: authority.rotate,
+    c.RetireAuthority: authority.retire,
+    c.NoteTrust: authority.note_trust,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,

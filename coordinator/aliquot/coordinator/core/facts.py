@@ -12,6 +12,9 @@ from __future__ import annotations
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
+    AuthorityBegun,
+    AuthorityRetired,
+    AuthorityTrusted,
     InvitesForgotten,
     InviteUsed,
     NodeDisenrolled,
@@ -133,6 +136,9 @@ AnyFact = (
     | InvitesForgotten
     | NodeEnrolled
     | NodeDisenrolled
+    | AuthorityBegun
+    | AuthorityRetired
+    | AuthorityTrusted
     | IncidentOpened
     | IncidentMoved
     | IncidentClosed

@@ -25,10 +25,11 @@ from aliquot.coordinator.core.use.windows import Efficiency
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.caller import at_home, caller
+from aliquot.coordinator.rpc.caller import at_home, caller, missing
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
@@ -46,8 +47,10 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.wire.timelines import timeline_message
 from aliquot.coordinator.wire.use import write_use
 from aliquot.coordinator.wire.use_report import report_message
+from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -60,12 +63,15 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_STORIES_MAX = 8
 _WAITING_BYTES_MAX = limits.MIB
 """Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
 _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
+_Asked = tuple[Future[AllocateOutcome], ReadRequest | None]
+"""What will be decided, and what was asked where near models can be named."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -85,8 +91,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         activity: Activity,
         watch: WatchService,
         rates: Buckets,
+        journal: Journal,
     ) -> None:
         super().__init__(metrics)
+        self._journal = journal
+        self._one_story = asyncio.Lock()
+        self._stories = 0
         self._writer = writer
         self._view = view
         self._waiters = waiters
@@ -145,18 +155,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        if request.idempotency_key:
-            names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(at_home(request.request))
-        caller().must(Action.ALLOCATE, read.spec.tenant)
-        command = c.GrantOn(
-            lease_id=self._ids.lease_id(),
-            request=read.spec,
-            places=read_places(request.places, self._view.node_id_of),
-            key=request.idempotency_key,
-            body_sha256=body_of(read.body_sha256, request.places),
-            by=caller().principal,
-        )
+        command = self._grant_on(request)
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
         return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
@@ -167,15 +166,18 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        self._rates.charge(caller().principal, len(request.items) - 1)
+        _bounded(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
+        self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
         asked = [self._ask(item) async for item in in_turns(request.items)]
+        asked += [self._ask_there(grant) async for grant in in_turns(request.grants)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
                     raise ask
-                outcome = await self._outcome(*ask)
+                reply, read = ask
+                outcome = await (reply if read is None else self._outcome(reply, read))
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
                     caller().must_hold(lease, Action.KEEP_OTHERS)
@@ -186,7 +188,27 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
-    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Future[AllocateOutcome], ReadRequest] | AliquotError:
+    def _grant_on(self, request: leases_pb2.GrantOnRequest) -> c.GrantOn:
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
+        return c.GrantOn(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            places=read_places(request.places, self._view.node_id_of),
+            key=request.idempotency_key,
+            body_sha256=body_of(read.body_sha256, request.places),
+            by=caller().principal,
+        )
+
+    def _ask_there(self, request: leases_pb2.GrantOnRequest) -> _Asked | AliquotError:
+        try:
+            return self._writer.ask(self._grant_on(request)), None
+        except AliquotError as error:
+            return error
+
+    def _ask(self, request: leases_pb2.AllocateRequest) -> _Asked | AliquotError:
         try:
             read = _read(request)
             caller().must(Action.ALLOCATE, read.spec.tenant)
@@ -215,7 +237,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
         """With what was measured of its slices, for callers that look at it."""
-        return lease_message(lease, self._view, observed=self._observed)
+        return lease_message(lease, self._view, caller().sees, observed=self._observed)
 
     def _efficiency(self, lease_id: str) -> Efficiency | None:
         planner = self._writer.planner
@@ -223,7 +245,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
-        write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
+        write_lease(message, lease, self._view, caller().sees, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
     async def Explain(  # noqa: N802
@@ -241,7 +263,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
-        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
+        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
         """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
@@ -251,7 +273,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
-        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
+        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view, caller().sees)
 
     # -- keeping
 
@@ -304,7 +326,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             if deadline_ms:
                 response.preempting[lease_id] = deadline_ms
             elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
-                write_lease(response.resized.add(), lease, self._view)
+                write_lease(response.resized.add(), lease, self._view, who.sees)
         response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
         return response
 
@@ -315,7 +337,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """The launcher of an elastic lease has adapted; the lease as it is then."""
         caller().must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
         await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
-        return lease_message(self._lease(request.lease_id), self._view)
+        return lease_message(self._lease(request.lease_id), self._view, caller().sees)
 
     # -- ending
 
@@ -335,7 +357,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             await self._waiters.wait(lease, ended, timeout_s)
             lease = self._lease(request.lease_id)
         response = leases_pb2.ReleaseResponse()
-        write_lease(response.lease, lease, self._view)
+        write_lease(response.lease, lease, self._view, who.sees)
         return response
 
     @unary
@@ -353,7 +375,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(reply, AliquotError):
                     raise reply
                 await reply
-                write_lease(result.lease, self._lease(lease_id), self._view)
+                write_lease(result.lease, self._lease(lease_id), self._view, caller().sees)
             except AliquotError as error:
                 self.refuse(error, "ReleaseBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -376,6 +398,27 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return message
 
     @unary
+    async def GetTimeline(  # noqa: N802
+        self, request: leases_pb2.GetTimelineRequest, context: Context
+    ) -> leases_pb2.Timeline:
+        """What has happened to a lease."""
+        lease = self._lease(request.lease_id)
+        if not caller().may_see(lease):
+            raise missing(caller(), Action.READ_LEASES, "")  # whose it is, is none of its business
+        if self._stories == _STORIES_MAX:
+            raise Overloaded(f"{_STORIES_MAX} timelines are being read", retry_after_ms=1_000)
+        # One at a time, and to its end even where nobody waits for it any more: a thread can't be stopped.
+        return timeline_message(lease, await asyncio.shield(self._read_story(lease)))
+
+    async def _read_story(self, lease: Lease) -> Story:
+        self._stories += 1
+        try:
+            async with self._one_story:
+                return await asyncio.to_thread(story_of, self._journal, lease)
+        finally:
+            self._stories -= 1
+
+    @unary
     async def List(  # noqa: N802
         self, request: leases_pb2.ListRequest, context: Context
     ) -> leases_pb2.ListResponse:
@@ -385,7 +428,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         if request.tenant:
             who.must(Action.READ_LEASES, request.tenant)
-        sees_all = who.sees_all
+        sees = who.sees
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
         response = leases_pb2.ListResponse(seq=self._view.seq)
@@ -396,8 +439,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.next_page_token = f"a{after}"
                 break
             after = lease.arrival
-            if (sees_all or who.may_see(lease)) and _matches(lease, request, states):
-                write_lease(response.leases.add(), lease, self._view, observed=self._observed)
+            if (sees is None or sees(lease)) and _matches(lease, request, states):
+                write_lease(response.leases.add(), lease, self._view, sees, observed=self._observed)
                 slices += len(lease.slices)
         return response
 
@@ -413,7 +456,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             self._lease(request.lease_id)
         report = await self._writer.query(GetUse(request.tenant, request.lease_id, request.quiet_only))
         seen = tuple(row for row in report.rows if who.may_see(row.lease))
-        return report_message(replace(report, rows=seen), self._view, len(report.rows) - len(seen))
+        return report_message(replace(report, rows=seen), self._view, who.sees, len(report.rows) - len(seen))
 
     @unary
     async def ExemptLease(  # noqa: N802
@@ -424,7 +467,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
-        return lease_message(self._lease(request.lease_id), self._view)
+        return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary
     async def ConfirmNotice(  # noqa: N802

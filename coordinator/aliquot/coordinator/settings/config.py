@@ -137,6 +137,14 @@ class ElasticSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TracingSettings:
+    """Where traces of leases are sent."""
+
+    endpoint: str = ""
+    """OTLP over HTTP, such as `http://collector:4318/v1/traces`; empty: nowhere. Needs the extra `tracing`."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """Bounds; see `CoreConfig` and `WriterConfig`."""
 
@@ -190,6 +198,7 @@ class Settings:
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def access_dir(self) -> Path:
         """Where the coordinator keeps its own secrets. It is not made here."""
