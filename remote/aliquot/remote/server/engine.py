@@ -104,6 +104,7 @@ class TorchEngine:
         self._fault = 0
         self._faults = 0
         self._operators = 0
+        self._waits = 0
         self._doers: dict[int, Callable[[bytes], None]] = {
             Kind.HELLO: self._hello,
             Kind.OPERATORS: self._run_operators,
@@ -125,6 +126,10 @@ class TorchEngine:
     def store(self) -> Store:
         """What the session holds."""
         return self._store
+
+    def figures(self) -> dict[str, int]:
+        """For the metrics of the lease."""
+        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self._store.account.used_bytes}
 
     def handle(self, frame: bytes) -> None:
         """Do what a frame says. Errors of its content are answered, never raised."""
@@ -255,6 +260,7 @@ class TorchEngine:
     def _call(self, frame: bytes) -> None:
         message = messages.decode(frame)
         assert isinstance(message, messages.Call)
+        self._waits += 1
         if not self._fault:
             try:
                 executable = Executable(message.template, self._store, self._device)
@@ -306,6 +312,7 @@ class TorchEngine:
     def _fetch(self, frame: bytes) -> None:
         message = messages.decode(frame)
         assert isinstance(message, messages.Fetch)
+        self._waits += 1
         if not self._fault:
             try:
                 layout = self._store.layouts.of(message.dtype, message.shape, message.stride)
