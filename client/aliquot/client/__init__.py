@@ -89,6 +89,8 @@ from aliquot.client._values import (
     Telemetry,
     TenantTotals,
     Tier,
+    Timeline,
+    TimelineStep,
     Topology,
     WaitUntil,
 )
@@ -171,6 +173,8 @@ __all__ = [
     "TenantTotals",
     "Tier",
     "TierUnavailable",
+    "Timeline",
+    "TimelineStep",
     "TokenNotFound",
     "Topology",
     "Unavailable",

@@ -8,6 +8,7 @@ error, as it would be had the program run there.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError,
 from aliquot.remote.server.blobs import Blobs
 from aliquot.remote.server.executor import Executable, TemplateError
 from aliquot.remote.server.graphs import Graphs
+from aliquot.remote.server.memory import keep_freed
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.recordings import Recordings
 from aliquot.remote.server.store import HandleError, MispredictedError, Store
@@ -56,6 +58,8 @@ def engine_factory(settings: Settings) -> EngineFactory:
     """Makes the engines of a lease's sessions; they share the tenant's contents and nothing else."""
     blobs = settings.blobs or Blobs(settings.blobs_bytes)
     device = torch.device(settings.device)
+    if device.type == "cpu":
+        keep_freed()
 
     def make(answer: Callable[[bytes], None]) -> Engine:
         return TorchEngine(answer, settings, device, blobs)
@@ -105,6 +109,9 @@ class TorchEngine:
         self._faults = 0
         self._operators = 0
         self._waits = 0
+        self._timed = False
+        self._busy_s = self._within_s = self._device_s = 0.0
+        """In frames altogether; of that in operators, where somebody wants to know; and waiting for the device."""
         self._doers: dict[int, Callable[[bytes], None]] = {
             Kind.HELLO: self._hello,
             Kind.OPERATORS: self._run_operators,
@@ -127,21 +134,23 @@ class TorchEngine:
         """What the session holds."""
         return self._store
 
-    def figures(self) -> dict[str, int]:
-        """For the metrics of the lease."""
-        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self._store.account.used_bytes}
-
     def handle(self, frame: bytes) -> None:
         """Do what a frame says. Errors of its content are answered, never raised."""
         doer = self._doers.get(frame[0]) if frame else None
         if doer is None or (not self._welcomed and frame[0] != Kind.HELLO):
             self._fail(MessageError("no such message, or the session was not opened"), "", 0)
             return
+        began_s = time.perf_counter()
         with torch.inference_mode():
             try:
                 doer(frame)
             except Exception as error:  # noqa: BLE001 - whatever a client's frame makes PyTorch raise is the client's
                 self._fail(error, "", 0)
+        self._busy_s += time.perf_counter() - began_s
+
+    def figures(self) -> dict[str, int]:
+        """For the metrics of the lease: operators done, results that were asked for, bytes held."""
+        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self._store.account.used_bytes}
 
     def close(self) -> None:
         """Free everything."""
@@ -249,11 +258,21 @@ class TorchEngine:
                 return
             if not self._fault:
                 try:
-                    executable.run(words, at, store, generator)
+                    if self._timed:
+                        self._run_timed(executable, words, at)
+                    else:
+                        executable.run(words, at, store, generator)
                     self._operators += 1
                 except Exception as error:  # noqa: BLE001 - PyTorch raises what it likes
                     self._fail(error, executable.operator, words[at + 1] if at + 1 < end else 0)
             at += executable.width
+
+    def _run_timed(self, executable: Executable, words: list[int], at: int) -> None:
+        began_s = time.perf_counter()
+        try:
+            executable.run(words, at, self._store, self._generator)
+        finally:
+            self._within_s += time.perf_counter() - began_s
 
     # ----------------------------------------------------------------------------------------------------- requests
 
@@ -320,7 +339,9 @@ class TorchEngine:
                 size_bytes = view.numel() * layout.item_bytes
                 if size_bytes > max(self._store.account.limit_bytes, 1 << 20):
                     raise LayoutError(f"a view of {size_bytes} bytes is more than the lease's memory")
+                began_s = time.perf_counter()
                 here = view.contiguous().cpu()
+                self._device_s += time.perf_counter() - began_s
                 start = here.data_ptr()
                 for offset in range(0, size_bytes, _CHUNK_BYTES):
                     part = ctypes.string_at(start + offset, min(_CHUNK_BYTES, size_bytes - offset))
@@ -338,8 +359,10 @@ class TorchEngine:
         if message.reset_peak:
             self._store.account.peak_bytes = self._store.account.used_bytes
         if message.statistics:
+            began_s = time.perf_counter()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
+            self._device_s += time.perf_counter() - began_s
             account = self._store.account
             numbers = {
                 "used_bytes": account.used_bytes,
@@ -349,7 +372,11 @@ class TorchEngine:
                 "allocations": account.allocations,
                 "templates": len(self._templates),
                 "operators": self._operators,
+                "busy_us": int(self._busy_s * 1e6),
+                "within_us": int(self._within_s * 1e6),
+                "device_us": int(self._device_s * 1e6),
             }
+            self._timed = self._timed or message.timed
         self._send(messages.Reply(message.request, fault=self._fault, numbers=numbers))
 
     def _set_seed(self, frame: bytes) -> None:
