@@ -1,7 +1,7 @@
 """Our processes in a cluster.
 
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
-aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs
+aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """
@@ -27,6 +27,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.controllers.compute_pools import ComputePoolController
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.controllers.kueue import KueueController
@@ -94,11 +95,13 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
         kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
         pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(
             parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
         )
-        async with running(*following(parts), reconciler.run(), kueue.run(), elastic.run(), pools.run()) as failed:
+        work = (reconciler.run(), kueue.run(), elastic.run(), pools.run(), claims.run())
+        async with running(*following(parts), *work) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed
 
