@@ -6,6 +6,7 @@ Where the coordinator is, and the token, come from the client's own settings (`A
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -28,6 +29,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen_host: str = "127.0.0.1"
     listen_port: int = 8760
     """Of the extender. Its scheduler is on the same machine: whoever reaches this can bind pods."""
+    webhook_host: str = "0.0.0.0"  # noqa: S104 - the API server calls it from elsewhere
+    webhook_port: int = 8443
+    webhook_tls: Path = Path("/etc/aliquot/tls")
+    """A folder with tls.crt, tls.key and ca.crt."""
     namespace: str = ""
     """Where the controllers' Lease is; empty: this pod's own."""
     kubeconfig: str = ""

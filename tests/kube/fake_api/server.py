@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods, policies
+from tests.kube.fake_api import pods, policies, webhooks
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, told
 
@@ -34,6 +34,7 @@ KINDS = (
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+    ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
 )
 
@@ -174,6 +175,10 @@ class FakeApi:
                 return 200, await self._watch(request, kind, namespace)
             return 200, self._list(request, kind, namespace)
         body = await request.read()
+        if request.method == "POST" and plural == "pods" and not name:
+            pod = msgspec.json.decode(body)
+            pod.setdefault("spec", {}).setdefault("schedulerName", "default-scheduler")
+            body = msgspec.json.encode(await webhooks.mutate(self.store, namespace, pod))
         return self._write(request, user, kind, (namespace, name), sub, body)
 
     def _permit(self, user: str, verb: str, plural: str, sub: str) -> None:
