@@ -113,6 +113,15 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
 
 
+def test_who_serves_remote_pods_may_write_secrets_and_read_none() -> None:
+    found = documents({"kube": {"remotePods": True}})
+    role = named(found, "ClusterRole", "aliquot-kube")
+    (rule,) = [rule for rule in role["rules"] if "secrets" in rule["resources"]]
+    assert set(rule["verbs"]) == {"create", "patch"}
+    text = named(found, "ConfigMap", "aliquot-kube")["data"]["kube.toml"]
+    assert tomllib.loads(text)["kube"]["remote_pods"] is True
+
+
 def test_a_node_of_claims_may_publish_its_devices() -> None:
     found = documents({"node": {"mode": "dra"}})
     role = named(found, "ClusterRole", "aliquot-agent")

@@ -34,6 +34,7 @@ from aliquot.kube.controllers.compute_pools import ComputePoolController
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
@@ -120,7 +121,9 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
         elastic = ElasticJobController(
             parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
         )
-        work = (reconciler.run(), kueue.run(), elastic.run(), pools.run(), claims.run())
+        work = [reconciler.run(), kueue.run(), elastic.run(), pools.run(), claims.run()]
+        if settings.remote_pods:
+            work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).run())
         async with running(*following(parts), *work) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed

@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a gang's lease may be without all members being bound."""
     silence: DurationMs = DurationMs(55_000)
     """For how long nothing may be heard of the API server."""
+    remote_pods: bool = False
+    """Whether pods may have GPUs of other machines by annotation: the controllers then write Secrets."""
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""
     log_level: str = "info"

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from tests.kube.fake_api import pods, policies, webhooks
 from tests.kube.fake_api.selectors import selector
-from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, told
+from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
 
 ADMIN = "admin-token"
 KINDS = (
@@ -25,6 +25,7 @@ KINDS = (
     ("v1", "events", "Event", True),
     ("v1", "configmaps", "ConfigMap", True),
     ("v1", "services", "Service", True),
+    ("v1", "secrets", "Secret", True),
     ("coordination.k8s.io/v1", "leases", "Lease", True),
     ("resource.k8s.io/v1", "deviceclasses", "DeviceClass", False),
     ("resource.k8s.io/v1", "resourceclaims", "ResourceClaim", True),
@@ -229,6 +230,8 @@ class FakeApi:
             item = {**item, "status": old["status"]}
         if kind.plural == "pods" and not sub:
             pods.check_update(kind, item, old)
+        if kind.plural == "secrets" and item.get("type", "Opaque") != old.get("type", "Opaque"):
+            raise invalid(kind, key[1], "type: Invalid value: field is immutable")
         return self.store.update(kind, key, item, user, f"UPDATE/{sub}" if sub else "UPDATE")
 
     def _patch(
