@@ -22,6 +22,7 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -181,6 +182,32 @@ def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: fl
     return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
 
 
+def use(context: Context, tenant: str, lease_id: str, timeout_s: float, *, quiet_only: bool) -> Flow[UseReport]:
+    """What leases make of what they hold."""
+    message = leases_pb2.GetUseRequest(tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
+    answer = yield from call(context, methods.GET_USE, message, timeout_s)
+    rows = tuple(
+        UseRow(
+            lease_of(row.lease), row.idle_ms, row.wasted_milli_ms, row.wasted_micro, row.borrowed_milli, row.policy,
+            row.policy_after_ms,
+        )
+        for row in answer.rows
+    )  # fmt: skip
+    return UseReport(rows, answer.left_out, answer.currency)
+
+
+def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+    """Let idleness of a lease have no consequences for a while."""
+    message = leases_pb2.ExemptLeaseRequest(lease_id=lease_id, for_s=for_s, reason=reason)
+    return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
+
+
+def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
+    """A warning of idleness has been delivered."""
+    message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)
+    yield from call(context, methods.CONFIRM_NOTICE, message, timeout_s)
+
+
 def release(
     context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
 ) -> Flow[values.Lease]:
@@ -228,6 +255,13 @@ def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]
     """One lease as it is now."""
     answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
     return lease_of(answer)
+
+
+def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Timeline]:
+    """What has happened to a lease."""
+    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
+    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
+    return read(answer, values.Timeline)
 
 
 def list_page(
