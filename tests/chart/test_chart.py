@@ -113,6 +113,22 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
 
 
+def test_dashboards_and_rules_come_along() -> None:
+    assert not [each for each in documents() if "dashboard" in each["metadata"]["name"]]
+    found = documents({"monitoring": {"dashboards": True, "rules": True}})
+    folder = manifests.REPOSITORY / "deploy" / "monitoring"
+    dashboards = {
+        name: text
+        for each in found
+        if each["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+        for name, text in each["data"].items()
+    }
+    assert dashboards == {path.name: path.read_text() for path in (folder / "dashboards").glob("*.json")}
+    assert dashboards
+    rules = named(found, "ConfigMap", "aliquot-rules")["data"]["aliquot.yaml"]
+    assert rules == (folder / "rules.yaml").read_text()
+
+
 def test_who_serves_remote_pods_may_write_secrets_and_read_none() -> None:
     found = documents({"kube": {"remotePods": True}})
     role = named(found, "ClusterRole", "aliquot-kube")
