@@ -38,6 +38,7 @@ from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import own_authorities
+from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
@@ -134,7 +135,7 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
-        followers = (self.keepalive, metrics, self.observed, self.roster, *others)
+        followers = (self.keepalive, metrics, self.observed, self.roster, LeaseLog(), *others)
 
         self.writer = Writer(
             state=state,

@@ -20,6 +20,7 @@ from aliquot.cli.commands import (
     relays,
     running,
     setting_aside,
+    supporting,
     tenancy,
     watching,
 )
@@ -62,6 +63,7 @@ BUILTINS: tuple[Command, ...] = (
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
     setting_aside.SET_ASIDE,
+    supporting.SUPPORT_BUNDLE,
     access.ACCESS,
     billing.INVOICE,
     billing.CREDIT,

@@ -222,6 +222,8 @@ class Lease(msgspec.Struct, frozen=True):
     """The principal that ended it; empty: the pool itself did, or it has not ended."""
     warnings: tuple[str, ...] = ()
     """What has happened to cards that it used, the latest last."""
+    requeued_ms: int = 0
+    """When it last came back to its queue; 0: never, or before that was kept."""
 
     @property
     def state(self) -> LeaseState:
