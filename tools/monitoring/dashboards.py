@@ -152,8 +152,8 @@ DEVICES = Board(
             "Answers of the driver", "How long devices take to answer a poll.",
             *_quantiles("aliquot_agent_poll_seconds"), unit=Unit.SECONDS,
         ),
-        listing("Acts of enforcement", "Decisions of the watchdog of late, by node.",
-                f"sum by (node, act) (increase(aliquot_agent_enforcement_total{{{_NODE}}}[1h])) > 0"),
+        listing("Acts of enforcement", "Decisions of the watchdog since each agent has started.",
+                f"sum by (node, act) (aliquot_agent_enforcement_total{{{_NODE}}}) > 0"),
     ),
     (_NODES,),
 )  # fmt: skip
