@@ -211,6 +211,7 @@ class _Secured:
         self._tls = tls
         self._stamps: tuple[tuple[int, int], ...] = ()
         self._renew_ms = 0
+        self._version: object = None
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
@@ -224,7 +225,7 @@ class _Secured:
 
     def _due(self) -> bool:
         if isinstance(self._tls, OwnTls):
-            return self._tls.now_ms() >= self._renew_ms
+            return self._tls.now_ms() >= self._renew_ms or self._tls.version() != self._version
         return self._files_stamps(self._tls) != self._stamps
 
     @staticmethod
@@ -238,6 +239,7 @@ class _Secured:
             self._stamps = self._files_stamps(self._tls)
             _load_pair(context, self._tls.certificate_file, self._tls.key_file)
             return context
+        self._version = self._tls.version()
         made = self._tls.make()
         self._renew_ms = made.renew_ms
         # Python reads pairs from files only; this one is there for a moment, for nobody else.

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.enrolment.records import Generation
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.logins.logins import Logins
@@ -166,7 +167,7 @@ class Coordinator(Collector):
     def _listen(self) -> None:
         """Callers may connect, and metrics be scraped. Raises SecurityError, ListenError or ConfigError."""
         settings = self.settings
-        tls = tls_for(settings, self.journal.pool_secret, self._means.clock(0).now_ms)
+        tls = tls_for(settings, self.journal.pool_secret, self._generations, self._means.clock(0).now_ms)
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
@@ -180,6 +181,12 @@ class Coordinator(Collector):
                 tls=tls,
             )
             self.metrics_address = f"{host}:{self._scrape.port}"
+
+    def _generations(self) -> tuple[Generation, ...]:
+        """Of the pool's authority, as they are durable. On any thread."""
+        if self.leading is None and self.standby is not None:
+            return self.standby.generations
+        return self.view.books.generations
 
     # -- what it says of itself, on other threads
 

@@ -22,6 +22,7 @@ from aliquot.cli.commands import (
     setting_aside,
     supporting,
     tenancy,
+    wasting,
     watching,
 )
 
@@ -42,6 +43,8 @@ BUILTINS: tuple[Command, ...] = (
     explaining.WHY,
     explaining.FITS,
     live.TOP,
+    wasting.WASTE,
+    wasting.EXEMPT,
     watching.WATCH,
     listing.STATUS,
     nodes.NODES,

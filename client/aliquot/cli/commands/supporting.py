@@ -12,6 +12,7 @@ import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -109,11 +110,11 @@ def _bundle(args: argparse.Namespace) -> int:
         logs += sorted(layout.logs.glob("*.log"))
         addresses += [record.metrics, *(node.metrics for node in record.nodes)]
     for number, url in enumerate(filter(None, addresses)):
-        bundle.have(f"metrics/{number}.txt", lambda url=url: _metrics(url, args.metrics_token_file))
+        bundle.have(f"metrics/{number}.txt", partial(_metrics, url, args.metrics_token_file))
     for file in logs:
-        bundle.have(f"logs/{file.name}", lambda file=file: _tail(file))
+        bundle.have(f"logs/{file.name}", partial(_tail, file))
     for file in args.config:
-        bundle.have(f"settings/{file.name}", lambda file=file: _tail(file))
+        bundle.have(f"settings/{file.name}", partial(_tail, file))
     bundle.write(path)
     size = path.stat().st_size
     if out.as_json:
@@ -137,9 +138,13 @@ def _ask(bundle: Bundle, pool: Pool, lease_ids: list[str]) -> None:
         "set-aside": pool.admin.set_aside,
     }
     for name, ask in asked.items():
-        bundle.have(f"{name}.json", lambda ask=ask: dumps(ask(), indent=2))
+        bundle.have(f"{name}.json", partial(_answer, ask))
     for lease_id in lease_ids[:TIMELINES_MAX]:
-        bundle.have(f"timelines/{lease_id}.json", lambda one=lease_id: dumps(pool.timeline(one), indent=2))
+        bundle.have(f"timelines/{lease_id}.json", partial(_answer, partial(pool.timeline, lease_id)))
+
+
+def _answer(ask: Callable[[], object]) -> str:
+    return dumps(ask(), indent=2)
 
 
 def _about(now: dt.datetime) -> dict[str, object]:
