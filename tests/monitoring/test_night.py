@@ -86,7 +86,7 @@ class Woken:
             "NODE": labels.get("node", "node-1"),
             "UUID": labels.get("uuid", ""),
             "LEASE": lease,
-            "INCIDENT": str(incidents[0].number) if incidents else "",
+            "12": str(incidents[0].number) if incidents else "",
             "JOURNAL": f"sqlite:{self.site.local.layout.journal}",
         }
         words = [filled.get(word, word) for word in shlex.split(line)]
@@ -142,7 +142,7 @@ def test_a_fatal_error_of_a_card(night: Site, woken: Woken) -> None:
         shown = woken.follows("AliquotXidFatal", labels)
         assert "uncontained-memory" in shown["aliquot health"]
         woken.follows("AliquotDeviceUnwell", woken.rings("AliquotDeviceUnwell"))
-        story = woken.follows("AliquotIncidentOld", labels)["aliquot health INCIDENT"]
+        story = woken.follows("AliquotIncidentOld", labels)["aliquot health 12"]
         assert "95" in story
         # Nothing may repair it here, so it waits for a person, who has it tested.
         eventually(lambda: night.pool.admin.health().open[0].state in (Standing.SERVICE, Standing.DRAINED))
