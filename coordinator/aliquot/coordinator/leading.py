@@ -39,10 +39,12 @@ from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.fleet import Fleet
+from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.use_totals import UseTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
@@ -139,7 +141,9 @@ class Leading:
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
-        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, *others)
+        use = UseTotals(view.leases.values())
+        own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
+        followers = (*own, *others)
 
         self.writer = Writer(
             state=state,
@@ -184,7 +188,7 @@ class Leading:
             paused=[self.roster.start_again, self.keepalive.start_again],
             pressure=self.roster.set_pressure,
         )
-        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
+        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer, use)
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
             Authenticator(view, clock, journal.pool_secret), metrics.denials, clock, settings.access.bounds()
