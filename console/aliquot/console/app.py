@@ -20,6 +20,7 @@ from aliquot.console.api.callers import AllPools, nobody
 from aliquot.console.api.events import Streams
 from aliquot.console.codes import Codes
 from aliquot.console.door import Door
+from aliquot.console.hot import Hot
 from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
@@ -42,9 +43,9 @@ def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp
     return dress(make_api(settings, connect), settings)
 
 
-def dress(api: ASGIApp, settings: Settings) -> Door:
+def dress(api: FastAPI, settings: Settings) -> Door:
     """An API with the page beside it, behind the door."""
-    return Door(Page(api), settings.origin)
+    return Door(Page(Hot(api, api.state.pools)), settings.origin)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
