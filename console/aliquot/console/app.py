@@ -17,13 +17,13 @@ from aliquot.common.errors import AliquotError
 from aliquot.console.api import access, earlier, events, fleet, health, leases, nodes, oidc, plans, session, tenancy
 from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
 from aliquot.console.api.callers import AllPools, nobody
-from aliquot.console.api.events import Streams
 from aliquot.console.codes import Codes
 from aliquot.console.door import Door
 from aliquot.console.hot import Hot
 from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
+from aliquot.console.streams import Streams
 
 BODY_BYTES_MAX = 4 << 20
 OPENAPI = "/api/v1/openapi.json"
