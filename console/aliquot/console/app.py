@@ -24,6 +24,7 @@ from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
 from aliquot.console.streams import Streams
+from aliquot.console.tagged import Tagged
 
 BODY_BYTES_MAX = 4 << 20
 OPENAPI = "/api/v1/openapi.json"
@@ -45,7 +46,7 @@ def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp
 
 def dress(api: FastAPI, settings: Settings) -> Door:
     """An API with the page beside it, behind the door."""
-    return Door(Page(Hot(api, api.state.pools)), settings.origin)
+    return Door(Page(Hot(Tagged(api), api.state.pools)), settings.origin)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
