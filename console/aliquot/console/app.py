@@ -84,6 +84,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     app.state.origin = settings.origin
     app.state.session = settings.session
     app.state.codes = Codes()
+    app.state.providers = oidc.Providers()
     for room in (leases, nodes, fleet, health, tenancy, plans, access, session, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
     app.include_router(oidc.router)

@@ -78,7 +78,7 @@ async def drain(pool: Pool, node_id: str, how: Drain | None = None) -> Response:
 
 
 @router.get("/devices", tags=["devices"], responses=shows(Page[Device]))
-async def list_devices(
+async def list_devices(  # noqa: PLR0917 - each is a name in the query
     pool: Pool,
     pool_name: PoolName = "",
     node_id: str = "",
