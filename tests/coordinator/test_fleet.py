@@ -206,7 +206,6 @@ async def test_how_busy_devices_are_is_told_in_steps() -> None:
             reading = types_pb2.DeviceTelemetry(gpu_utilisation_percent=97)
             await agent.delta(agent_pb2.DeviceReport(uuid="GPU-2", telemetry=reading))
             await follow(connected, fleet, lambda fleet: list(fleet.use) == [255, 97])
-        await follow(connected, fleet, lambda fleet: FleetState.READY not in fleet.states)
 
 
 async def test_a_watch_ends_with_its_token_and_so_does_a_guard() -> None:
