@@ -99,7 +99,7 @@ def later(step: Step, count: int) -> float:
 
 
 def measured(run: Callable[[Step, int], float], step: Step, count: int, rounds: int) -> float:
-    """Milliseconds a step in the best of some rounds, after some steps to warm up: other work of the machine only adds."""
+    """Milliseconds a step in the best of some rounds, after some to warm up: what else runs here only adds."""
     run(step, 4)
     return round(min(run(step, count) for _ in range(rounds)) * 1e3, 2)
 
@@ -153,7 +153,7 @@ def table(rows: list[dict[str, float]], how: str) -> str:
     ]
     transformer_ms, mlp_ms = local["transformer_at_once"], local["mlp_at_once"]
     lines = [
-        f"Milliseconds a step in the best of some rounds, delays added {how}. Here: transformer {transformer_ms:.1f}, MLP {mlp_ms:.1f}.",
+        f"Milliseconds a step, best of rounds, delays added {how}. Here: transformer {transformer_ms:.1f}, MLP {mlp_ms:.1f}.",
         "",
         f"| {' | '.join(columns)} |",
         "|" + "---|" * len(columns),
