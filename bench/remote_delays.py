@@ -151,9 +151,9 @@ def table(rows: list[dict[str, float]], how: str) -> str:
         for lane in ("", "captured, ")
         for when in ("each step", "four steps behind")
     ]
-    transformer_ms, mlp_ms = local["transformer_at_once"], local["mlp_at_once"]
+    large, small = local["transformer_at_once"], local["mlp_at_once"]
     lines = [
-        f"Milliseconds a step, best of rounds, delays added {how}. Here: transformer {transformer_ms:.1f}, MLP {mlp_ms:.1f}.",
+        f"Milliseconds a step, best of rounds, delays added {how}. Here: transformer {large:.1f}, MLP {small:.1f}.",
         "",
         f"| {' | '.join(columns)} |",
         "|" + "---|" * len(columns),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from aliquot.client import AsyncPool
-from aliquot.console.app import make_api
+from aliquot.console.app import dress, make_api
 from aliquot.console.door import Door
 from aliquot.console.settings import Settings
 from tests.access.people import People, introduce
@@ -57,17 +58,50 @@ async def site() -> AsyncIterator[Site]:
 
         api = make_api(settings, connect)
         async with api.router.lifespan_context(api):
-            yield Site(pool, people, api, Door(api, settings.allowed_names))
+            yield Site(pool, people, api, dress(api, settings))
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
+async def served(app: Any, lifespan: Literal["on", "off"] = "off") -> AsyncIterator[str]:
     """The same over a real socket: its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan=lifespan))
         serving = asyncio.create_task(server.serve([listener]))
         try:
             yield "http://{}:{}".format(*listener.getsockname())
         finally:
             server.should_exit = True
             await serving
+
+
+class Stream:
+    """Events one after the other."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+
+    async def next(self) -> tuple[str, str, Any]:
+        """(kind, id, data)."""
+        fields: dict[str, str] = {}
+        async for line in self._lines:
+            if not line and "data" in fields:
+                return fields.get("event", ""), fields.get("id", ""), json.loads(fields["data"])
+            name, _, value = line.partition(": ")
+            if name:
+                fields[name] = value
+        raise EOFError
+
+
+@contextlib.asynccontextmanager
+async def following(
+    address: str, path: str = "/events", *, headers: Mapping[str, str], first: str = "open", **params: Any
+) -> AsyncIterator[Stream]:
+    """A stream of events, behind its first one."""
+    async with (
+        httpx.AsyncClient(timeout=30) as http,
+        http.stream("GET", f"{address}/api/v1{path}", params=params, headers=headers) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        stream = Stream(answer.aiter_lines())
+        assert (await stream.next())[0] == first
+        yield stream

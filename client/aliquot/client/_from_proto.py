@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from aliquot.client import _values as values
+from aliquot.client import fleet
 from aliquot.client._asking import describe_ask
 from aliquot.client._messages import read
 from aliquot.common import limits
-from aliquot.v1 import leases_pb2, types_pb2
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
 N = TypeVar("N", bound=int)
 W = TypeVar("W", values.Tier, values.SliceState, values.LeaseState, values.NodeState, values.Serve, values.Standing)
@@ -67,6 +68,7 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         mig_profile=message.mig_profile,
         tier_notes=tuple(message.tier_notes),
         endpoint=message.endpoint,
+        lender=message.lender,
     )
 
 
@@ -106,6 +108,7 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         asked_by=message.asked_by,
         ended_by=message.ended_by,
         warnings=tuple(message.warnings),
+        use=read(message.use, values.LeaseUse) if message.HasField("use") else None,
         redacted=message.redacted,
         secret=message.secret,
     )
@@ -179,3 +182,24 @@ def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.Nod
             return values.NodeChanged(message.seq, message.at_ms, node_of(message.node))
         case _:
             return None
+
+
+def fleet_change_of(message: pool_pb2.FleetEvent) -> fleet.FleetChange:
+    """A change of the fleet."""
+    return fleet.FleetChange(
+        layout=message.layout,
+        version=message.version,
+        at_ms=message.at_ms,
+        resets=message.resets,
+        nodes=tuple(
+            fleet.FleetNode(node.node_id, node.name, node.pool, node.first, node.devices, tuple(node.models))
+            for node in message.nodes
+        ),
+        index=message.index,
+        first=message.first,
+        states=message.states,
+        shares=message.shares,
+        memory=message.memory,
+        use_index=message.use_index,
+        use=message.use,
+    )

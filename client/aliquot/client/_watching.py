@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aliquot.client._flow import UNAUTHENTICATED, Context, is_passing, pause_s
-from aliquot.client._from_proto import event_of
-from aliquot.client._methods import WATCH
+from aliquot.client._from_proto import event_of, fleet_change_of
+from aliquot.client._methods import WATCH, WATCH_FLEET, Method
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, Resynced
-from aliquot.v1 import leases_pb2
+from aliquot.client.fleet import FleetChange
+from aliquot.v1 import leases_pb2, pool_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,52 @@ class Relist:
     """List everything, tell the user, and continue from the list."""
 
 
-class WatchCursor:
+class Cursor:
+    """A stream that is opened again after a break."""
+
+    def __init__(self, context: Context, method: Method[Any, Any]) -> None:
+        self._context = context
+        self._method = method
+        self._failures = 0
+        self._generation = context.token.generation
+
+    def again(self, failure: RpcFailure | None, address: str) -> Reconnect:
+        """When to open it again after it ended. Raises the typed error when trying again can't help."""
+        endpoints = self._context.endpoints
+        if failure is not None:
+            leader = failure.metadata.get("leader", "")
+            if failure.reason == "NOT_LEADER" and leader:
+                self._context.follow(leader)
+                failure = None  # the leader has not said when to come
+            elif failure.code == UNAUTHENTICATED and self._context.token.renewed(self._generation):
+                failure = None
+            elif is_passing(failure):
+                endpoints.advance(address)
+            else:
+                raise self._context.error_of(failure, self._method, 0.0)
+        self._failures += 1
+        return Reconnect(pause_s(self._context, self._failures, failure))
+
+    def opening(self) -> None:
+        """It is opened with the token of now."""
+        self._generation = self._context.token.generation
+
+    def heard(self) -> None:
+        """It has brought something."""
+        self._failures = 0
+
+
+class WatchCursor(Cursor):
     """How far a watch has come."""
 
     def __init__(self, context: Context, which: WatchFilter, after_seq: int) -> None:
-        self._context = context
+        super().__init__(context, WATCH)
         self._which = which
-        self._failures = 0
-        self._generation = context.token.generation
         self.seq = after_seq
 
     def request(self) -> leases_pb2.WatchRequest:
         """The message that resumes here."""
-        self._generation = self._context.token.generation
+        self.opening()
         return leases_pb2.WatchRequest(
             after_seq=self.seq,
             tenant=self._which.tenant,
@@ -58,7 +93,7 @@ class WatchCursor:
 
     def take(self, message: leases_pb2.WatchEvent) -> Iterator[Event]:
         """The events in a message; none in a bookmark. Take them all: who stops resumes behind the last one taken."""
-        self._failures = 0
+        self.heard()
         for each in (message, *message.more):
             self.seq = max(self.seq, each.seq)
             event = event_of(each)
@@ -73,19 +108,31 @@ class WatchCursor:
 
     def ended(self, failure: RpcFailure | None, address: str) -> Reconnect | Relist:
         """What to do after the stream ended. Raises the typed error when trying again can't help."""
-        endpoints = self._context.endpoints
-        if failure is not None:
-            if failure.reason == "WATCH_COMPACTED":
-                return Relist()
-            leader = failure.metadata.get("leader", "")
-            if failure.reason == "NOT_LEADER" and leader:
-                self._context.follow(leader)
-                failure = None  # the leader has not said when to come
-            elif failure.code == UNAUTHENTICATED and self._context.token.renewed(self._generation):
-                failure = None
-            elif is_passing(failure):
-                endpoints.advance(address)
-            else:
-                raise self._context.error_of(failure, WATCH, 0.0)
-        self._failures += 1
-        return Reconnect(pause_s(self._context, self._failures, failure))
+        if failure is not None and failure.reason == "WATCH_COMPACTED":
+            return Relist()
+        return self.again(failure, address)
+
+
+class FleetCursor(Cursor):
+    """How far a watch of the fleet has come."""
+
+    def __init__(self, context: Context, layout: int, version: int, *, guard: bool) -> None:
+        super().__init__(context, WATCH_FLEET)
+        self._layout = layout
+        self._version = version
+        self._guard = guard
+
+    def request(self) -> pool_pb2.WatchFleetRequest:
+        """The message that resumes here."""
+        self.opening()
+        return pool_pb2.WatchFleetRequest(layout=self._layout, version=self._version, guard=self._guard)
+
+    def take(self, message: pool_pb2.FleetEvent) -> FleetChange | None:
+        """The change in a message; None where it is but a sign of life. Of a guard those are all there is."""
+        self.heard()
+        change = fleet_change_of(message)
+        if self._guard:
+            return change
+        # A snapshot that breaks off in the middle is begun again: until its last part there is no version to resume at.
+        self._layout, self._version = (message.layout, message.version) if message.version else (0, 0)
+        return None if change.is_empty else change

@@ -14,11 +14,13 @@ from starlette.types import ASGIApp
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError
-from aliquot.console.api import access, earlier, events, leases, nodes, tenancy
+from aliquot.console.api import access, earlier, events, fleet, health, leases, nodes, oidc, plans, session, tenancy
 from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
 from aliquot.console.api.callers import AllPools, nobody
 from aliquot.console.api.events import Streams
+from aliquot.console.codes import Codes
 from aliquot.console.door import Door
+from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
 
@@ -37,7 +39,12 @@ def version() -> str:
 
 def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp:
     """`connect` makes a connection to the pool for a token."""
-    return Door(make_api(settings, connect), settings.allowed_names)
+    return dress(make_api(settings, connect), settings)
+
+
+def dress(api: ASGIApp, settings: Settings) -> Door:
+    """An API with the page beside it, behind the door."""
+    return Door(Page(api), settings.origin)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
@@ -45,10 +52,12 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     pools = Pools(connect, kept_max=settings.callers_max)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
+            if app.state.fleet is not None:
+                await app.state.fleet.close()
             await pools.close()
 
     # Its own pages of documentation load scripts from elsewhere.
@@ -68,9 +77,14 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
         },
     )
     app.state.pools = pools
+    app.state.fleet = None
     app.state.streams = Streams(settings.streams_max)
-    for room in (leases, nodes, tenancy, access, events, earlier):
+    app.state.origin = settings.origin
+    app.state.session = settings.session
+    app.state.codes = Codes()
+    for room in (leases, nodes, fleet, health, tenancy, plans, access, session, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
+    app.include_router(oidc.router)
     app.include_router(_probes)
     return app
 

@@ -7,14 +7,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import is_local_address
+from aliquot.console.origin import Origin, without_port
 
 ENV_PREFIX = "ALIQUOT_CONSOLE_"
 POOLS_MAX = 1_000
+_SESSION_MS_MIN, _SESSION_MS_MAX = 60_000, 30 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Settings:
     names: tuple[str, ...] = ()
     """Names by which browsers and programs reach it, beside `host` and localhost. A request for another one is refused:
     a page of somebody else's could have had its name point here."""
+    url: str = ""
+    """How browsers reach it where a proxy is in front of it, as `https://gpus.example.org`; its name counts, too."""
+    session: DurationMs = field(default=DurationMs(12 * 3_600_000))
+    """How long a browser stays logged in."""
     streams_max: int = 1_000
     """Streams of events at once."""
     callers_max: int = 256
@@ -58,6 +65,11 @@ class Settings:
                 f"refusing to serve {self.host} without TLS: tokens would be readable on their way",
                 hint="give --tls-cert and --tls-key, or put a proxy that has them in front of 127.0.0.1",
             )
+        parts = urlsplit(self.url)
+        if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname or self.url != _origin(parts)):
+            raise ConfigError(f"url is {self.url[:128]!r}", hint="write it as https://gpus.example.org, without a path")
+        if not _SESSION_MS_MIN <= self.session <= _SESSION_MS_MAX:
+            raise ConfigError(f"session is {self.session} ms", hint="it is a minute to 30 days")
         if not 1 <= self.callers_max <= POOLS_MAX:
             raise ConfigError(f"callers_max is {self.callers_max}", hint=f"it is 1 to {POOLS_MAX}")
 
@@ -65,7 +77,18 @@ class Settings:
     def allowed_names(self) -> frozenset[str]:
         """What the header `Host` may name, without a port."""
         own = () if self.host in {"0.0.0.0", "::"} else (self.host,)  # noqa: S104 - compared, not listened on
-        return frozenset(name.lower() for name in ("localhost", "127.0.0.1", "[::1]", *own, *self.names))
+        behind = without_port(urlsplit(self.url).netloc)
+        names = ("localhost", "127.0.0.1", "[::1]", *own, *self.names, behind)
+        return frozenset(name.lower() for name in names if name)
+
+    @property
+    def origin(self) -> Origin:
+        """How browsers reach it."""
+        return Origin(self.allowed_names, self.url, tls=self.tls.certificate_file is not None)
+
+
+def _origin(parts: SplitResult) -> str:
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] | None = None) -> Settings:
@@ -73,7 +96,7 @@ def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] 
     env = os.environ if env is None else env
     parser = argparse.ArgumentParser(
         prog="aliquot-console",
-        description="Serves a pool over HTTP: REST below /api/v1.",
+        description="Serves a pool over HTTP: a page for browsers, and REST below /api/v1.",
         epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [console] table of --config.",
     )
     parser.add_argument("--version", action="version", version=version)
@@ -82,6 +105,7 @@ def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] 
     parser.add_argument("--port", type=int, help="0: a free one (7074)")
     parser.add_argument("--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas")
     parser.add_argument("--names", metavar="NAME", help="other names by which it is reached, with commas")
+    parser.add_argument("--url", help="how browsers reach it where a proxy is in front: https://gpus.example.org")
     parser.add_argument("--tls-cert", metavar="FILE", dest="tls.certificate_file", help="its certificate, as PEM")
     parser.add_argument("--tls-key", metavar="FILE", dest="tls.key_file", help="the certificate's key, as PEM")
     parser.add_argument(

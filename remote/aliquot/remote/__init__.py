@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aliquot.remote.ending import (
+from aliquot.remote.errors import (
+    RemoteError,
     SessionClosed,
     SessionError,
     SessionLeaseEnded,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Notice",
     "RemoteChannel",
+    "RemoteError",
     "Session",
     "SessionClosed",
     "SessionError",

@@ -21,6 +21,7 @@ from aliquot.cli.commands import (
     running,
     setting_aside,
     tenancy,
+    wasting,
     watching,
 )
 
@@ -41,6 +42,8 @@ BUILTINS: tuple[Command, ...] = (
     explaining.WHY,
     explaining.FITS,
     live.TOP,
+    wasting.WASTE,
+    wasting.EXEMPT,
     watching.WATCH,
     listing.STATUS,
     nodes.NODES,

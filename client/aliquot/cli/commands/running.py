@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
     with options.open_pool(args) as pool:
         if args.remote:
-            args.serve = Serve.REMOTE
+            args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
             nodes = [node_id_of(pool, name) for name in args.node]
             request = options.read_request(args.gpu, args, node_ids=nodes)
             launcher = elsewhere.launcher()

@@ -17,7 +17,7 @@ from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy
 from aliquot.client._held_base import Callbacks
-from aliquot.client._methods import WATCH
+from aliquot.client._methods import WATCH, WATCH_FLEET
 from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
@@ -32,7 +32,9 @@ from aliquot.client._sync.seam import sleep
 from aliquot.client._sync.transport import GrpcTransport
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
-from aliquot.client._watching import Relist, WatchCursor, WatchFilter
+from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
+from aliquot.client.fleet import FleetChange
+from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
 T = TypeVar("T")
@@ -77,7 +79,7 @@ class Pool(PoolBase[HeldLease]):
             transport = GrpcTransport(credentials, found.token)
         self._transport = transport
         self._keeper: Keeper = Keeper(self._transport, self._context, self._on_news)
-        self._runner = Runner(self._transport, self._keep_or_forget)
+        self._runner = Runner(self._transport, self._keep_or_forget, partial(self._trusting.look, self._context))
 
     def __enter__(self) -> Self:
         return self
@@ -207,6 +209,16 @@ class Pool(PoolBase[HeldLease]):
         """
         return self._run(self._allocate_batch(requests, keys))
 
+    def grant_on_batch(
+        self, requests: Sequence[str | Request], nodes: Sequence[str], *, keys: Sequence[str] = ()
+    ) -> list[Lease | errors.PoolError]:
+        """As `grant_on`, many at once: each request on the node beside it, or not at all. Requests of one member only.
+
+        Returns for each, in order, its lease (granted) or its error. `keys` are idempotency keys, one for each; none:
+        fresh ones. Raises `RequestSyntaxError` before anything is asked for.
+        """
+        return self._run(self._grant_on_batch(requests, nodes, keys))
+
     def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:
@@ -223,6 +235,28 @@ class Pool(PoolBase[HeldLease]):
         `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
+
+    def use(self, *, tenant: str = "", lease_id: str = "", quiet_only: bool = False) -> UseReport:
+        """What leases make of what they hold: those that waste most first. `tenant`: it and all below it.
+
+        `quiet_only`: only leases that do nothing with it. Raises `LeaseNotFound`.
+        """
+        flow = operations.use(self._context, tenant, lease_id, self.timeout_s, quiet_only=quiet_only)
+        return self._run(flow)
+
+    def exempt(self, lease_id: str, for_s: int, *, reason: str = "") -> Lease:
+        """Let idleness of a lease have no consequences for so long (at most a day); 0: it has again.
+
+        Returns the lease. Raises `LeaseNotFound`.
+        """
+        return self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
+
+    def confirm_notice(self, lease_id: str, number: int) -> None:
+        """Say that the `number`-th warning of a lease's idleness has reached its holder.
+
+        Nothing is ended for idleness before somebody was told. Raises `LeaseNotFound`.
+        """
+        self._run(operations.confirm_notice(self._context, lease_id, number, self.timeout_s))
 
     def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""
@@ -242,6 +276,13 @@ class Pool(PoolBase[HeldLease]):
     def get(self, lease_id: str) -> Lease:
         """One lease as it is now. Raises `LeaseNotFound`."""
         return self._run(operations.get(self._context, lease_id, self.timeout_s))
+
+    def timeline(self, lease_id: str) -> values.Timeline:
+        """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
+
+        It is read in the coordinator's journal, which may take some seconds.
+        """
+        return self._run(operations.timeline(self._context, lease_id, self.timeout_s))
 
     def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
@@ -308,6 +349,29 @@ class Pool(PoolBase[HeldLease]):
                 yield cursor.relisted(seq, leases)
             else:
                 sleep(step.after_s)
+
+    def watch_fleet(self, *, layout: int = 0, version: int = 0, guard: bool = False) -> Iterator[FleetChange]:
+        """All devices as columns: a snapshot, then what changes, without end; see `aliquot.client.fleet.Fleet`.
+
+        `layout` and `version` are those of a change that was had before, to go on there if that can be. Survives
+        restarts and failovers. With `guard` only signs of life come, as long as the caller may watch. Close the
+        iterator (`close`) to end it. Raises `NotPermitted`, and `Overloaded` where too many watch.
+        """
+        cursor = FleetCursor(self._context, layout, version, guard=guard)
+        while True:
+            address = self._context.endpoints.current
+            stream = self._transport.watch(WATCH_FLEET, cursor.request(), address)
+            failure: RpcFailure | None = None
+            try:
+                for message in stream:
+                    change = cursor.take(message)
+                    if change is not None:
+                        yield change
+            except RpcFailure as error:
+                failure = error
+            finally:
+                stream.cancel()
+            sleep(cursor.again(failure, address).after_s)
 
     # -------------------------------------------------------------------------------------------- the pool itself
 

@@ -24,6 +24,7 @@ from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, 
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
+LOGIN: Final = "/login"
 
 
 class Violation(BaseModel):
@@ -45,6 +46,7 @@ class Problem(BaseModel):
     violations: list[Violation] = []
     smallest_change: str = Field("", description="The smallest change with which the request would fit.")
     retry_after_s: float | None = None
+    login: str = Field("", description="Where a browser logs in, where nobody is known who asks.")
 
 
 _STATUS: Final[tuple[tuple[type[AliquotError], HTTPStatus], ...]] = (
@@ -104,6 +106,7 @@ def _problem(status: int, reason: str, detail: str, **more: Any) -> Response:  #
     }
     headers = {}
     if status == HTTPStatus.UNAUTHORIZED:
+        body["login"] = LOGIN
         headers["WWW-Authenticate"] = "Bearer"
     if (after_s := more.get("retry_after_s")) is not None or status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(max(1, round(after_s or 1)))

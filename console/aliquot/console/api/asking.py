@@ -59,6 +59,12 @@ class Drain(Reason):
     grace_s: int = Field(0, ge=0, description="0: each lease's own.")
 
 
+class Quarantine(Reason):
+    """Why a card is taken out of service, and what becomes of what runs there."""
+
+    drain: bool = Field(False, description="Also end its leases, each with its grace.")
+
+
 class Shape(Body):
     """What an elastic lease's launcher has adapted to."""
 

@@ -32,6 +32,10 @@ class Streams:
     most: int
     now: int = 0
 
+    def leave(self) -> None:
+        """One has ended."""
+        self.now -= 1
+
 
 @dataclass(frozen=True, slots=True)
 class _Followed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.coordinator.core.enrolment.records import Enrolled
+from aliquot.coordinator.core.enrolment.records import Enrolled, Generation
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.state import Node
@@ -27,8 +27,14 @@ class Follower:
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """A node has a new durable record, or none any more."""
 
+    def device_changed(self, uuid: str) -> None:
+        """What is known of a device beside its node has changed."""
+
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
         """Another key speaks for a node, or none any more."""
+
+    def authority_changed(self, generations: tuple[Generation, ...]) -> None:
+        """A generation of the pool's authority has begun, or was retired; these are all."""
 
     def node_moved(self, move: NodeMove) -> None:
         """A node has changed hands between projects."""
@@ -84,6 +90,12 @@ class Outbox:
         for node_id, node in commit.nodes:
             for follower in followers:
                 follower.node_changed(node_id, node)
+        for uuid, _ in commit.devices:
+            for follower in followers:
+                follower.device_changed(uuid)
         for node_id, enrolled in commit.books.enrolled:
             for follower in followers:
                 follower.enrolment_changed(node_id, enrolled)
+        if commit.books.generations is not None:
+            for follower in followers:
+                follower.authority_changed(commit.books.generations)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeSpec
@@ -17,6 +18,7 @@ from aliquot.v1 import types_pb2
 _FIELDS = {field.number: field.name for field in types_pb2.DeviceTelemetry.DESCRIPTOR.fields}
 _WIDTH = max(_FIELDS)
 """A field's place in its device's row is its number in the contract, so that one more there makes rows wider here."""
+_UTILISATION = types_pb2.DeviceTelemetry.GPU_UTILISATION_PERCENT_FIELD_NUMBER - 1
 _UNKNOWN = -(1 << 62)
 _BLANK = array("q", [_UNKNOWN] * _WIDTH)
 
@@ -108,8 +110,17 @@ class Telemetry:
         if row is None:
             return None
         values = self._values
-        known = {name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN}
+        known: dict[str, Any] = {
+            name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN
+        }
         return types_pb2.DeviceTelemetry(**known)
+
+    def utilisation(self, uuid: str) -> int | None:
+        """How busy a device was at the last reading, in percent; None: nobody knows."""
+        row = self._rows.get(uuid)
+        if row is None or (value := self._values[row + _UTILISATION]) == _UNKNOWN:
+            return None
+        return value
 
     def node_changed(self, node_id: str, node: Node | None) -> None:
         """Follow nodes: forget the devices that one does not have any more, and those that are no more."""

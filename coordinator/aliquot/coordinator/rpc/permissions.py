@@ -26,8 +26,12 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "ReleaseBatch": (A.HOLD_OWN, A.END_OTHERS),
     _LEASES + "AcknowledgeShape": (A.HOLD_OWN,),
     _LEASES + "Get": (A.READ_LEASES,),
+    _LEASES + "GetTimeline": (A.READ_LEASES,),
     _LEASES + "List": (A.READ_LEASES,),
     _LEASES + "Watch": (A.READ_LEASES,),
+    _LEASES + "GetUse": (A.READ_LEASES,),
+    _LEASES + "ExemptLease": (A.HOLD_OWN, A.END_OTHERS),
+    _LEASES + "ConfirmNotice": (A.HOLD_OWN, A.END_OTHERS),
     _POOL + "DeclareNodes": (A.OPERATE,),
     _POOL + "RemoveNode": (A.OPERATE,),
     _POOL + "GetNode": (A.READ_POOL,),
@@ -38,6 +42,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _POOL + "Uncordon": (A.OPERATE,),
     _POOL + "Drain": (A.OPERATE,),
     _POOL + "GetStatus": (A.READ_POOL,),
+    _POOL + "WatchFleet": (A.READ_POOL,),
     _POOL + "GetHealth": (A.READ_POOL,),
     _POOL + "QuarantineDevice": (A.OPERATE,),
     _POOL + "VerifyDevice": (A.OPERATE,),
@@ -66,6 +71,10 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ACCESS + "ListAudit": (A.AUDIT,),
     _ACCESS + "ListDenials": (A.AUDIT,),
     _ACCESS + "Bootstrap": (A.BOOTSTRAP,),
+    _ACCESS + "GetAuthority": (A.IDENTIFY,),
+    _ACCESS + "ListAuthority": (A.AUDIT,),
+    _ACCESS + "RotateAuthority": (A.GRANT,),
+    _ACCESS + "RetireAuthority": (A.GRANT,),
     _ENROLMENT + "InviteNode": (A.OPERATE,),
     _ENROLMENT + "DisenrolNode": (A.OPERATE,),
     _ENROLMENT + "Join": (A.JOIN,),
@@ -79,5 +88,7 @@ KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"}
 """Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
 UNCOUNTED: Final = KEEPING | {CARRY}
 """Calls that may last and are not among what one caller may have open. A token is looked at where one is shown."""
-LASTING: Final = UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")}
+LASTING: Final = (
+    UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")} | {_POOL + "WatchFleet"}
+)
 """Calls that may last: they end with the token that opened them."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
+from collections.abc import AsyncIterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -15,6 +17,7 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
+from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
@@ -32,8 +35,11 @@ _DEVICES_LOOKED_AT = 10_000
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
-    def __init__(self, *, writer: Writer, view: View, nodes: NodeWriter, metrics: Metrics, version: str) -> None:
+    def __init__(
+        self, *, writer: Writer, view: View, nodes: NodeWriter, fleet: FleetService, metrics: Metrics, version: str
+    ) -> None:
         super().__init__(metrics)
+        self._fleet = fleet
         self._writer = writer
         self._view = view
         self._nodes = nodes
@@ -145,7 +151,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     @unary
     async def GetNode(self, request: pool_pb2.GetNodeRequest, context: Context) -> types_pb2.Node:  # noqa: N802
         """One node by id or name."""
-        return self._nodes.node_message(self._node(request.node_id), with_devices=True)
+        return self._nodes.node_message(self._node(request.node_id), with_devices=True, sees=caller().sees)
 
     @unary
     async def ListNodes(  # noqa: N802
@@ -154,7 +160,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         """A page of nodes, in the order of their ids."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         response = pool_pb2.ListNodesResponse(seq=self._view.seq)
-        last, devices = "", 0
+        last, devices, sees = "", 0, caller().sees
         for node_id in self._after(request.page_token):
             node = self._view.nodes[node_id]
             if request.pool and node.spec.pool != request.pool:
@@ -162,7 +168,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             if len(response.nodes) == size or devices > _DEVICES_PER_PAGE:
                 response.next_page_token = f"n{last}"
                 break
-            response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices))
+            response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices, sees=sees))
             devices += len(node.spec.devices) if request.with_devices else 0
             last = node_id
         return response
@@ -176,6 +182,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         response = pool_pb2.ListDevicesResponse()
         last = ""
         looked_at = 0
+        sees = caller().sees
         only = self._node(request.node_id).spec.node_id if request.node_id else ""
         for node_id in [only] if only else self._after(request.page_token):
             node = self._view.nodes[node_id]
@@ -187,7 +194,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             looked_at += len(node.spec.devices)
             response.devices.extend(
                 device
-                for device in self._nodes.device_messages(node)
+                for device in self._nodes.device_messages(node, sees)
                 if not request.model or device.model == request.model
             )
             last = node_id
@@ -249,6 +256,14 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             leases=totals.live,
             nodes_by_state={state: count for state, count in totals.by_node_state.items() if count},
         )
+
+    async def WatchFleet(  # type: ignore[override]  # noqa: N802
+        self, request: pool_pb2.WatchFleetRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """See `FleetService`."""
+        async with contextlib.aclosing(self._fleet.watch(request, context)) as events:
+            async for event in events:
+                yield event
 
     # -- below the calls
 

@@ -10,7 +10,7 @@ import os
 import sys
 from types import TracebackType
 
-from aliquot.remote.ending import SessionLeaseEnded
+from aliquot.remote.errors import SessionLeaseEnded
 
 LEASE_LOST = 8
 """The exit code: the command line's own for a lease that ended while it was needed."""

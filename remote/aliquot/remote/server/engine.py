@@ -17,7 +17,7 @@ import torch
 
 from aliquot.remote import operators
 from aliquot.remote.core import messages
-from aliquot.remote.core.accounting import OutOfMemory
+from aliquot.remote.core.accounting import Budget, OutOfMemory
 from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.layouts import LayoutError
@@ -50,6 +50,8 @@ class Settings:
     """Of one operator on a CPU. PyTorch keeps this by thread, so each engine sets its own. None: as PyTorch likes."""
     blobs_bytes: int = 1 << 30
     blobs: Blobs | None = field(default=None, compare=False)
+    budget: Budget | None = field(default=None, compare=False)
+    """Of the part, where its sessions share one; None: each session has `memory_bytes` to itself."""
 
 
 def engine_factory(settings: Settings) -> EngineFactory:
@@ -95,7 +97,7 @@ class TorchEngine:
         self._answer = answer
         self._device = device
         self._threads = settings.threads
-        self._store = Store(settings.memory_bytes)
+        self._store = Store(settings.budget or settings.memory_bytes)
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable] = {}
@@ -174,9 +176,8 @@ class TorchEngine:
         text = str(error).split("\n\nException raised from")[0][:4000] or type(error).__name__
         if operator and reason == "index" and text == "list index out of range":
             reason, text = "malformed", "the stream of operators ends within one"
-        self._send(
-            messages.Fault(self._fault, reason, text, operator, site, asked, account.used_bytes, account.limit_bytes)
-        )
+        used = account.budget.used_bytes
+        self._send(messages.Fault(self._fault, reason, text, operator, site, asked, used, account.limit_bytes))
 
     def _resume(self, frame: bytes) -> None:
         message = messages.decode(frame)
@@ -282,10 +283,7 @@ class TorchEngine:
         if not self._fault:
             try:
                 executable = Executable(message.template, self._store, self._device)
-                account = self._store.account
-                needed = executable.foreseen_bytes(message.words, 0, self._store)
-                if account.used_bytes + needed > account.limit_bytes:
-                    raise OutOfMemory(needed, account.used_bytes, account.limit_bytes)
+                self._store.account.require(executable.foreseen_bytes(message.words, 0, self._store))
                 returned = executable.call(message.words, 0, self._store, self._generator)
                 self._send(messages.Reply(message.request, self._values(returned, message.handles)))
                 self._operators += 1
@@ -370,6 +368,7 @@ class TorchEngine:
                 "used_bytes": account.used_bytes,
                 "peak_bytes": account.peak_bytes,
                 "limit_bytes": account.limit_bytes,
+                "part_used_bytes": account.budget.used_bytes,
                 "allocations": account.allocations,
                 "templates": len(self._templates),
                 "operators": self._operators,

@@ -32,4 +32,4 @@ def _factory(part: Part) -> EngineFactory:
         threads = 1  # several parts are several processes, and a sum's order is then everywhere the same
     else:
         raise LookupError("PyTorch on this node can't use its GPUs: install a build of it for CUDA")
-    return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes, threads=threads))
+    return engine_factory(Settings(device=device, budget=part.budget, threads=threads))

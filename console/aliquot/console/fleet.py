@@ -1,0 +1,303 @@
+"""All devices, for any number of browsers by one stream from the coordinator.
+
+Nobody sees more than their own token opens: each caller has a call of their own that lasts as long as they may watch
+(`guard`), and costs nothing else. The shared stream goes by the token of one of those who watch; when that ends, by
+another's. What is told is put together once. Each viewer has its place in what was told lately, and no queue: who falls
+behind that is told to ask for the whole again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from aliquot.client import AsyncPool, Unavailable
+from aliquot.client.documents import of_error
+from aliquot.client.fleet import Fleet, FleetChange
+from aliquot.common.errors import AliquotError
+from aliquot.console.picture import Picture, change_document, frame
+from aliquot.console.pools import Pools
+
+FRAMES_KEPT: Final = 256
+BYTES_KEPT: Final = 8 << 20
+LINGER_S: Final = 5.0
+"""A caller who left is likely to be back: a page asks for the whole, then for what changes."""
+FIRST_S: Final = 15.0
+"""How long the first picture may take."""
+_PROBE_S: Final = 2.0
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """Somebody who may watch, in any number of tabs."""
+
+    token: str = field(repr=False)
+    viewers: int = 0
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Or refused."""
+    refused: AliquotError | None = None
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    number: int
+    text: bytes
+
+
+class FleetRelay:
+    """See the module's docstring. Everything runs on one event loop."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._callers: dict[str, _Caller] = {}
+        self._fleet = Fleet()
+        self.picture = Picture(self._fleet)
+        self._frames: deque[_Frame] = deque()
+        self._bytes = 0
+        self._last = 0
+        """The number of the latest frame."""
+        self._resumes: dict[str, int] = {}
+        """Frame numbers by version, as far as frames are kept."""
+        self._bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._upstream: asyncio.Task[None] | None = None
+        self._first = asyncio.Event()
+        self.unreachable_since_ms = 0
+
+    @property
+    def upstreams(self) -> int:
+        """Streams from the coordinator that bring data: one at most."""
+        return int(self._upstream is not None)
+
+    @contextlib.asynccontextmanager
+    async def viewing(self, token: str) -> AsyncIterator[Viewer]:
+        """Somebody looks, as long as this lasts. Raises what the coordinator refuses with."""
+        caller = self._callers.get(token)
+        if caller is None or caller.refused is not None:
+            caller = self._callers[token] = _Caller(token)
+            caller.task = self._run(self._guard(caller))
+        caller.viewers += 1
+        try:
+            await _in_time(caller.admitted)
+            if caller.refused is not None:
+                raise caller.refused
+            if self._upstream is None:
+                self._upstream = self._run(self._follow())
+            yield Viewer(self, caller)
+        finally:
+            caller.viewers -= 1
+            if not caller.viewers:
+                asyncio.get_running_loop().call_later(LINGER_S, self._leave, caller)
+
+    async def first(self) -> None:
+        """Wait until there is a picture. Raises Unavailable."""
+        await _in_time(self._first)
+
+    async def close(self) -> None:
+        """End everything."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- who may watch
+
+    async def _guard(self, caller: _Caller) -> None:
+        try:
+            async with (
+                self._pools.of(caller.token) as pool,
+                contextlib.aclosing(pool.watch_fleet(guard=True)) as signs,  # type: ignore[type-var]
+            ):
+                async for _ in signs:
+                    caller.admitted.set()
+        except AliquotError as error:
+            caller.refused = error
+        finally:
+            self._forget_caller(caller)
+            caller.admitted.set()
+            self._ring()
+
+    def _leave(self, caller: _Caller) -> None:
+        if not caller.viewers and caller.task is not None:
+            self._forget_caller(caller)
+            caller.task.cancel()
+
+    def _forget_caller(self, caller: _Caller) -> None:
+        if self._callers.get(caller.token) is caller:
+            del self._callers[caller.token]
+
+    # -- the one stream
+
+    async def _follow(self) -> None:
+        """By the token of somebody who watches, as long as anybody does."""
+        probing = asyncio.create_task(self._probe())
+        try:
+            while (caller := self._somebody()) is not None:
+                try:
+                    async with self._pools.of(caller.token) as pool:
+                        await self._take_from(pool, caller)
+                except AliquotError:  # it is not theirs any more, which their own call is about to say
+                    await asyncio.sleep(_PAUSE_S)
+        finally:
+            probing.cancel()
+            self._upstream = None
+            self._first.clear()
+            self._fleet.layout = self._fleet.version = 0
+
+    def _somebody(self) -> _Caller | None:
+        admitted = (each for each in self._callers.values() if each.admitted.is_set() and each.refused is None)
+        return next(admitted, None)
+
+    async def _take_from(self, pool: AsyncPool, caller: _Caller) -> None:
+        changes = pool.watch_fleet(layout=self._fleet.layout, version=self._fleet.version)
+        async with contextlib.aclosing(changes) as following:  # type: ignore[type-var]
+            taking = asyncio.ensure_future(self._apply_all(following))
+            leaving = caller.task
+            assert leaving is not None
+            try:
+                await asyncio.wait({taking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if taking.done():
+                    taking.result()
+            finally:
+                taking.cancel()
+                await asyncio.gather(taking, return_exceptions=True)
+
+    async def _apply_all(self, changes: AsyncIterator[FleetChange]) -> None:
+        whole = False
+        async for change in changes:
+            whole = whole or change.resets
+            self._fleet.apply(change)
+            if change.nodes or change.resets:
+                self.picture.nodes_changed()
+            if not change.version:
+                continue
+            if whole:
+                self._forget()
+                self._tell(frame("resync", self.picture.id, {"version": change.version}))
+            else:
+                self._tell(frame("change", self.picture.id, change_document(change)))
+            whole = False
+            self._first.set()
+
+    async def _probe(self) -> None:
+        """Say when no coordinator answers, and since when: what is shown is as old as that."""
+        async with self._pools.of("") as pool:
+            heard_ms = _now_ms()
+            while True:
+                try:
+                    async with asyncio.timeout(_PROBE_S):
+                        await pool.access.describe_login()
+                    heard_ms, since_ms = _now_ms(), 0
+                except (AliquotError, TimeoutError):
+                    since_ms = heard_ms
+                if since_ms != self.unreachable_since_ms:
+                    self.unreachable_since_ms = since_ms
+                    self._tell(frame("pool", "", pool_document(since_ms)))
+                await asyncio.sleep(_PROBE_S)
+
+    # -- telling
+
+    def _tell(self, text: bytes) -> None:
+        self._last += 1
+        self._frames.append(_Frame(self._last, text))
+        self._resumes[self.picture.id] = self._last
+        self._bytes += len(text)
+        while len(self._frames) > FRAMES_KEPT or (self._bytes > BYTES_KEPT and len(self._frames) > 1):
+            self._bytes -= len(self._frames.popleft().text)
+        while len(self._resumes) > FRAMES_KEPT:
+            del self._resumes[next(iter(self._resumes))]
+        self._ring()
+
+    def _forget(self) -> None:
+        """A snapshot came: nobody goes on from what was before."""
+        self._frames.clear()
+        self._resumes.clear()
+        self._bytes = 0
+
+    def _ring(self) -> None:
+        if not self._bell.done():
+            self._bell.set_result(None)
+        self._bell = asyncio.get_running_loop().create_future()
+
+    async def rung(self, timeout_s: float) -> bool:
+        """Wait until there may be more to tell; false: not for so long."""
+        done, _ = await asyncio.wait([self._bell], timeout=timeout_s)
+        return bool(done)
+
+    def place_of(self, version: str) -> int | None:
+        """Where somebody goes on who has seen this version; None: nowhere."""
+        if version == self.picture.id:
+            return self._last
+        return self._resumes.get(version)
+
+    def frames_after(self, number: int) -> list[bytes] | None:
+        """What was told since; None: not all of it is kept."""
+        oldest = self._frames[0].number if self._frames else self._last + 1
+        if number + 1 < oldest:
+            return None
+        return [each.text for each in self._frames if each.number > number]
+
+    @property
+    def last(self) -> int:
+        """The number of the latest frame."""
+        return self._last
+
+    def _run(self, work: object) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _in_time(event: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(FIRST_S):
+            await event.wait()
+    except TimeoutError:
+        raise Unavailable("the coordinator has not shown the fleet in time", retry_after_s=1.0) from None
+
+
+class Viewer:
+    """One who looks."""
+
+    def __init__(self, relay: FleetRelay, caller: _Caller) -> None:
+        self._relay = relay
+        self._caller = caller
+
+    @property
+    def refused(self) -> AliquotError | None:
+        """Why it may look no more; None: it may."""
+        return self._caller.refused
+
+    async def frames(self, after: str, ping_s: float) -> AsyncIterator[bytes]:
+        """Server-sent events from this version on, until the viewer's right ends; comments when nothing happens."""
+        relay = self._relay
+        place = relay.place_of(after) if after else relay.last
+        yield frame("open", relay.picture.id, {"version": relay.picture.id})
+        if relay.unreachable_since_ms:
+            yield frame("pool", "", pool_document(relay.unreachable_since_ms))
+        while self.refused is None:
+            told = relay.frames_after(place) if place is not None else None
+            place = relay.last
+            if told is None:
+                yield frame("resync", relay.picture.id, {"version": relay.picture.id})
+            elif told:
+                yield b"".join(told)
+            elif not await relay.rung(ping_s):
+                yield b": ping\n\n"
+        yield frame("closed", "", of_error(self.refused))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def pool_document(since_ms: int) -> dict[str, object]:
+    """Whether a coordinator answers; where not, of when the last news is."""
+    return {"reachable": not since_ms, "since_ms": since_ms or None}

@@ -1,0 +1,113 @@
+/**
+ * Calls of the REST API. The browser's session cookie goes along by itself; this code never sees a token.
+ *
+ * What was refused is thrown as a `Refusal`; `signedOut` is told when nobody is known any more, and the page asks for a login
+ * over the screen that was open, whose address stays.
+ */
+import { signal } from "@preact/signals";
+import type { Problem } from "./types";
+
+const BASE = "/api/v1";
+/** How long most answers may take before the page says that it does not come, in milliseconds. */
+const PATIENCE_MS = 20_000;
+
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    readonly problem: Partial<Problem> & { detail: string; reason: string },
+  ) {
+    super(problem.detail);
+  }
+
+  get hint(): string {
+    return this.problem.hint ?? "";
+  }
+}
+
+export type Method = "GET" | "POST" | "PUT" | "DELETE";
+
+export interface Call {
+  method: Method;
+  path: string;
+  query?: Record<string, string | number | boolean | string[] | undefined>;
+  body?: unknown;
+  /** Makes sending it twice the same as once. */
+  key?: string;
+  /** How long its answer may take, in milliseconds. */
+  patienceMs?: number;
+}
+
+/** When the console last answered, and since when it does not; milliseconds since the Unix epoch, 0: it does. */
+export const reach = signal({ heardMs: 0, unreachableMs: 0, why: "" });
+/** Why nobody is known any more: the reason of the refusal; empty: somebody is, as far as this page was told. */
+export const signedOut = signal("");
+
+export function pathOf(call: Call): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(call.query ?? {})) {
+    if (value === undefined || value === "") continue;
+    for (const each of Array.isArray(value) ? value : [value]) query.append(name, String(each));
+  }
+  const text = query.toString();
+  return BASE + call.path + (text ? `?${text}` : "");
+}
+
+/** Ask, and give back the answer. Throws `Refusal`. */
+export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
+  const headers: Record<string, string> = { Accept: "application/json", ...GUARD };
+  if (call.body !== undefined) headers["Content-Type"] = "application/json";
+  if (call.key) headers["Idempotency-Key"] = call.key;
+  const late = AbortSignal.timeout(call.patienceMs ?? PATIENCE_MS);
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(pathOf(call), {
+      method: call.method,
+      headers,
+      body: call.body === undefined ? null : JSON.stringify(call.body),
+      credentials: "same-origin",
+      signal: abort ? AbortSignal.any([abort, late]) : late,
+    });
+    text = await response.text();
+  } catch (error) {
+    if (abort?.aborted) throw error;
+    const why = late.aborted ? "it does not answer in time" : "it can't be reached";
+    const { heardMs, unreachableMs } = reach.peek();
+    reach.value = { heardMs, unreachableMs: unreachableMs || Date.now(), why: `the console: ${why}` };
+    throw new Refusal(0, { reason: "CONSOLE_UNREACHABLE", detail: `The console: ${why}.`, hint: "" });
+  }
+  if (response.ok) {
+    reach.value = { heardMs: Date.now(), unreachableMs: 0, why: "" };
+    return (text ? JSON.parse(text) : undefined) as T;
+  }
+  const refusal = new Refusal(response.status, problemOf(response, text));
+  if (response.status === 401) {
+    if (call.path !== "/session") signedOut.value = refusal.problem.reason;
+  } else if (response.status === 502 || response.status === 503 || response.status === 504) {
+    const { heardMs, unreachableMs } = reach.peek();
+    reach.value = { heardMs, unreachableMs: unreachableMs || Date.now(), why: refusal.message };
+  } else {
+    reach.value = { heardMs: Date.now(), unreachableMs: 0, why: "" };
+  }
+  throw refusal;
+}
+
+/** Requests that change something carry it: a form on a page of somebody else's can't. */
+const GUARD = { "X-Aliquot-Console": "1" };
+
+function problemOf(response: Response, text: string): Partial<Problem> & { detail: string; reason: string } {
+  try {
+    const found = JSON.parse(text) as Partial<Problem>;
+    return { ...found, detail: found.detail || response.statusText, reason: found.reason || String(response.status) };
+  } catch {
+    return { reason: String(response.status), detail: response.statusText || `status ${response.status}` };
+  }
+}
+
+export const get = <T>(path: string, query?: Call["query"], abort?: AbortSignal): Promise<T> =>
+  ask<T>({ method: "GET", path, ...(query ? { query } : {}) }, abort);
+
+/** A key that no other request has. */
+export function newKey(): string {
+  return `page-${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
+}

@@ -1,0 +1,129 @@
+/** The frame around the screens: where one can go, who is signed in, and whether what is shown is fresh. */
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { reach } from "./api/client";
+import { nowMs } from "./live/clock";
+import { stream } from "./live/events";
+import { identity, newLeaderMs, signOut, status } from "./live/session";
+import { turnTheme } from "./live/theme";
+import { Login } from "./screens/login";
+import { SCREENS, screenAt } from "./screens";
+import { Name, Waiting } from "./ui/basics";
+import { here, Link } from "./ui/router";
+import { moment, span } from "./ui/words";
+
+const NEWS_MS = 20_000;
+
+export function App(): JSX.Element {
+  const who = identity.value;
+  if (who === undefined) {
+    return (
+      <main class="alone">
+        <h1>aliquot</h1>
+        {reach.value.unreachableMs ? <Reach /> : <Waiting what="looking who you are" />}
+      </main>
+    );
+  }
+  if (who === null) return <Login />;
+  return <Frame />;
+}
+
+function Frame(): JSX.Element {
+  const open = useSignal(false);
+  const path = here.value.pathname;
+  const screen = screenAt(path);
+  useEffect(() => {
+    document.title = `${screen.title} · aliquot`;
+    open.value = false;
+  }, [path]);
+  return (
+    <div class="frame">
+      <a class="skip" href="#content">
+        to the content
+      </a>
+      <header class="top">
+        <button
+          type="button"
+          class="menu small"
+          aria-expanded={open.value}
+          aria-controls="places"
+          onClick={() => (open.value = !open.value)}
+        >
+          menu
+        </button>
+        <Link to="/" class="brand" label="aliquot, to the first screen">
+          <span class="mark" aria-hidden="true" />
+          aliquot
+        </Link>
+        <Fresh />
+        <span class="who">
+          <Name text={identity.value?.principal ?? ""} />
+        </span>
+        <button type="button" class="small" onClick={turnTheme}>
+          light/dark
+        </button>
+        <button type="button" class="small" onClick={signOut}>
+          log out
+        </button>
+      </header>
+      <nav id="places" class={open.value ? "open" : ""} aria-label="screens">
+        <ul>
+          {SCREENS.filter((each) => !each.hidden).map((each) => (
+            <li>
+              <Link to={each.path} current={each.path === path || each.path === screen.parent}>
+                {each.title}
+              </Link>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <main id="content" tabIndex={-1}>
+        <Reach />
+        <screen.Show key={path} />
+      </main>
+    </div>
+  );
+}
+
+/** Whether changes arrive by themselves. */
+function Fresh(): JSX.Element {
+  const { state, sinceMs } = stream.value;
+  const late = state === "broken" || (state === "connecting" && nowMs.value - sinceMs > 3000);
+  const word = state === "live" ? "live" : late ? `not live since ${moment(sinceMs)}` : "connecting";
+  return (
+    <span class={`fresh ${late ? "warn" : state}`} role="status">
+      <span aria-hidden="true">{state === "live" ? "●" : late ? "▲" : "◌"}</span> {word}
+    </span>
+  );
+}
+
+/** What is wrong between this page and the pool, on one line. */
+function Reach(): JSX.Element | null {
+  const { unreachableMs, heardMs, why } = reach.value;
+  if (unreachableMs) {
+    return (
+      <p class="note warn" role="alert">
+        <strong>Since {moment(unreachableMs)} no answer comes:</strong> <bdi>{why}</bdi>{" "}
+        {heardMs ? `What you see is from ${moment(heardMs)}. ` : ""}It is asked again by itself; leases go on.
+      </p>
+    );
+  }
+  const pool = status.value;
+  if (pool && !pool.granting) {
+    return (
+      <p class="note warn" role="alert">
+        <strong>The pool grants nothing at the moment:</strong> <bdi>{pool.not_granting_reason}</bdi>
+      </p>
+    );
+  }
+  if (newLeaderMs.value && nowMs.value - newLeaderMs.value < NEWS_MS) {
+    return (
+      <p class="note warn" role="status">
+        <strong>Another coordinator took the lead</strong> {span(nowMs.value - newLeaderMs.value)} ago. Leases were not
+        touched.
+      </p>
+    );
+  }
+  return null;
+}

@@ -1,0 +1,12 @@
+/** The page begins here. */
+import { render } from "preact";
+import { App } from "./app";
+import { startTheme } from "./live/theme";
+import { openByCode } from "./screens/login";
+import { recognise, tendStatus } from "./live/session";
+
+startTheme();
+const root = document.getElementById("page");
+if (root) render(<App />, root);
+void openByCode().then(recognise);
+tendStatus();

@@ -1,0 +1,373 @@
+/** *Would it run now?*: says while one types where a request would go, or what is missing; then asks for it. */
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import { ask, newKey, type Call } from "../api/client";
+import { asAlloc, asExplain, asPython, asRun, curl } from "../api/commands";
+import { compose, parse, type Amounts } from "../api/grammar";
+import type { Asked, Explanation, Lease, Status, Tenancy } from "../api/types";
+import { get } from "../api/client";
+import { nowMs } from "../live/clock";
+import { useLoaded } from "../live/loading";
+import { secrets } from "../live/secrets";
+import { status } from "../live/session";
+import { Copyable, Elsewhere, Field, Name, Problem, valueOf } from "../ui/basics";
+import { Heading } from "../ui/screen";
+import { go, leaseAddress, Link, nodeAddress, param, setParams } from "../ui/router";
+import { bytes, inTime, moment, plural, share, shortId, span } from "../ui/words";
+import { asYaml } from "../api/yaml";
+import { costOf } from "../api/cost";
+import { Free } from "./free";
+
+const TYPING_MS = 180;
+
+export function Ask(): JSX.Element {
+  const gpu = param("gpu", "0.25,8Gi");
+  const asked = askedOf();
+  const key = JSON.stringify(asked);
+  const answer = useExplained(asked, key);
+  const tenancy = useLoaded((abort) => get<Tenancy>("/tenancy", undefined, abort), [], { everyMs: 60_000 });
+  const pool = status.value;
+  return (
+    <>
+      <Heading title="Would it run now?" />
+      <div class="columns">
+        <section aria-label="what you want">
+          <Form gpu={gpu} pool={pool} tenancy={tenancy.value} />
+        </section>
+        <section aria-label="the answer">
+          <Answer asked={asked} answer={answer} tenancy={tenancy.value} />
+        </section>
+      </div>
+      <Free pool={pool} onChoose={(model) => setParams({ gpu: compose({ ...parse(gpu), models: model }) })} />
+      <HowToUse asked={asked} />
+    </>
+  );
+}
+
+/** The request in the page's address. */
+function askedOf(): Asked {
+  const asked: Asked = { gpu: param("gpu", "0.25,8Gi").trim() };
+  for (const name of ["tenant", "queue", "pool", "name"] as const) {
+    const value = param(name);
+    if (value) asked[name] = value;
+  }
+  for (const name of ["priority", "gang_size", "time_limit_s"] as const) {
+    const value = Number(param(name));
+    if (Number.isInteger(value) && value !== 0) asked[name] = value;
+  }
+  if (param("min_tier")) asked.min_tier = param("min_tier") as Asked["min_tier"];
+  if (param("preemptible")) asked.preemptible = true;
+  return asked;
+}
+
+interface Explained {
+  value: Explanation | undefined;
+  error: unknown;
+  /** The answer is to an earlier text. */
+  old: boolean;
+}
+
+function useExplained(asked: Asked, key: string): Explained {
+  const state = useSignal<{ key: string; value: Explanation | undefined; error: unknown }>({
+    key: "",
+    value: undefined,
+    error: null,
+  });
+  const round = useSignal(0);
+  useEffect(() => {
+    const abort = new AbortController();
+    const timer = setTimeout(async () => {
+      if (!asked.gpu) return;
+      try {
+        const value = await ask<Explanation>({ method: "POST", path: "/leases:explain", body: asked }, abort.signal);
+        state.value = { key, value, error: null };
+      } catch (error) {
+        if (!abort.signal.aborted) state.value = { key, value: undefined, error };
+      }
+    }, TYPING_MS);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [key, round.value]);
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || round.value++, 5000);
+    return () => clearInterval(timer);
+  }, []);
+  const { value, error } = state.value;
+  return { value, error, old: state.value.key !== key };
+}
+
+function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy | undefined }): JSX.Element {
+  const parsed = useMemo(() => parse(props.gpu), [props.gpu]);
+  const models = [...new Set((props.pool?.pools ?? []).map((each) => each.model))].sort();
+  const change = (changed: Partial<Amounts>): void => setParams({ gpu: compose({ ...parsed, ...changed }) });
+  const input = (name: string, more: Record<string, unknown> = {}): JSX.Element => (
+    <input value={param(name)} onInput={(event) => setParams({ [name]: valueOf(event) })} {...more} />
+  );
+  const queues = props.tenancy?.queues.map((each) => each.spec.name) ?? [];
+  const tenants = props.tenancy?.tenants.map((each) => each.spec.name) ?? [];
+  return (
+    <form class="card" onSubmit={(event) => event.preventDefault()}>
+      <Field label="What you want" hint="share of a device, models, memory: 0.25(A100),10Gi · 2x0.5,20Gi · 1g.10gb">
+        <input
+          class="big"
+          spellcheck={false}
+          autocomplete="off"
+          value={props.gpu}
+          onInput={(event) => setParams({ gpu: valueOf(event) })}
+        />
+      </Field>
+      {!parsed.odd && (
+        <div class="grid">
+          <Field label="Share of a device">
+            <input
+              type="number"
+              min="0.001"
+              max="1"
+              step="0.05"
+              value={parsed.share}
+              onInput={(event) => change({ share: valueOf(event) })}
+            />
+          </Field>
+          <Field label="Memory, GiB">
+            <input
+              type="number"
+              min="0"
+              step="1"
+              placeholder="goes with the share"
+              value={parsed.memoryGi}
+              onInput={(event) => change({ memoryGi: valueOf(event) })}
+            />
+          </Field>
+          <Field label="Devices on one node">
+            <input
+              type="number"
+              min="1"
+              max="64"
+              value={parsed.count}
+              onInput={(event) => change({ count: valueOf(event) })}
+            />
+          </Field>
+          <Field label="Model">
+            <select value={parsed.models} onChange={(event) => change({ models: valueOf(event) })}>
+              <option value="">any</option>
+              {models.map((model) => (
+                <option value={model}>{model}</option>
+              ))}
+              {parsed.models && !models.includes(parsed.models) && <option value={parsed.models}>{parsed.models}</option>}
+            </select>
+          </Field>
+        </div>
+      )}
+      <details open={["tenant", "queue", "gang_size", "priority", "min_tier"].some((name) => param(name))}>
+        <summary>more</summary>
+        <div class="grid">
+          <Field label="Tenant">{input("tenant", { list: "tenants" })}</Field>
+          <Field label="Queue">{input("queue", { list: "queues" })}</Field>
+          <Field label="Members, all or nothing">{input("gang_size", { type: "number", min: 1, placeholder: "1" })}</Field>
+          <Field label="Priority">{input("priority", { type: "number", min: -1000, max: 1000, placeholder: "0" })}</Field>
+          <Field label="Ends after, seconds">{input("time_limit_s", { type: "number", min: 1, placeholder: "never" })}</Field>
+          <Field label="Limit enforced at least by">
+            <select value={param("min_tier")} onChange={(event) => setParams({ min_tier: valueOf(event) })}>
+              <option value="">anything</option>
+              {["WATCHDOG", "PRELOAD", "MPS", "DRIVER", "MIG"].map((tier) => (
+                <option value={tier}>{tier.toLowerCase()}</option>
+              ))}
+            </select>
+          </Field>
+          <Field label="Name, for people">{input("name", { maxLength: 128 })}</Field>
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={param("preemptible") !== ""}
+              onChange={(event) => setParams({ preemptible: event.currentTarget.checked ? "yes" : "" })}
+            />
+            may be taken back
+          </label>
+        </div>
+        <datalist id="tenants">
+          {tenants.map((each) => (
+            <option value={each} />
+          ))}
+        </datalist>
+        <datalist id="queues">
+          {queues.map((each) => (
+            <option value={each} />
+          ))}
+        </datalist>
+      </details>
+    </form>
+  );
+}
+
+function Answer(props: { asked: Asked; answer: Explained; tenancy: Tenancy | undefined }): JSX.Element {
+  const { value, error, old } = props.answer;
+  const kind = error ? "bad" : !value ? "none" : value.fits_now ? "good" : value.impossible ? "bad" : "wait";
+  const word = error
+    ? "This can't be asked"
+    : !value
+      ? "…"
+      : value.fits_now
+        ? "Yes, now"
+        : value.impossible
+          ? "Never in this pool as it is"
+          : "Not now: it would wait";
+  const mark = { good: "✓", bad: "✕", wait: "◔", none: "…" }[kind];
+  return (
+    <div class={`card answer ${kind}${old ? " old" : ""}`}>
+      <p class="verdict" role="status" aria-live="polite">
+        <span aria-hidden="true">{mark}</span> {word}
+      </p>
+      {error !== null && error !== undefined && <Problem error={error} />}
+      {value && <Reasons value={value} asked={props.asked} tenancy={props.tenancy} />}
+      {value && !value.impossible && <AskForIt asked={props.asked} fitsNow={value.fits_now} />}
+    </div>
+  );
+}
+
+function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | undefined }): JSX.Element {
+  const { value } = props;
+  const cost = costOf(value, props.tenancy?.rates ?? null);
+  return (
+    <>
+      {!value.fits_now && (
+        <p>
+          <bdi>{value.summary}</bdi>
+        </p>
+      )}
+      {value.placement.length > 0 && (
+        <ul class="plain">
+          {value.placement.map((part) => (
+            <li>
+              <Link to={nodeAddress(part.node_id)}>
+                <Name text={part.node_name} />
+              </Link>{" "}
+              {part.device_model}: <strong>{share(part.share_milli)}</strong> of a device,{" "}
+              <strong>{bytes(part.memory_bytes)}</strong>
+              <span class="dim code"> {shortId(part.device_uuid)}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {value.placement_note && <p class="dim">{value.placement_note}</p>}
+      {value.missing.length > 0 && (
+        <>
+          <h3>The smallest change</h3>
+          <ul class="plain changes">
+            {value.missing.map((each) => (
+              <li>
+                <strong>
+                  <bdi>{each.smallest_change || "none helps"}</bdi>
+                </strong>
+                <span class="dim">
+                  {" "}
+                  – {each.device_class}: <bdi>{each.detail}</bdi>
+                </span>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      <dl class="facts">
+        {!value.fits_now && !value.impossible && (
+          <div class="fact">
+            <dt>Expected start</dt>
+            <dd>
+              {value.expected_start_ms
+                ? `${inTime(value.expected_start_ms, nowMs.value)} (${moment(value.expected_start_ms)}${
+                    value.expected_uncertainty_ms ? ` ± ${span(value.expected_uncertainty_ms)}` : ""
+                  })`
+                : "can't be said: what runs there has no known end"}
+            </dd>
+          </div>
+        )}
+        {value.queue_position > 0 && (
+          <div class="fact">
+            <dt>Place in line</dt>
+            <dd>
+              {value.queue_position} of {value.queue_length}
+            </dd>
+          </div>
+        )}
+        <div class="fact">
+          <dt>Cost</dt>
+          <dd>{cost}</dd>
+        </div>
+        {value.would_preempt.length > 0 && (
+          <div class="fact">
+            <dt>Would take back</dt>
+            <dd>{plural(value.would_preempt.length, "lease")} of lower priority</dd>
+          </div>
+        )}
+      </dl>
+      {value.notes.map((note) => (
+        <p class="dim">
+          <bdi>{note}</bdi>
+        </p>
+      ))}
+    </>
+  );
+}
+
+function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(null);
+  // One key for one wish: a double click, or a try after a lost answer, asks once.
+  const key = useSignal(newKey());
+  const body = { request: { ...props.asked, detached: true }, until: "QUEUED", wait_s: 0 };
+  const call: Call = { method: "POST", path: "/leases", body, key: key.value };
+  const send = async (): Promise<void> => {
+    if (busy.value) return;
+    busy.value = true;
+    error.value = null;
+    try {
+      const lease = await ask<Lease & { secret: string }>(call);
+      key.value = newKey();
+      secrets.set(lease.lease_id, lease.secret);
+      go(leaseAddress(lease.lease_id));
+    } catch (caught) {
+      error.value = caught;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <>
+      <Problem error={error.value} />
+      <div class="row">
+        <button type="button" class="primary" disabled={busy.value} onClick={send}>
+          {busy.value ? "asking …" : props.fitsNow ? "Ask for it" : "Ask for it, and wait"}
+        </button>
+        <span class="dim">It stands until you release it{props.asked.time_limit_s ? ", or its time is up" : ""}.</span>
+      </div>
+      <Elsewhere call={{ ...call, key: "any-word-of-yours" }} command={asAlloc(props.asked)} />
+    </>
+  );
+}
+
+function HowToUse(props: { asked: Asked }): JSX.Element {
+  const kind = useSignal("run");
+  const texts: Record<string, [string, string]> = {
+    run: ["Command line", asRun(props.asked)],
+    python: ["Python", asPython(props.asked)],
+    yaml: ["Kubernetes", asYaml(props.asked)],
+    why: ["Ask only", asExplain(props.asked)],
+    curl: ["curl", curl({ method: "POST", path: "/leases:explain", body: props.asked })],
+  };
+  const [label, text] = texts[kind.value] ?? ["", ""];
+  return (
+    <section class="card">
+      <h2>How to use it</h2>
+      <div class="tabs" role="group" aria-label="how to use it">
+        {Object.entries(texts).map(([name, [title]]) => (
+          <button type="button" aria-pressed={kind.value === name} onClick={() => (kind.value = name)}>
+            {title}
+          </button>
+        ))}
+      </div>
+      <Copyable label={label} text={text} />
+    </section>
+  );
+}

@@ -1,0 +1,109 @@
+/** Signing in: by a one-time code of `aliquot console`, by a provider that vouches for people, or by a token. */
+import { signal, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { get, reach, signedOut } from "../api/client";
+import type { LoginOffer } from "../api/types";
+import { signIn } from "../live/session";
+import { Field, Problem, valueOf } from "../ui/basics";
+import { here } from "../ui/router";
+
+const WHY: Record<string, string> = {
+  TOKEN_EXPIRED: "Your session has ended. Sign in again; this page stays where it was.",
+  TOKEN_REVOKED: "Your session was ended. Sign in again; this page stays where it was.",
+  TOKEN_UNKNOWN: "Your session does not count any more. Sign in again; this page stays where it was.",
+};
+
+const codeError = signal<unknown>(null);
+
+/** `/login#code=…`: let in by it, and take it out of the address. */
+export async function openByCode(): Promise<void> {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return;
+  history.replaceState(null, "", location.pathname === "/login" ? "/" : location.pathname + location.search);
+  here.value = new URL(location.href);
+  try {
+    await signIn({ code });
+  } catch (error) {
+    codeError.value = error;
+  }
+}
+
+export function Login(): JSX.Element {
+  const token = useSignal("");
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(null);
+  const offer = useSignal<LoginOffer | null>(null);
+  useEffect(() => {
+    document.title = "Sign in · aliquot";
+    get<LoginOffer>("/login").then(
+      (found) => (offer.value = found),
+      () => undefined,
+    );
+  }, []);
+  const send = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    busy.value = true;
+    error.value = codeError.value = null;
+    try {
+      await signIn({ token: token.value.trim() });
+    } catch (caught) {
+      error.value = caught;
+    } finally {
+      busy.value = false;
+    }
+  };
+  const back = here.value.pathname + here.value.search;
+  return (
+    <main class="alone">
+      <h1>
+        <span class="mark" aria-hidden="true" /> aliquot
+      </h1>
+      {signedOut.value && WHY[signedOut.value] && (
+        <p class="note warn" role="status">
+          {WHY[signedOut.value]}
+        </p>
+      )}
+      {reach.value.unreachableMs > 0 && (
+        <p class="note warn" role="alert">
+          {reach.value.why}
+        </p>
+      )}
+      <Problem error={error.value ?? codeError.value} />
+      {offer.value?.issuer && (
+        <>
+          <a class="button primary" href={`/login/oidc?back=${encodeURIComponent(back)}`}>
+            Sign in with <bdi>{hostOf(offer.value.issuer)}</bdi>
+          </a>
+          <p class="dim center">or</p>
+        </>
+      )}
+      <form onSubmit={send}>
+        <Field label="Token" hint="alq_…, as `aliquot access token` gives it; this browser keeps a session of its own, not the token">
+          <input
+            type="password"
+            autocomplete="off"
+            spellcheck={false}
+            required
+            value={token.value}
+            onInput={(event) => (token.value = valueOf(event))}
+          />
+        </Field>
+        <button class="primary" disabled={busy.value}>
+          {busy.value ? "signing in …" : "Sign in"}
+        </button>
+      </form>
+      <p class="dim">
+        At a terminal, <code>aliquot console</code> opens this page and signs you in by itself.
+      </p>
+    </main>
+  );
+}
+
+function hostOf(issuer: string): string {
+  try {
+    return new URL(issuer).host;
+  } catch {
+    return issuer;
+  }
+}

@@ -1,0 +1,281 @@
+/** *Queues and tenants*: what each may count on, what is borrowed, who is next and why; settings, editable where allowed. */
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
+import { ask, get, type Call } from "../api/client";
+import { command } from "../api/commands";
+import type { Amount, Lease, Tenancy } from "../api/types";
+import { nowMs } from "../live/clock";
+import { useLoaded } from "../live/loading";
+import { administers, may, status } from "../live/session";
+import { Bar, Dialog, Elsewhere, Field, Name, Problem, valueOf } from "../ui/basics";
+import { leaseAddress, Link } from "../ui/router";
+import { Heading, Shown } from "../ui/screen";
+import { Table } from "../ui/table";
+import { ago, bytes, count, share, shortId, UNKNOWN } from "../ui/words";
+import { allLeases, Why } from "./leases";
+
+type Tenant = Tenancy["tenants"][number];
+type Queue = Tenancy["queues"][number];
+
+const WAITING_SHOWN = 50;
+
+export function Queues(): JSX.Element {
+  const tenancy = useLoaded((abort) => get<Tenancy>("/tenancy", undefined, abort), [], { everyMs: 8000, on: () => true });
+  const waiting = useLoaded((abort) => allLeases({ state: ["QUEUED"] }, abort, 1), [], {
+    everyMs: 8000,
+    on: (change) => change.kind === "lease",
+  });
+  return (
+    <>
+      <Heading title="Queues and tenants" />
+      <Shown of={tenancy} what="reading what is declared">
+        {(value) => <Declared tenancy={value} reload={tenancy.reload} />}
+      </Shown>
+      <section class="card">
+        <h2>Who is next</h2>
+        <Shown of={waiting} what="listing who waits">
+          {(found) => <Line leases={found.leases} />}
+        </Shown>
+      </section>
+      <Elsewhere call={{ method: "GET", path: "/tenancy" }} command={command("tenants")} />
+    </>
+  );
+}
+
+function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element {
+  const { tenancy } = props;
+  const capacity = (status.value?.pools ?? []).reduce((sum, pool) => sum + pool.capacity_share_milli, 0);
+  const most = Math.max(1, capacity, ...tenancy.tenants.map((each) => each.use.share_milli));
+  const holders = undeclared(tenancy);
+  return (
+    <>
+      {tenancy.alerts.map((alert) => (
+        <p class="note warn">
+          <bdi>{alert}</bdi>
+        </p>
+      ))}
+      <section class="card">
+        <h2>Tenants</h2>
+        <p class="legend">
+          <span>
+            <span class="swatch share" /> within its guarantee
+          </span>
+          <span>
+            <span class="swatch memory" /> borrowed
+          </span>
+          <span>of {share(capacity)} devices</span>
+        </p>
+        <Table
+          label="tenants"
+          columns={[
+            { title: "Tenant", cell: (each: Tenant) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
+            { title: "Holds", cell: (each: Tenant) => <Holds tenant={each} whole={most} />, sort: (each) => each.use.share_milli },
+            { title: "Guaranteed", cell: (each: Tenant) => amount(each.spec.quota.guaranteed), sort: (each) => each.spec.quota.guaranteed.share_milli ?? 0, right: true },
+            { title: "Borrowed", cell: (each: Tenant) => share(borrowed(each)), sort: borrowed, right: true },
+            { title: "Limit", cell: (each: Tenant) => amount(each.spec.quota.limit), minor: true, right: true },
+            { title: "Weight", cell: (each: Tenant) => each.spec.quota.weight, sort: (each) => each.spec.quota.weight, minor: true, right: true },
+            { title: "Budget used", cell: (each: Tenant) => (each.spec.budget ? `${each.budget_permille / 10} %` : UNKNOWN), minor: true, right: true },
+            { title: "Wait", cell: (each: Tenant) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
+            {
+              title: "",
+              cell: (each: Tenant) => may(["MANAGER", "ADMIN"], parentOf(each.spec.name)) && <Edit kind="tenants" item={each} onDone={props.reload} />,
+            },
+          ]}
+          rows={tenancy.tenants}
+          keyOf={(each) => each.spec.name}
+          empty={
+            <>
+              No tenant is declared: everybody may ask, nothing is guaranteed. <code>aliquot apply -f pool.yaml</code> declares some.
+            </>
+          }
+        />
+        {holders.length > 0 && (
+          <p class="dim">
+            Not declared: {holders.map((each) => `${each.tenant || "nobody’s"} holds ${share(each.leased_share_milli)}`).join(", ")}.
+          </p>
+        )}
+      </section>
+      <section class="card">
+        <h2>Queues</h2>
+        <Table
+          label="queues"
+          columns={[
+            { title: "Queue", cell: (each: Queue) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
+            { title: "Below", cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
+            { title: "Order", cell: (each: Queue) => each.spec.policy.replaceAll("_", " ") || "priority" },
+            { title: "In use", cell: (each: Queue) => share(each.use.share_milli), sort: (each) => each.use.share_milli, right: true },
+            { title: "Guaranteed", cell: (each: Queue) => amount(each.spec.quota.guaranteed), right: true, minor: true },
+            { title: "Limit", cell: (each: Queue) => amount(each.spec.quota.limit), right: true },
+            { title: "Weight", cell: (each: Queue) => each.spec.quota.weight, right: true, minor: true },
+            { title: "Wait", cell: (each: Queue) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
+            { title: "", cell: (each: Queue) => administers.value && <Edit kind="queues" item={each} onDone={props.reload} /> },
+          ]}
+          rows={tenancy.queues}
+          keyOf={(each) => each.spec.name}
+          empty="No queue is declared: requests wait in the queue default."
+        />
+      </section>
+      {tenancy.holds.length > 0 && (
+        <section class="card">
+          <h2>Kept for somebody</h2>
+          <Table
+            label="capacity that is kept"
+            columns={[
+              { title: "For", cell: (each) => <Link to={leaseAddress(each.owner)}>{shortId(each.owner)}</Link> },
+              { title: "Why", cell: (each) => each.kind.toLowerCase() },
+              { title: "Devices", cell: (each) => count(each.device_uuids.length), right: true },
+              { title: "Leases that go", cell: (each) => count(each.victims.length), right: true },
+            ]}
+            rows={tenancy.holds}
+            keyOf={(each) => `${each.owner} ${each.kind}`}
+          />
+        </section>
+      )}
+    </>
+  );
+}
+
+const undeclared = (tenancy: Tenancy): { tenant: string; leased_share_milli: number }[] =>
+  (status.value?.tenants ?? []).filter(
+    (each) => each.leased_share_milli > 0 && !tenancy.tenants.some((known) => known.spec.name === each.tenant),
+  );
+
+const parentOf = (name: string): string => name.slice(0, Math.max(0, name.lastIndexOf("/")));
+
+const borrowed = (each: Tenant): number =>
+  Math.max(0, each.use.share_milli - (each.use.guaranteed_now.share_milli ?? 0));
+
+function amount(value: Amount): ComponentChildren {
+  const words = [
+    value.share_milli !== null && share(value.share_milli),
+    value.memory_bytes !== null && bytes(value.memory_bytes),
+  ].filter(Boolean);
+  return words.join(", ") || UNKNOWN;
+}
+
+function Holds(props: { tenant: Tenant; whole: number }): JSX.Element {
+  const { tenant, whole } = props;
+  const own = tenant.use.share_milli - borrowed(tenant);
+  const milli = (part: number): number => Math.round((1000 * part) / whole);
+  return (
+    <span>
+      <Bar
+        label={`${share(own)} within its guarantee, ${share(borrowed(tenant))} borrowed`}
+        parts={[
+          { milli: milli(own), kind: "share" },
+          { milli: milli(borrowed(tenant)), kind: "memory" },
+        ]}
+      />{" "}
+      {share(tenant.use.share_milli)}
+    </span>
+  );
+}
+
+function Line(props: { leases: Lease[] }): JSX.Element {
+  const rows = [...props.leases].sort((a, b) => b.priority - a.priority || a.created_ms - b.created_ms);
+  return (
+    <>
+      <Table
+        label="requests that wait"
+        columns={[
+          {
+            title: "Request",
+            cell: (each: Lease) => (
+              <Link to={leaseAddress(each.lease_id)}>
+                <Name text={each.name} fallback={shortId(each.lease_id)} />
+              </Link>
+            ),
+          },
+          { title: "Asks for", cell: (each: Lease) => <code>{each.gpu}</code> },
+          { title: "Tenant", cell: (each: Lease) => <Name text={each.tenant} fallback={UNKNOWN} />, sort: (each) => each.tenant },
+          { title: "Queue", cell: (each: Lease) => <Name text={each.queue} />, sort: (each) => each.queue, minor: true },
+          { title: "Priority", cell: (each: Lease) => each.priority, sort: (each) => each.priority, right: true, minor: true },
+          { title: "Since", cell: (each: Lease) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
+          { title: "Why it waits", cell: (each: Lease) => (each.redacted ? UNKNOWN : <Why id={each.lease_id} />) },
+        ]}
+        rows={rows.slice(0, WAITING_SHOWN)}
+        keyOf={(each) => each.lease_id}
+        empty="Nobody waits."
+      />
+      {rows.length > WAITING_SHOWN && <p class="dim">and {count(rows.length - WAITING_SHOWN)} more</p>}
+    </>
+  );
+}
+
+/** What is changed is tried first: the pool says what it would refuse before anything is declared. */
+function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone: () => void }): JSX.Element {
+  const open = useSignal(false);
+  const { spec } = props.item;
+  const form = useSignal({ weight: "", guaranteed: "", limit: "" });
+  const error = useSignal<unknown>(null);
+  const tried = useSignal(false);
+  const begin = (): void => {
+    const text = (value: number | null): string => (value === null ? "" : share(value));
+    form.value = {
+      weight: String(spec.quota.weight),
+      guaranteed: text(spec.quota.guaranteed.share_milli),
+      limit: text(spec.quota.limit.share_milli),
+    };
+    error.value = null;
+    tried.value = false;
+    open.value = true;
+  };
+  const milli = (text: string): number | null => (text.trim() === "" ? null : Math.round(Number(text) * 1000));
+  const call = (): Call => {
+    const quota = {
+      ...spec.quota,
+      weight: Number(form.value.weight),
+      guaranteed: { ...spec.quota.guaranteed, share_milli: milli(form.value.guaranteed) },
+      limit: { ...spec.quota.limit, share_milli: milli(form.value.limit) },
+    };
+    return { method: "PUT", path: "/tenancy", body: { [props.kind]: [{ ...spec, quota }] } };
+  };
+  const send = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    error.value = null;
+    try {
+      await ask({ ...call(), query: { dry_run: !tried.value } });
+      if (tried.value) {
+        open.value = false;
+        props.onDone();
+      } else tried.value = true;
+    } catch (caught) {
+      error.value = caught;
+    }
+  };
+  const set = (field: "weight" | "guaranteed" | "limit") => (event: Event) => {
+    form.value = { ...form.value, [field]: valueOf(event) };
+    tried.value = false;
+  };
+  return (
+    <>
+      <button type="button" class="small" onClick={begin} aria-label={`edit ${spec.name}`}>
+        edit
+      </button>
+      {open.value && (
+        <Dialog title={`What ${spec.name} may use`} onClose={() => (open.value = false)}>
+          <form onSubmit={send}>
+            <div class="grid">
+              <Field label="Guaranteed, devices">
+                <input type="number" min="0" step="any" value={form.value.guaranteed} onInput={set("guaranteed")} placeholder="nothing" />
+              </Field>
+              <Field label="Limit, devices">
+                <input type="number" min="0" step="any" value={form.value.limit} onInput={set("limit")} placeholder="none" />
+              </Field>
+              <Field label="Weight">
+                <input type="number" min="1" step="1" required value={form.value.weight} onInput={set("weight")} />
+              </Field>
+            </div>
+            <Problem error={error.value} />
+            {tried.value && <p class="note good">The pool would take it. Declare it?</p>}
+            <div class="row end">
+              <button class="primary">{tried.value ? "Declare" : "Try"}</button>
+            </div>
+            <Elsewhere call={call()} command={command("apply", "--file", "pool.yaml")} />
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}
+

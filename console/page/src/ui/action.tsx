@@ -1,0 +1,67 @@
+/** An action: asked once more where it can't be undone, shown as a command, sent once however often it is clicked. */
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
+import { ask, type Call } from "../api/client";
+import { Dialog, Elsewhere, Field, Problem, valueOf } from "./basics";
+
+interface Props<T> {
+  label: string;
+  title?: string;
+  kind?: "danger" | "primary" | "small";
+  /** What will happen, in words; a function is asked when the question is opened. */
+  consequences?: ComponentChildren;
+  /** Whether to ask for a reason. */
+  reason?: boolean;
+  disabled?: boolean;
+  call: (reason: string) => Call;
+  command: (reason: string) => string;
+  onDone?: (answer: T) => void;
+}
+
+export function Action<T>(props: Props<T>): JSX.Element {
+  const open = useSignal(false);
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(null);
+  const reason = useSignal("");
+  const send = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    error.value = null;
+    try {
+      const answer = await ask<T>(props.call(reason.value));
+      open.value = false;
+      props.onDone?.(answer);
+    } catch (caught) {
+      error.value = caught;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <>
+      <button type="button" class={props.kind ?? ""} disabled={props.disabled} onClick={() => (open.value = true)}>
+        {props.label}
+      </button>
+      {open.value && (
+        <Dialog title={props.title ?? props.label} onClose={() => (open.value = false)}>
+          <form onSubmit={send}>
+            {props.consequences}
+            {props.reason && (
+              <Field label="Reason, for people">
+                <input value={reason.value} onInput={(event) => (reason.value = valueOf(event))} maxLength={500} />
+              </Field>
+            )}
+            <Problem error={error.value} />
+            <div class="row end">
+              <button class={props.kind === "danger" ? "danger" : "primary"} disabled={busy.value}>
+                {busy.value ? "sending …" : props.label}
+              </button>
+            </div>
+            <Elsewhere call={props.call(reason.value)} command={props.command(reason.value)} />
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}

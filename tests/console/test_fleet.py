@@ -1,0 +1,152 @@
+"""The fleet in browsers: one stream from the coordinator, each viewer's own rights, and slow ones that harm nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from aliquot.console import fleet as relays
+from aliquot.console.picture import frame
+from aliquot.v1 import access_pb2
+from tests.console.conftest import Site, Stream, following, served
+from tests.coordinator.pool import eventually
+
+
+@pytest.fixture
+async def address(site: Site) -> AsyncIterator[str]:
+    site.api.state.streams.most = 100
+    async with served(site.app) as address:
+        yield address
+        if site.api.state.fleet is not None:
+            await site.api.state.fleet.close()
+
+
+@contextlib.asynccontextmanager
+async def looking(site: Site, address: str, who: str, after: str = "") -> AsyncIterator[Stream]:
+    headers = {"Authorization": f"Bearer {site.people[who].token}"}
+    async with following(address, "/fleet/events", headers=headers, after=after) as stream:
+        yield stream
+
+
+async def picture(site: Site, who: str = "viewer") -> Any:
+    async with site.browse(who) as http:
+        answer = await http.get("/fleet")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+def column(text: str) -> list[int]:
+    return list(b64decode(text))
+
+
+async def test_a_picture_then_what_changes(site: Site, address: str) -> None:
+    shown = await picture(site)
+    assert (shown["size"], shown["nodes"]["name"], column(shown["states"])) == (8, ["n1"], [1] * 8)
+    async with looking(site, address, "viewer", shown["id"]) as stream:
+        await site.ask("admin", "0.5,1Gi", tenant="vision")
+        kind, number, data = await stream.next()
+        assert kind == "change"
+        assert (len(column(data["index"])), column(data["shares"])) == (4, [50])
+    shares = column((await picture(site))["shares"])
+    assert sorted(shares) == [0] * 7 + [50]
+    async with looking(site, address, "viewer", shown["id"]) as stream:
+        assert (await stream.next())[:2] == ("change", number), "who has seen less goes on there"
+
+
+async def test_a_picture_that_is_known_is_not_sent_again(site: Site) -> None:
+    async with site.browse("viewer") as http:
+        answer = await http.get("/fleet")
+        again = await http.get("/fleet", headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert answer.headers["Content-Encoding"] == "gzip"
+        plain = await http.get("/fleet", headers={"Accept-Encoding": "identity"})
+        assert plain.json() == answer.json()
+
+
+async def test_many_viewers_cost_one_stream_and_a_guard_for_each_caller(site: Site, address: str) -> None:
+    fleet = site.pool.leading.fleet
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(looking(site, address, who)) for who in ("viewer", "user", "operator") * 4
+        ]
+        assert len(fleet) == 1
+        assert len(site.pool.leading.door.lasting) == 4, "one for each of three callers, and the one that brings data"
+        await site.ask("admin", "1", tenant="vision")
+        told = [await stream.next() for stream in streams]
+        assert len({str(each) for each in told}) == 1
+
+
+async def test_a_role_that_is_taken_ends_its_viewers_and_no_others(site: Site, address: str) -> None:
+    async with looking(site, address, "viewer") as his, looking(site, address, "operator") as hers:
+        await site.people.admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(principal="viewer"))
+        kind, _, data = await his.next()
+        assert (kind, data["reason"]) == ("closed", "TOKEN_REVOKED")
+        await site.ask("admin", "1", tenant="vision")
+        assert (await hers.next())[0] == "change", "the stream went by his token, and goes by hers now"
+    async with site.browse("viewer") as http:
+        assert (await http.get("/fleet")).status_code == 401
+
+
+async def test_nobody_looks_without_a_token(site: Site) -> None:
+    async with site.browse() as http:
+        for path in ("/fleet", "/fleet/events"):
+            assert (await http.get(path)).status_code == 401
+
+
+async def test_new_nodes_come_with_their_names(site: Site, address: str) -> None:
+    async with looking(site, address, "viewer") as stream, site.browse("operator") as http:
+        node = {"name": "n2", "agentless": True, "devices": [{"model": "L4"}, {"model": "L4"}]}
+        answer = await http.put("/nodes", json=[node])
+        assert answer.status_code == 200, answer.text
+        _, _, data = await stream.next()
+        assert [(each["name"], each["first"]) for each in data["nodes"]] == [("n2", 8)]
+
+
+async def test_who_names_what_is_not_kept_asks_again(site: Site, address: str) -> None:
+    async with looking(site, address, "viewer", "1.999999") as stream:
+        assert (await stream.next())[0] == "resync"
+
+
+async def test_a_coordinator_that_is_away_is_told_and_since_when(
+    site: Site, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "_PROBE_S", 0.05)
+    async with looking(site, address, "viewer") as stream:
+        site.pool.coordinator.stop()
+        kind, _, data = await stream.next()
+        assert (kind, data["reachable"]) == ("pool", False)
+        assert data["since_ms"] > 0
+
+
+async def test_one_who_does_not_read_is_dropped_from_what_is_kept_and_harms_nobody(
+    site: Site, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "FRAMES_KEPT", 4)
+    await picture(site)
+    token = site.people["viewer"].token
+    with socket.create_connection(address.removeprefix("http://").split(":")) as dead:  # type: ignore[arg-type]
+        head = f"GET /api/v1/fleet/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        dead.sendall(head.encode())
+        async with looking(site, address, "operator") as stream:
+            await eventually(lambda: site.api.state.streams.now == 2, "both look")
+            relay = site.api.state.fleet
+            for number in range(20):
+                relay._tell(frame("change", "", {"text": "x" * 100_000, "number": number}))
+                while (await stream.next())[2].get("number", number) != number:
+                    pass
+            assert len(relay._frames) == 4
+    await eventually(lambda: site.api.state.streams.now == 0, "both are gone")
+
+
+async def test_viewers_are_bounded(site: Site, address: str) -> None:
+    site.api.state.streams.most = 1
+    async with looking(site, address, "viewer"), httpx.AsyncClient() as http:
+        headers = {"Authorization": f"Bearer {site.people['viewer'].token}"}
+        refused = await http.get(f"{address}/api/v1/fleet/events", headers=headers)
+        assert (refused.status_code, refused.json()["reason"]) == (429, "OVERLOADED")

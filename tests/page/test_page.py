@@ -1,0 +1,281 @@
+"""What people do with the page, each as a whole: ask, watch, release; and what happens to it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.page.conftest import TIMEOUT_MS, Site, Visitor
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+expect.set_options(timeout=TIMEOUT_MS)
+GPU = "What you want"
+
+
+@contextmanager
+def burning(site: Site, line: str, bytes_: str) -> Iterator[None]:
+    """The command that the page shows, run on this machine: a program that holds memory of the lease."""
+    exports, _, command = line.rpartition("\n")
+    words = shlex.split(command)
+    assert words[-2:] == ["python", "train.py"]
+    program = [sys.executable, "-m", "aliquot.simgpu.burn", "--bytes", bytes_, "--seconds", "600"]
+    name, _, value = exports.removeprefix("export ").partition("=")
+    environment = {
+        **os.environ,
+        name: shlex.split(value)[0],
+        "ALIQUOT_COORDINATOR": site.pool.address,
+        "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in site.pool.nodes),
+        "ALIQUOT_TOKEN_FILE": str(site.pool.token_file),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    with subprocess.Popen([*words[:-2], *program], env=environment, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+async def test_from_the_question_to_the_release(visitor: Visitor) -> None:
+    page = await visitor.sign_in(visitor.site.let_in("ann"))
+    await page.get_by_label(GPU).fill("20x1")
+    await expect(page.locator(".verdict")).to_contain_text("Never in this pool")
+    await expect(page.locator(".changes")).to_contain_text("ask for at most 2 per member")
+    await page.get_by_label(GPU).fill("0.25,2Gi")
+    await expect(page.locator(".verdict")).to_contain_text("Yes, now")
+    # Whoever clicks twice asks once.
+    await page.get_by_role("button", name="Ask for it").dblclick()
+    await page.wait_for_url(re.compile("/lease\\?id="))
+    await expect(page.locator(".facts .state")).to_contain_text("active")
+    with visitor.site.rest() as http:
+        assert len([each for each in http.get("/leases").json()["items"] if each["asked_by"] == "ann"]) == 1
+    shown = await page.get_by_role("region", name="command line").first.inner_text()
+    with burning(visitor.site, shown.strip(), "1Gi"):
+        await expect(page.locator(".big-number")).to_have_text(re.compile(r"^1\.?\d?\sGiB$"))
+    await page.get_by_role("button", name="Release").click()
+    await page.get_by_label("Reason, for people").fill("done")
+    await page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    await expect(page.locator(".note.bad")).to_contain_text("Ended: released")
+    await expect(page.locator(".story")).to_contain_text("became active")
+
+
+async def test_a_tenant_sees_nothing_of_another(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(site.let_in("vera", scope="vision"), tenant="vision", name="secret sauce")
+    try:
+        page = await visitor.sign_in(site.let_in("otto", scope="audio"), "/leases?view=all")
+        await expect(page.locator("main h1")).to_have_text("My leases")
+        for path in ("/leases?view=all", f"/lease?id={lease['lease_id']}", "/queues", "/fleet", "/use", "/access"):
+            await visitor.go(path)
+            await expect(page.locator("main h1")).to_be_visible()
+            await expect(page.locator(".waiting")).to_have_count(0)
+            content = await page.content()
+            assert "secret sauce" not in content
+            assert "vera" not in content
+        assert await page.get_by_role("button", name="Release").count() == 0
+    finally:
+        site.release(lease["lease_id"])
+
+
+async def test_a_failover_is_a_yellow_line(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(name="goes on")
+    try:
+        page = await visitor.sign_in(site.admin_token, "/leases?view=all")
+        row = page.get_by_role("link", name="goes on")
+        await expect(row).to_be_visible()
+        site.pool.coordinator.kill()
+        await expect(page.locator(".note.warn")).to_contain_text("no answer comes")
+        await expect(row).to_be_visible()
+        site.pool.start_coordinator()
+        await expect(page.locator(".note.warn")).to_contain_text("Another coordinator took the lead")
+        await expect(page.locator(".fresh")).to_contain_text("live")
+        site.release(lease["lease_id"])
+        await expect(row).to_be_hidden()
+    finally:
+        if not site.pool.coordinator.running:
+            site.pool.start_coordinator()
+
+
+async def test_eight_tabs_share_one_stream(visitor: Visitor) -> None:
+    site = visitor.site
+    first = await visitor.sign_in(site.admin_token, "/leases?view=all")
+    tabs = [first, *[await visitor.tab("/leases?view=all") for _ in range(7)]]
+    for tab in tabs:
+        await expect(tab.locator(".fresh")).to_contain_text("live")
+    assert len(visitor.streams) == 1
+    one = site.ask(name="seen by eight")
+    for tab in tabs:
+        await expect(tab.get_by_role("link", name="seen by eight")).to_be_visible()
+    # The one that reads the stream goes: another takes over.
+    await first.close()
+    two = site.ask(name="seen by seven")
+    for tab in tabs[1:]:
+        await expect(tab.get_by_role("link", name="seen by seven")).to_be_visible()
+    site.release(one["lease_id"], two["lease_id"])
+
+
+async def test_who_is_logged_out_comes_back_to_the_same_place(visitor: Visitor) -> None:
+    site = visitor.site
+    page = await visitor.sign_in(site.let_in("ida", ttl_ms=4_000), "/leases?view=all&q=abc")
+    await expect(page.get_by_role("searchbox")).to_have_value("abc")
+    await expect(page.locator(".alone .note")).to_contain_text("session")
+    await page.get_by_label("Token").fill(site.let_in("ida"))
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("searchbox")).to_have_value("abc")
+    assert page.url.endswith("/leases?view=all&q=abc")
+    # Logging out is logging out of all tabs, and the cookie counts no more.
+    other = await visitor.tab("/queues")
+    await expect(other.locator("main h1")).to_have_text("Queues and tenants")
+    cookies = await visitor.context.cookies()
+    assert all(cookie["httpOnly"] and cookie["sameSite"] == "Strict" for cookie in cookies)
+    await page.get_by_role("button", name="log out").click()
+    await expect(page.get_by_label("Token")).to_be_visible()
+    await expect(other.get_by_label("Token")).to_be_visible()
+    await visitor.context.add_cookies([{**cookie, "url": site.address} for cookie in _settable(cookies)])
+    await visitor.go("/queues")
+    await expect(page.get_by_label("Token")).to_be_visible()
+
+
+def _settable(cookies: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{"name": each["name"], "value": each["value"]} for each in cookies]
+
+
+async def test_a_one_time_code_signs_in_once(visitor: Visitor) -> None:
+    with visitor.site.rest() as http:
+        code = http.post("/session/codes").json()["code"]
+    page = await visitor.go(f"/login#code={code}")
+    await expect(page.locator("main h1")).to_have_text("Would it run now?")
+    assert "code" not in page.url
+    await page.get_by_role("button", name="log out").click()
+    await expect(page.get_by_label("Token")).to_be_visible()
+    await page.goto("about:blank")
+    await visitor.go(f"/login#code={code}")
+    await expect(page.get_by_role("alert")).to_contain_text("has been used")
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "\u202egnp.exe\u202e \u05e9\u05dc\u05d5\u05dd",
+    "\U0001f469\u200d\U0001f680 a\u0300\u0301\u0302\u0303\u0304 \U0001f1fa\U0001f1f3",
+    "W" * 100,
+    "javascript:alert(1)",
+)
+
+
+async def test_names_are_but_names(visitor: Visitor) -> None:
+    site = visitor.site
+    token = site.let_in("mal")
+    leases = [site.ask(token, gpu="0.01,64Mi", name=name) for name in HOSTILE]
+    page = await visitor.sign_in(token, "/leases")
+    await page.set_viewport_size({"width": 390, "height": 844})
+    for lease, name in zip(leases, HOSTILE, strict=True):
+        await visitor.go("/leases")
+        await expect(page.locator(f'bdi[title="{_css(name)}"]')).to_be_visible()
+        await visitor.go(f"/lease?id={lease['lease_id']}")
+        await expect(page.locator("h1 bdi")).to_have_text(name)
+        assert await page.locator("main img").count() == 0
+        assert await _overflow(page) <= 0
+    site.release(*(lease["lease_id"] for lease in leases))
+
+
+def _css(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+async def _overflow(page: Page) -> int:
+    """How far the page is wider than its window, in pixels."""
+    return int(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+async def test_by_keyboard_alone(visitor: Visitor) -> None:
+    site = visitor.site
+    page = await visitor.go("/")
+    await _tab_to(page, "input[type=password]")
+    await page.keyboard.type(site.admin_token)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("navigation").wait_for(state="attached")
+    await _tab_to(page, "input.big")
+    await page.keyboard.press("Control+a")
+    await page.keyboard.type("0.05,128Mi")
+    await expect(page.locator(".verdict")).to_contain_text("Yes, now")
+    await _tab_to(page, "button.primary")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(re.compile("/lease\\?id="))
+    await expect(page.locator(".facts .state")).to_contain_text("active")
+    await _tab_to(page, "main button.danger")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+    assert await page.evaluate("document.activeElement.className") == "danger"
+    await page.keyboard.press("Enter")
+    await _tab_to(page, "dialog button.danger")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".note.bad")).to_contain_text("Ended: released")
+    await _tab_to(page, "a[href='/fleet']")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_have_text("Fleet")
+    await expect(page.locator("canvas")).to_be_visible()
+    await _tab_to(page, "canvas")
+    await expect(page.locator(".hint")).to_contain_text("node-1")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".hint")).to_contain_text("node-2")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_have_text("node-2")
+
+
+async def _tab_to(page: Page, selector: str) -> None:
+    for _ in range(80):
+        if await page.evaluate("wanted => document.activeElement.matches(wanted)", selector):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {selector}")
+
+
+async def test_a_drain_shows_its_victims_beforehand(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(name="in the way", node_ids=["node-2"])
+    page = await visitor.sign_in(site.admin_token, "/node?id=node-2")
+    await page.get_by_role("button", name="Drain").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("1 lease here would be ended")
+    await expect(dialog.get_by_role("link", name="in the way")).to_be_visible()
+    await dialog.get_by_label("Reason, for people").fill("new driver")
+    await dialog.get_by_role("button", name="Drain").click()
+    await expect(page.locator("main")).to_contain_text("new driver")
+    await page.get_by_role("button", name="Open again").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Open again").click()
+    await expect(page.get_by_role("button", name="Cordon")).to_be_visible()
+    with site.rest() as http:
+        assert http.get(f"/leases/{lease['lease_id']}").json()["state"] in {"ENDED", "RELEASING", "PREEMPTING"}
+
+
+async def test_a_card_is_taken_out_and_comes_back(visitor: Visitor) -> None:
+    page = await visitor.sign_in(visitor.site.admin_token, "/node?id=node-1")
+    card = page.locator("article").first
+    await card.get_by_role("button", name="Quarantine").click()
+    await page.get_by_label("Reason, for people").fill("smells of smoke")
+    await page.get_by_role("dialog").get_by_role("button", name="Quarantine").click()
+    await card.get_by_role("link", name=re.compile("incident")).click()
+    await expect(page.locator(".story")).to_contain_text("smells of smoke")
+    await page.get_by_role("button", name="Return").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Return").click()
+    await expect(page.locator(".facts")).to_contain_text(re.compile("over|probation"))
+
+
+async def test_what_if_stands_side_by_side(visitor: Visitor) -> None:
+    page = await visitor.sign_in(visitor.site.admin_token, "/what-if")
+    await page.get_by_label("Requests, a line for each kind").fill("6 x 1")
+    await page.get_by_role("button", name="Place 6 requests").click()
+    table = page.get_by_role("region", name="outcomes")
+    await expect(table).to_contain_text("4 of 6")
+    await expect(table).to_contain_text("6 of 6")
