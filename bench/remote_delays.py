@@ -194,8 +194,9 @@ def main() -> None:
     finally:
         server.kill()
         server.wait()
-    how = "by netem" if netem else "by a proxy"
-    print(json.dumps({"rows": rows, "delays": how, "cpus": os.cpu_count()}))
+    load = round(os.getloadavg()[0], 1)
+    how = f"by {'netem' if netem else 'a proxy'}, on {os.cpu_count()} processors at a load of {load}"
+    print(json.dumps({"rows": rows, "delays": how}))
     if options.write:
         text = options.write.read_text()
         before, rest = text.split(BEGIN)
