@@ -88,7 +88,7 @@ def site() -> Iterator[Site]:
                 console.wait(30)
 
 
-@dataclass(slots=True)
+@dataclass
 class Visitor:
     """Somebody's browser, and what it did that it should not."""
 

@@ -82,7 +82,7 @@ async def test_each_command_that_is_shown_is_one(visitor: Visitor) -> None:
     for path in (*SCREENS, f"/lease?id={lease['lease_id']}"):
         await visitor.go(path)
         await _settled(page)
-        texts: list[str] = await page.locator("details.elsewhere pre").all_inner_texts()
+        texts: list[str] = await page.locator("details.elsewhere pre").all_text_contents()
         for button in await page.locator("main button.danger").all():
             await button.click()
             texts += await page.locator("dialog details.elsewhere pre").all_text_contents()
