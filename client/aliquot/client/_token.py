@@ -41,6 +41,11 @@ class Token:
         self.check(address)
         return self._metadata
 
+    @property
+    def text(self) -> str:
+        """Itself; empty: there is none."""
+        return self._metadata[0][1].removeprefix(tokens.SCHEME) if self._metadata is not None else ""
+
     def check(self, address: str) -> None:
         """Raises `SecurityError` where others could read it on its way."""
         if self._metadata is not None and not self._tls and not _is_local(address):
