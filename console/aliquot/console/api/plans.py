@@ -20,6 +20,8 @@ from pydantic import BaseModel, Field
 
 from aliquot.client import AsyncPool, InvalidRequest, Overloaded, Unavailable
 from aliquot.client.documents import plain
+from aliquot.common.errors import AliquotError
+from aliquot.common.request import parse_request
 from aliquot.console.api.answers import answer, shows
 from aliquot.console.api.asking import Body
 from aliquot.console.api.callers import Pool
@@ -81,6 +83,11 @@ async def plan(pool: Pool, wanted: Planning) -> Response:
     nodes = await _nodes(pool)
     if not nodes:
         raise InvalidRequest("the pool has no nodes to plan with", reason="NO_NODES")
+    for number, each in enumerate(wanted.requests, 1):
+        try:
+            parse_request(each.gpu)
+        except AliquotError as error:
+            raise InvalidRequest(f"request {number}: {error.message}", hint=error.hint) from error
     async with _slot():
         with tempfile.TemporaryDirectory(prefix="aliquot-plan-") as folder:
             nodes_file, trace = Path(folder, "nodes.json"), Path(folder, "requests.csv")
@@ -158,6 +165,4 @@ def _refused(err: bytes) -> InvalidRequest | Unavailable:
         return Unavailable("the planner ended without an answer", hint="the console's log may say why")
     if found["reason"] == "USAGE":
         return Unavailable(found["message"], hint="plans need the extra `coordinator` where the console runs")
-    # The folder of this one plan says nothing to the caller.
-    message = found["message"].rpartition("requests.csv")[2].lstrip(": ") or found["message"]
-    return InvalidRequest(message, hint=found["hint"], reason=found["reason"])
+    return InvalidRequest(found["message"], hint=found["hint"], reason=found["reason"])

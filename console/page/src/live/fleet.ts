@@ -43,7 +43,6 @@ export class Columns {
   undrawnMs = 0;
 
   apply(change: FleetChange): void {
-    this.undrawnMs ||= performance.now();
     if (change.resets) {
       this.nodes = new Map();
       this.size = 0;

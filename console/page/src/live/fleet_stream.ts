@@ -63,6 +63,7 @@ export function useFleet(): Received {
       timer = 0;
       try {
         const picture = await get<Picture>("/fleet", undefined, abort.signal);
+        columns.undrawnMs ||= performance.now();
         columns.apply(wholeOf(picture));
         state.value = { version: state.peek().version + 1, error: null, atMs: picture.at_ms };
         shared.start(picture.id);
@@ -74,11 +75,13 @@ export function useFleet(): Received {
     };
     const off = shared.listen((messages) => {
       let atMs = 0;
+      const cameMs = performance.now();
       for (const message of messages) {
         if (message.kind === RESYNC) {
           if (!timer) void load();
         } else if (message.kind === "change") {
           const changed = message.data as unknown as Changed;
+          columns.undrawnMs ||= cameMs;
           columns.apply(changeOf(changed));
           atMs = changed.at_ms;
         }
