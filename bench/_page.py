@@ -1,8 +1,8 @@
 """The page's own fields of bench/console.py: the fleet in a real browser, while leases come and go.
 
-`first_picture_ms` is from the start of the navigation to the moment when all devices have been drawn, the page's files
-and the fleet's columns included; `update_ms` the 95th percentile of how long a batch of changes took from its arrival to
-its pixels; `js_gzip_kb` all JavaScript as it is sent. The bars: 1,000 ms, 50 ms, 150 kB.
+`first_picture_ms` is from the start of the navigation to the moment when all devices have been drawn, the page's
+files and the fleet's columns included; `update_ms` the 95th percentile of how long a batch of changes took from its
+arrival to its pixels; `js_gzip_kb` all JavaScript as it is sent. The bars: 1,000 ms, 50 ms, 150 kB.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def fields_of_the_page(pool: str, console: str, token: str) -> dict[str, A
 async def _drawn(page: Any, times: int) -> None:  # noqa: ANN401 - a page of a library that is imported late
     """Wait until more was drawn than so many times. The page's policy forbids the browser to wait by itself."""
     async with asyncio.timeout(PATIENCE_S):
-        while await page.evaluate("drawn.length") <= times:
+        while await page.evaluate("drawn.length") <= times:  # noqa: ASYNC110 - a number in another process
             await asyncio.sleep(0.05)
 
 

@@ -5,7 +5,8 @@
 `--nodes` nodes of eight devices and `--leases` leases are there; then `--rate` reads a second of a lease, each as it is
 due whether the one before has been answered or not, for `--seconds`. `rest_p99_ms` is from when a read was due to its
 answer; `grpc_p99_ms` the same through the SDK, by turns. `console_cores` and `console_rss_mb` are the console's own
-process. The bars: 5 ms, 0.5 cores, 300 MB. Those about the page are as `bench/_page.py` says, and null without Chromium or the built page. The last line is one
+process. The bars: 5 ms, 0.5 cores, 300 MB. Those about the page are as
+`bench/_page.py` says, and null without Chromium or the built page. The last line is one
 JSON object.
 """
 

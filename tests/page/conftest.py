@@ -1,4 +1,4 @@
-"""The page in a real browser, against a pool as `aliquot up` starts it: coordinator, agents and console are processes."""
+"""The page in a real browser, against a pool as `aliquot up` starts it: all parts are processes."""
 
 from __future__ import annotations
 

@@ -140,13 +140,11 @@ async def test_who_is_logged_out_comes_back_to_the_same_place(visitor: Visitor) 
     await page.get_by_role("button", name="log out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await expect(other.get_by_label("Token")).to_be_visible()
-    await visitor.context.add_cookies([{**cookie, "url": site.address} for cookie in _settable(cookies)])
+    await visitor.context.add_cookies(
+        [{"name": each["name"], "value": each["value"], "url": site.address} for each in cookies]
+    )
     await visitor.go("/queues")
     await expect(page.get_by_label("Token")).to_be_visible()
-
-
-def _settable(cookies: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [{"name": each["name"], "value": each["value"]} for each in cookies]
 
 
 async def test_a_one_time_code_signs_in_once(visitor: Visitor) -> None:

@@ -1,4 +1,4 @@
-"""What if: the planner, for screens. It is the program of `aliquot plan`, run for one answer; nothing real is touched."""
+"""What if: the planner, for screens. The program of `aliquot plan` is run for one answer; nothing real is touched."""
 
 from __future__ import annotations
 
@@ -91,10 +91,11 @@ async def plan(pool: Pool, wanted: Planning) -> Response:
     async with _slot():
         with tempfile.TemporaryDirectory(prefix="aliquot-plan-") as folder:
             nodes_file, trace = Path(folder, "nodes.json"), Path(folder, "requests.csv")
-            nodes_file.write_bytes(msgspec.json.encode({"nodes": nodes}))
-            trace.write_text(_csv(wanted.requests), encoding="utf-8")
+            await asyncio.to_thread(nodes_file.write_bytes, msgspec.json.encode({"nodes": nodes}))
+            await asyncio.to_thread(trace.write_text, _csv(wanted.requests), encoding="utf-8")
             words = [word for policy in wanted.policies for word in ("-P", policy)]
-            made = await _run(["--nodes", str(nodes_file), "--trace", str(trace), "--more", str(wanted.more_nodes), *words])
+            words += ["--nodes", str(nodes_file), "--trace", str(trace), "--more", str(wanted.more_nodes)]
+            made = await _run(words)
     outcomes = [PlanOutcome.model_validate(each) for each in made["outcomes"]]
     return answer(Plan(outcomes=outcomes).model_dump())
 
