@@ -30,7 +30,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist demo test test-long simulate simulate-mutations mutate fuzz check format bench clean
+.PHONY: help venv proto native page sync dist demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ mutate: proto native ## put mistakes into AREA (core, agent-core, client, store,
 
 fuzz: proto ## attack a coordinator with mutated messages for MINUTES (2; hours by hand), on the loopback
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json $(ARGS)
+
+fuzz-remote: proto native ## attack the engines of remote GPUs with FRAMES (1000000) frames each that are nearly right
+	$(BIN)/python -m tests.remote_fuzz --frames $(or $(FRAMES),1000000) --json $(ARGS)
 
 # All of them run, so that one look shows everything.
 check: proto page ## generated code, lint, formatting, types, layers

@@ -48,7 +48,11 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "LeaseService.ReleaseBatch": ("manager operator admin", "operator admin"),
     "LeaseService.AcknowledgeShape": ("manager admin", "admin"),
     "LeaseService.Get": (READERS_OWN, READERS_ALL),
+    "LeaseService.GetTimeline": (READERS_OWN, READERS_ALL),
     "LeaseService.List": (READERS_OWN, READERS_ALL),
+    "LeaseService.GetUse": (READERS_OWN, READERS_ALL),
+    "LeaseService.ExemptLease": ("manager operator admin", "operator admin"),
+    "LeaseService.ConfirmNotice": ("manager operator admin", "operator admin"),
     "LeaseService.Watch": (READERS_OWN, READERS_ALL),
     "PoolService.DeclareNodes": (OPERATORS, OPERATORS),
     "PoolService.RemoveNode": (OPERATORS, OPERATORS),
@@ -89,6 +93,10 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AccessService.ListAudit": (OPERATORS, OPERATORS),
     "AccessService.ListDenials": (OPERATORS, OPERATORS),
     "AccessService.Bootstrap": ("", ""),
+    "AccessService.GetAuthority": (EVERYBODY, EVERYBODY),
+    "AccessService.ListAuthority": (OPERATORS, OPERATORS),
+    "AccessService.RotateAuthority": ("admin", "admin"),
+    "AccessService.RetireAuthority": ("admin", "admin"),
     "EnrolmentService.InviteNode": (OPERATORS, OPERATORS),
     "EnrolmentService.DisenrolNode": (OPERATORS, OPERATORS),
     "EnrolmentService.Join": ("", ""),  # who has an invite, and nobody else
@@ -199,10 +207,24 @@ class _Calls:
         request = leases_pb2.AcknowledgeShapeRequest(lease_id=await self.lease_of(tenant), shape=1)
         await who.leases.AcknowledgeShape(request)
 
+    async def GetUse(self, who: Person, tenant: str) -> None:  # noqa: N802
+        await who.leases.GetUse(leases_pb2.GetUseRequest(tenant=tenant))
+
+    async def ExemptLease(self, who: Person, tenant: str) -> None:  # noqa: N802
+        request = leases_pb2.ExemptLeaseRequest(lease_id=await self.lease_of(tenant), for_s=60)
+        await who.leases.ExemptLease(request)
+
+    async def ConfirmNotice(self, who: Person, tenant: str) -> None:  # noqa: N802
+        request = leases_pb2.ConfirmNoticeRequest(lease_id=await self.lease_of(tenant), number=1)
+        await who.leases.ConfirmNotice(request)
+
     async def Get(self, who: Person, tenant: str) -> str:  # noqa: N802
         lease = await who.leases.Get(leases_pb2.GetRequest(lease_id=await self.lease_of(tenant)))
         assert lease.redacted != (lease.request.tenant == tenant)
         return "redacted" if lease.redacted else ""
+
+    async def GetTimeline(self, who: Person, tenant: str) -> None:  # noqa: N802
+        await who.leases.GetTimeline(leases_pb2.GetTimelineRequest(lease_id=await self.lease_of(tenant)))
 
     async def List(self, who: Person, tenant: str) -> None:  # noqa: N802
         await who.leases.List(leases_pb2.ListRequest(tenant=tenant))

@@ -71,6 +71,8 @@ class ScriptedCoordinator:
         self.lost: dict[str, str] = {}
         self.preempting: dict[str, int] = {}
         self.mute_keep_alive = False
+        self.places_in_batches = True
+        """Older ones don't know of them."""
         self.shown: dict[str, list[str]] = {}
         """What callers have shown as their token, by call."""
         self.accepted: set[str] | None = None
@@ -168,7 +170,16 @@ class ScriptedCoordinator:
                     response.results.add(error=fault.status)
                 else:
                     response.results.add(lease=self._allocate(item)[0])
+            for grant in request.grants if self.places_in_batches else ():
+                item = leases_pb2.AllocateRequest(request=grant.request, idempotency_key=grant.idempotency_key)
+                response.results.add(lease=self._allocate(item)[0])
         return response
+
+    def grant_on(self, request: leases_pb2.GrantOnRequest, context: Any) -> leases_pb2.AllocateResponse:
+        self._enter("GrantOn", context)
+        item = leases_pb2.AllocateRequest(request=request.request, idempotency_key=request.idempotency_key)
+        with self.changed:
+            return leases_pb2.AllocateResponse(lease=self._allocate(item)[0])
 
     def explain(self, request: leases_pb2.ExplainRequest, context: Any) -> leases_pb2.ExplainResponse:
         self._enter("Explain", context)
@@ -273,6 +284,7 @@ class ScriptedCoordinator:
         served: dict[methods.Method[Any, Any], tuple[Any, Any]] = {
             methods.ALLOCATE: (unary, self.allocate),
             methods.ALLOCATE_BATCH: (unary, self.allocate_batch),
+            methods.GRANT_ON: (unary, self.grant_on),
             methods.EXPLAIN: (unary, self.explain),
             methods.RELEASE: (unary, self.release),
             methods.RELEASE_BATCH: (unary, self.release_batch),

@@ -57,9 +57,15 @@ CALLS = {
     "LeaseService.ReleaseBatch": Call(lambda pool: pool.release_batch([LEASE]), "", "`release` takes several"),
     "LeaseService.AcknowledgeShape": Call(lambda pool: pool.acknowledge(LEASE, 1), f"ack {LEASE} --shape 1"),
     "LeaseService.Get": Call(lambda pool: pool.get(LEASE), f"get {LEASE}"),
+    "LeaseService.GetTimeline": Call(lambda pool: pool.timeline(LEASE), f"get {LEASE} --timeline"),
     "LeaseService.List": Call(lambda pool: list(pool.leases()), "ls"),
     "EnrolmentService.InviteNode": Call(lambda pool: pool.access.invite_node("n"), "node invite n"),
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
+    "LeaseService.GetUse": Call(lambda pool: pool.use(), "waste"),
+    "LeaseService.ExemptLease": Call(lambda pool: pool.exempt(LEASE, 60), f"exempt {LEASE} --for 1m"),
+    "LeaseService.ConfirmNotice": Call(
+        lambda pool: pool.confirm_notice(LEASE, 1), "", "`aliquot notify` makes it when it has delivered a warning"
+    ),
     "LeaseService.Watch": Call(lambda pool: next(pool.watch()), "watch", ends=Exit.INTERRUPTED),
     "PoolService.DeclareNodes": Call(lambda pool: pool.declare([NodeDeclaration("n")]), "declare -f FILE"),
     "PoolService.RemoveNode": Call(lambda pool: pool.remove_node("n"), "forget n"),
@@ -118,6 +124,12 @@ CALLS = {
     "AccessService.ListTokens": Call(lambda pool: pool.access.tokens(), "access token ls"),
     "AccessService.ListAudit": Call(lambda pool: pool.access.audit(since_ms=1), "access audit --who ann --since 1h"),
     "AccessService.ListDenials": Call(lambda pool: pool.access.denials(), "access denials"),
+    "AccessService.GetAuthority": Call(lambda pool: pool.access.authority(), "access authority pem"),
+    "AccessService.ListAuthority": Call(lambda pool: pool.access.authority_use(), "access authority ls"),
+    "AccessService.RotateAuthority": Call(lambda pool: pool.access.rotate_authority(), "access authority rotate"),
+    "AccessService.RetireAuthority": Call(
+        lambda pool: pool.access.retire_authority(force=True), "access authority retire --force"
+    ),
     "AccessService.DescribeLogin": Call(
         lambda pool: pool.access.describe_login(), "", "`login` asks, and goes on to the provider: tests/logins"
     ),
@@ -286,7 +298,8 @@ def _full(descriptor: Any) -> Message:
             target = getattr(message, field.name)
             target.add().CopyFrom(inner) if field.is_repeated else target.CopyFrom(inner)
         elif field.is_repeated:
-            getattr(message, field.name).extend(["a", "b"])
+            text = field.cpp_type == FieldDescriptor.CPPTYPE_STRING
+            getattr(message, field.name).extend(["a", "b"] if text else [5, 6])
         else:
             setattr(message, field.name, _some(field))
     return cast("Message", message)

@@ -160,6 +160,33 @@ async def test_batches_answer_item_by_item() -> None:
         assert error_info(ends.results[1].error).reason == "LEASE_NOT_FOUND"
 
 
+async def test_batches_grant_exactly_there_or_not_at_all() -> None:
+    async with running() as pool:
+        await pool.declare(2)
+
+        def there(node: str, key: str, gpu: str = "0.5") -> leases_pb2.GrantOnRequest:
+            request = types_pb2.LeaseRequest(gpu=gpu, tenant="team", detached=True)
+            return leases_pb2.GrantOnRequest(
+                request=request, idempotency_key=key, places=[leases_pb2.MemberPlace(node_id=node)]
+            )
+
+        grants = [there("node-1", "a"), there("node-1", "b"), there("node-1", "c"), there("no-such", "d")]
+        answer = await pool.leases.AllocateBatch(
+            leases_pb2.AllocateBatchRequest(items=[allocation("1")], grants=[there("node-1", "0", "0.001"), *grants])
+        )
+        (item, _, first, second, *refused) = answer.results
+        assert {part.node_id for part in item.lease.slices} == {"node-0"}
+        assert {part.node_id for part in first.lease.slices} == {"node-1"}
+        assert [error_info(result.error).reason for result in (second, *refused)] == ["PLACEMENT_REFUSED"] * 3
+        again = await pool.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(grants=grants[:1]))
+        assert again.results[0].lease.lease_id == first.lease.lease_id
+        moved = await pool.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(grants=[there("node-0", "a")]))
+        assert error_info(moved.results[0].error).reason == "IDEMPOTENCY_MISMATCH"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await pool.leases.AllocateBatch(leases_pb2.AllocateBatchRequest(grants=grants[:1] * 257))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_lists_are_paged_filtered_and_in_order_of_arrival() -> None:
     async with running() as pool:
         await pool.declare(4, devices=8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.v1 import types_pb2
 
@@ -10,7 +12,7 @@ def test_every_field_of_the_contract_is_kept_in_its_own_devices_row() -> None:
     telemetry = Telemetry()
     fields = types_pb2.DeviceTelemetry.DESCRIPTOR.fields
     said = {
-        uuid: types_pb2.DeviceTelemetry(**{field.name: base + field.number for field in fields})
+        uuid: types_pb2.DeviceTelemetry(**dict[str, Any]((field.name, base + field.number) for field in fields))
         for base, uuid in ((100, "GPU-a"), (200, "GPU-b"), (300, "GPU-c"))
     }
     for uuid, reading in said.items():

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import socket
+import ssl
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from aliquot.agent.disk.membership import read_membership
-from aliquot.client import AsyncPool, DeviceDeclaration, NodeDeclaration, NotLoggedIn, RetryPolicy, WaitUntil
+from aliquot.client import AsyncPool, ClientTls, DeviceDeclaration, NodeDeclaration, NotLoggedIn, RetryPolicy, WaitUntil
 from aliquot.client.access import IssuedToken, Role, RoleGrant
 from aliquot.common.connection_string import ConnectionString
+from aliquot.common.tls import fingerprints
 from tests.agent.conftest import node
 from tests.agent.harness import Node
+from tests.coordinator.pool import eventually
 from tests.enrolment.test_joining import run_join
-from tests.failover.cluster import Cluster, cluster, granted_after, load
+from tests.failover.cluster import Cluster, Replica, cluster, free_address, granted_after, load
 from tests.failover.streams import Held, until_open
 from tests.logins.api_server import ApiServer, api_server
 
@@ -165,3 +171,53 @@ async def test_a_join_in_the_midst_of_a_takeover_brings_one_key(database: str, n
         audit = await admin.access.audit()
         assert {entry.subject for entry in audit.entries if entry.action == "Join"} == {member.node_id}
         assert len([entry for entry in audit.entries if entry.action == "Join"]) == 1
+
+
+def believed(address: str, ca: str) -> bool:
+    """Whether who trusts this believes the certificate that is shown there."""
+    context = ssl.create_default_context(cadata=ca)
+    host, _, port = address.partition(":")
+    try:
+        with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host):
+            return True
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+async def test_the_authority_is_exchanged_across_takeovers(database: str, tmp_path: Path) -> None:
+    """Both coordinators show the same, whoever leads; what has been taken up is known to the next leader."""
+    async with contextlib.AsyncExitStack() as ending:
+        several = Cluster(database, 0)
+        for number in range(2):
+            address = free_address()  # by which it is known; it listens where others could connect, so there is TLS
+            settings = tmp_path / f"{number}.toml"
+            settings.write_text(f'[coordinator.access]\ndir = "{tmp_path / str(number)}"\n')
+            flags = ("--listen", f"0.0.0.0:{address.rpartition(':')[2]}", "--config", str(settings))
+            several.replicas.append(Replica(database, *flags, "--log-level", "error", address=address))
+        ending.callback(several.close)
+        await asyncio.to_thread(several.start)
+        first = (tmp_path / "0" / "ca.pem").read_text()
+        tls = ClientTls(ca_pem=first)
+        admin = await ending.enter_async_context(
+            AsyncPool(several.addresses, tls=tls, tenant="team", timeout_s=60.0, retry=SOON)
+        )
+        ann = await issued(admin, "ann")
+        began, _ = await asyncio.gather(admin.access.rotate_authority(), killed(several))
+        second = began.authorities_pem.removesuffix(first)
+        assert len(fingerprints(second)) == 1
+        person = await ending.enter_async_context(
+            AsyncPool(several.addresses, token=ann.token, tls=tls, timeout_s=60.0, retry=SOON)
+        )
+        await person.access.authority(fingerprints(began.authorities_pem))
+        await killed(several)
+        use = await admin.access.authority_use()
+        assert use.authority == began
+        assert not use.behind, "what ann has said is durable"
+        await admin.access.retire_authority()
+        for address in several.addresses:  # the one that stands by follows within its next look
+            await eventually(partial(believed, address, second), f"{address} shows the second")
+            assert believed(address, first)
+        await killed(several)
+        only_second = AsyncPool(several.addresses, tls=ClientTls(ca_pem=second), timeout_s=60.0, retry=SOON)
+        async with only_second as later:
+            assert [bool(each.retired_ms) for each in (await later.access.authority()).generations] == [True, False]

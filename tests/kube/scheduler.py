@@ -7,6 +7,7 @@ says to the extender is in the Go-cased form of k8s.io/kube-scheduler/extender/v
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Self
 
 import aiohttp
@@ -20,8 +21,9 @@ from tests.kube.fake_api.store import Object
 class StockScheduler:
     """`run` schedules what is pending, for ever; `cycle` one pod, once."""
 
-    def __init__(self, api: FakeApi, extender_url: str) -> None:
+    def __init__(self, api: FakeApi, extender_url: str, name: str = names.SCHEDULER) -> None:
         self.api = api
+        self.name = name
         self.url = extender_url
         self.refusals: dict[str, str] = {}
         """The last reason why a pod (`NAMESPACE/NAME`) was not bound."""
@@ -45,19 +47,36 @@ class StockScheduler:
             return msgspec.json.decode(answer)
 
     def nodes_for(self, pod: Object) -> list[str]:
-        """What its own filters leave."""
+        """What its own filters leave: selectors, and resources where a node says how much it has."""
         wanted = (pod["spec"].get("nodeSelector") or {}).items()
+        asked = _asked(pod)
         nodes = self.api.store.kind("v1", "nodes").items
         return sorted(
             name
             for (_, name), node in nodes.items()
             if all((node["metadata"].get("labels") or {}).get(key) == value for key, value in wanted)
+            and self._has_room(node, asked)
         )
+
+    def _has_room(self, node: Object, asked: Counter[str]) -> bool:
+        has = (node.get("status") or {}).get("allocatable") or {}
+        if not has:
+            return True
+        used: Counter[str] = Counter()
+        for item in self.api.pods.items.values():
+            ended = item["status"]["phase"] in {"Succeeded", "Failed"}
+            if item["spec"].get("nodeName") == node["metadata"]["name"] and not ended:
+                used += _asked(item)
+        return all(used[name] + count <= int(has.get(name, 0)) for name, count in asked.items())
 
     async def place(self, pod: Object) -> str:
         """Filter and prioritise; the node, or empty, with the reason in `refusals`."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        args = {"Pod": pod, "Nodes": None, "NodeNames": self.nodes_for(pod)}
+        nodes = self.nodes_for(pod)
+        if not nodes:
+            self.refusals[key] = "insufficient resources"  # its extender is not asked then
+            return ""
+        args = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
         found = await self.call("filter", args)
         if found.get("Error") or not found.get("NodeNames"):
             reasons = {**found.get("FailedNodes", {}), **found.get("FailedAndUnresolvableNodes", {})}
@@ -95,7 +114,16 @@ class StockScheduler:
             for node, victims in found["NodeNameToMetaVictims"].items()
         }
 
-    async def run(self, pause_s: float = 0.02, at_once: int = 32) -> None:
+    async def make_room(self, name: str, namespace: str) -> None:
+        """Delete the victims on the cheapest node, as one does that may preempt."""
+        found = await self.preempt(name, namespace)
+        for uid in found[min(found, key=lambda node: (len(found[node]), node))] if found else ():
+            pods = self.api.pods.items
+            key = next((key for key, pod in pods.items() if pod["metadata"]["uid"] == uid), None)
+            if key is not None:
+                self.api.store.remove(self.api.pods, key)
+
+    async def run(self, pause_s: float = 0.02, at_once: int = 32, *, preempts: bool = False) -> None:
         """Schedule what is pending until cancelled: filters one by one, binds beside them."""
         busy: set[str] = set()
         tasks: set[asyncio.Task[None]] = set()
@@ -116,6 +144,8 @@ class StockScheduler:
                         continue
                     try:
                         node = await self.place(pod)
+                        if preempts and not node:
+                            await self.make_room(pod["metadata"]["name"], pod["metadata"]["namespace"])
                     except (aiohttp.ClientError, AssertionError):
                         break  # the extender is away
                     if node:
@@ -137,7 +167,17 @@ class StockScheduler:
         return (
             alive
             and not spec.get("nodeName")
-            and spec["schedulerName"] == names.SCHEDULER
+            and spec["schedulerName"] == self.name
             and "deletionTimestamp" not in meta
             and not spec.get("schedulingGates")
         )
+
+
+def _asked(pod: Object) -> Counter[str]:
+    """Extended resources, which are whole."""
+    found: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        for name, value in ((container.get("resources") or {}).get("requests") or {}).items():
+            if "/" in name:
+                found[name] += int(value)
+    return found

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.client import WaitUntil
+from aliquot.client import AsyncPool, Lease, PlacementRefused, PoolError, Request, WaitUntil
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import AccountRule
+from aliquot.kube.holding.batching import GrantBatches
 from aliquot.kube.settings import Settings
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import CLUSTER, audit, kube_cluster, scheduling
@@ -58,6 +59,33 @@ async def test_forty_parts_of_one_node() -> None:
         await eventually(lambda: all(cluster.node_of(f"p{number}") for number in range(40)), "all bound")
         await audit(cluster)
         assert len(await cluster.leases()) == 40
+
+
+async def test_grants_of_one_moment_go_in_one_message() -> None:
+    async with kube_cluster(1, devices=10) as cluster:
+        batches = GrantBatches(cluster.extender.parts.pool)
+        asked = [Request("0.25", tenant="default", detached=True, name=f"p{number}") for number in range(41)]
+        asks = (batches.grant(request, "node-0", request.name) for request in asked)
+        found = await asyncio.gather(*asks, return_exceptions=True)
+        assert sum(isinstance(lease, Lease) for lease in found) == 40
+        assert sum(isinstance(error, PlacementRefused) for error in found) == 1
+        assert batches.messages == 1
+        await batches.close()
+
+
+async def test_a_pool_that_is_away_is_told_to_all_who_asked() -> None:
+    async with kube_cluster(1) as cluster:
+        async with AsyncPool("127.0.0.1:1", token="none", timeout_s=0.5) as away:
+            batches = GrantBatches(away)
+            asks = [batches.grant(Request("0.25"), "node-0", str(number)) for number in range(3)]
+            found = await asyncio.gather(*asks, return_exceptions=True)
+            assert [isinstance(error, PoolError) for error in found] == [True] * 3
+            waiting = asyncio.ensure_future(batches.grant(Request("0.25"), "node-0", "late"))
+            await asyncio.sleep(0)
+            await batches.close()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+        await audit(cluster)
 
 
 async def test_what_does_not_fit_says_why_and_starts_when_there_is_room() -> None:

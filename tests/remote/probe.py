@@ -717,12 +717,33 @@ def _(device: torch.device) -> None:
 # ------------------------------------------------------------------------------------------------------------ tools
 
 
-@probe("tools", "torch.compile (leaves our tensors to the eager lane: it runs, and gains nothing)")
+@probe("tools", 'torch.compile(backend="aliquot"): training by two messages a step')
+def _(device: torch.device) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(device)
+    x, compiled = torch.randn(2, 3, device=device), torch.compile(model, backend="aliquot", fullgraph=True)
+    compiled(x).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    session = remote.session_of(device)
+    before = session.counters.operators
+    result = compiled(x)
+    assert session.counters.operators == before + 1
+    result.sum().backward()
+    close(model(x).cpu(), result)
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        assert gradient is not None
+        close(gradient.cpu(), parameter.grad)
+    torch._dynamo.reset()
+
+
+@probe("tools", "torch.compile by other backends (leaves our tensors to the eager lane: it runs, and gains nothing)")
 def _(device: torch.device) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(device)
     x = torch.randn(2, 3, device=device)
     close(model(x).cpu(), torch.compile(model, backend="aot_eager")(x))
+    torch._dynamo.reset()
 
 
 @probe("tools", "a forward pass sent once and run by its number")

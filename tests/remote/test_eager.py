@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,26 @@ def test_views_share_their_allocation(device: torch.device) -> None:
     assert same(here, there)
     gc.collect()
     assert remote.session_of(device).statistics()["allocations"] == before
+
+
+def test_what_is_cut_into_several_is_written_through_each(device: torch.device) -> None:
+    cuts: tuple[Callable[[torch.Tensor], Sequence[torch.Tensor]], ...] = (
+        lambda x: x.unbind(0),
+        lambda x: torch.split(x, 2),
+        lambda x: torch.split(x, [1, 3]),
+        lambda x: x.chunk(3, 1),
+        lambda x: x.tensor_split((1, 2)),
+    )
+    for cut in cuts:
+        here, there = torch.zeros(4, 6), torch.zeros(4, 6, device=device)
+        session = remote.session_of(device)
+        issued = session.counters.operators
+        cut(there)
+        assert session.counters.operators == issued, "views are made here"
+        for tensor in (here, there):
+            for number, part in enumerate(cut(tensor)):
+                part.add_(number + 1)
+        assert same(here, there)
 
 
 def test_a_base_lives_as_long_as_a_view_of_it(device: torch.device) -> None:

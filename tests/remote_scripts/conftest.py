@@ -57,8 +57,10 @@ def environment(local: LocalPool, tmp_path_factory: pytest.TempPathFactory) -> d
 def run_remote(environment: dict[str, str]) -> Run:
     """`aliquot run --remote` of this Python with arguments."""
 
-    def run(*arguments: str, gpu: str = SMALL, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "aliquot.cli", "run", "--remote", "--gpu", gpu, "--", sys.executable]
+    def run(
+        *arguments: str, gpu: str = SMALL, options: Sequence[str] = (), **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "aliquot.cli", "run", "--remote", "--gpu", gpu, *options, "--", sys.executable]
         return subprocess.run(
             [*command, *arguments], env=environment | more, capture_output=True, text=True, timeout=240, check=False
         )

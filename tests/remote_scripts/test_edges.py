@@ -46,6 +46,47 @@ loss.backward()
 print(one.weight.grad.device, other.weight.grad.device)
 """
 
+COMPILED = """
+import copy
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(16, 8), nn.LayerNorm(8), nn.Linear(8, 16)
+        self.places = nn.Embedding(6, 8)
+
+    def forward(self, tokens):
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.embedding(tokens) + self.places(places)).tanh())
+
+def train(model, run, dtype):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for size in (4, 4, 3, 4, 3):
+        tokens = torch.arange(size * 6, device="cuda").view(size, 6) % 16
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not torch.float32):
+            loss = nn.functional.cross_entropy(run(tokens).flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+torch.manual_seed(0)
+model = Model().cuda()
+for dtype in (torch.float32, torch.bfloat16):
+    eager, compiled = copy.deepcopy(model), copy.deepcopy(model)
+    print(train(eager, eager, dtype) == train(compiled, torch.compile(compiled, mode="max-autotune"), dtype))
+
+@torch.compile
+def by_name(x):
+    return x + torch.ones(2, device="cuda")
+
+print(by_name(torch.ones(2, device="cuda")).tolist())
+"""
+
 
 def test_what_does_not_work_is_refused_by_its_name(run_remote: Run) -> None:
     done = run_remote("-c", REFUSED)
@@ -55,6 +96,32 @@ def test_what_does_not_work_is_refused_by_its_name(run_remote: Run) -> None:
 def test_a_lease_of_two_parts_is_two_devices(run_remote: Run) -> None:
     done = run_remote("-c", TWO, gpu="2x0.25(A100),4Gi")
     assert (done.returncode, done.stdout) == (0, "cuda:0 cuda:1\n"), done.stderr
+
+
+def test_a_model_is_compiled_for_the_lease_without_being_asked(run_remote: Run) -> None:
+    done = run_remote("-W", "error::UserWarning", "-c", COMPILED)
+    assert (done.returncode, done.stdout) == (0, "True\nTrue\n[2.0, 2.0]\n"), done.stderr
+
+
+PROFILED = """
+import torch
+x = torch.ones(4, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([x], lr=0.1)
+for _ in range(5):
+    (x * x).sum().backward()
+    optimizer.step()
+    if x.detach().sum().item() < 0: break
+"""
+
+
+def test_a_program_says_where_its_time_went(run_remote: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROFILED)
+    done = run_remote(str(tmp_path / "train.py"), options=("--profile",))
+    assert done.returncode == 0, done.stderr
+    assert "aliquot:0 (served by cpu):" in done.stderr
+    assert ", 5 steps" in done.stderr
+    assert "1 waits a step" in done.stderr
+    assert ".item() at train.py:7" in done.stderr
 
 
 def test_the_variables_add_to_the_programs_own_path() -> None:

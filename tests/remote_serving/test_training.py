@@ -64,7 +64,7 @@ def test_what_an_engine_holds_is_counted_and_a_node_that_can_not_compute_says_so
     part = Part("l-1.1.0", 0, "GPU-1", 1 << 20, 250, "l-1", "research")
     monkeypatch.setenv("ALIQUOT_SIMGPU", "a scenario")
     engine = engines.make("torch", part, lambda frame: None)
-    assert engine.figures() == {"memory_bytes": 0}  # type: ignore[attr-defined]
+    assert engine.figures() == {"ops": 0, "waits": 0, "memory_bytes": 0}  # type: ignore[attr-defined]
     engine.close()
     if not torch.cuda.is_available():
         monkeypatch.delenv("ALIQUOT_SIMGPU")

@@ -14,7 +14,7 @@ import pytest
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.endpoint import Endpoint
 from aliquot.remote.core.window import Limits
-from aliquot.remote.ending import (
+from aliquot.remote.errors import (
     SessionClosed,
     SessionError,
     SessionLeaseEnded,

@@ -10,14 +10,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation import mutations, mutations_access, mutations_health, mutations_kept, mutations_people
+from tests.simulation import (
+    mutations,
+    mutations_access,
+    mutations_health,
+    mutations_kept,
+    mutations_people,
+    mutations_use,
+)
 from tests.simulation.faults import schedule
 from tests.simulation.mutant import MUTANTS, Mutant
 from tests.simulation.running import Case, run
 from tests.simulation.sim.world import SIZES
 from tests.simulation.stage import Stage
 
-CATALOGUE = (mutations, mutations_people, mutations_kept, mutations_access, mutations_health)
+CATALOGUE = (mutations, mutations_people, mutations_kept, mutations_access, mutations_health, mutations_use)
 """What fills the list of mutants."""
 SEEDS_MAX = 16
 """A mutant that so many seeds do not catch counts as not caught."""

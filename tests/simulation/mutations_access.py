@@ -75,7 +75,7 @@ def _generous(put: Put) -> None:
 
 @mutant("redaction forgotten", "a lease of another tenant is shown as it is")
 def _shown(put: Put) -> None:
-    put(lease_service, "redacted", lease_message)
+    put(lease_service, "redacted", lambda lease, view: lease_message(lease, view, None))
 
 
 @mutant("filter forgotten", "lists and streams hold the leases of all tenants")

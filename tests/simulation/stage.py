@@ -15,6 +15,11 @@
 > tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
 > repairs                         agents may reset cards and restart machines, from their next start on
 > ail NODE KIND | heal NODE       its first card is hot, or its driver asks for a reset; and again it is well
+> queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
+> work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
+> quit NAME                         its programs end
+> told NAME NUMBER                  somebody has delivered a warning of idleness
+> exempt NAME SECONDS
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -27,10 +32,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from aliquot.agent.core.samples import DeviceInfo, RecoveryAction
-from aliquot.v1 import admin_pb2, leases_pb2, pool_pb2, types_pb2
+from aliquot.agent.local.peer import Peer
+from aliquot.v1 import admin_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
 from tests.simulation.faults.rules_faults import wall
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.loop import US_PER_S
+from tests.simulation.sim.machine import SimProc
 from tests.simulation.sim.mig import SimCard
 from tests.simulation.sim.nodes import REPAIRS, SimNode
 from tests.simulation.sim.server import KEEP_ALIVE
@@ -53,6 +60,8 @@ class Stage:
         self.world.chances.seed(Random(2).getrandbits(64))
         self._leases: dict[str, str] = {}
         self._keys: dict[str, str] = {}
+        self._secrets: dict[str, str] = {}
+        self._programs: dict[str, list[SimProc]] = {}
         self._launcher = self.world.loop.spawn("launcher")
         self._launcher.host = SimpleNamespace(host="launcher")
 
@@ -160,6 +169,7 @@ class Stage:
         request.no_queue = words.pop("queue", "yes") == "no"
         request.gang_size = int(words.pop("gang", "1"))
         request.priority, request.preemptible = int(words.pop("priority", "0")), words.pop("preemptible", "no") == "yes"
+        request.opportunistic, request.queue = words.pop("opportunistic", "no") == "yes", words.pop("in", "")
         request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")
@@ -168,7 +178,8 @@ class Stage:
         )
         data = self._call(LEASES, "Allocate", call)
         if data is not None:
-            self._leases[name] = leases_pb2.AllocateResponse.FromString(data).lease.lease_id
+            lease = leases_pb2.AllocateResponse.FromString(data).lease
+            self._leases[name], self._secrets[name] = lease.lease_id, lease.secret
 
     def _do_place(self, name: str, gpu: str, node: str) -> None:
         request = types_pb2.LeaseRequest(gpu=gpu, tenant="dev")
@@ -261,6 +272,54 @@ class Stage:
     def _do_heal(self, name: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         device.sample["margin_c"], device.recovery = 30, RecoveryAction.NONE
+
+    def _do_queue(self, name: str, *said: str) -> None:
+        words = dict(word.split("=", 1) for word in said)
+        idle = admin_pb2.IdlePolicy(action=words["idle"], after_s=int(words["after"]))
+        idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
+        idle.never_warn = not idle.warn_s
+        request = admin_pb2.ApplyRequest()
+        request.queues.add(spec=admin_pb2.QueueSpec(name=name, idle=idle))
+        self._call(ADMIN, "Apply", request)
+
+    def _do_work(self, name: str, percent: str) -> None:
+        if not any(proc.alive for proc in self._programs.get(name, ())):
+            self._start(name)
+        for proc in self._programs[name]:
+            proc.busy_percent = int(percent)
+
+    def _start(self, name: str) -> None:
+        """A program on each node of a lease, as its launcher would start it; it holds what the lease may hold."""
+        self._programs[name] = []
+        data = self._call(LEASES, "Get", leases_pb2.GetRequest(lease_id=self._leases[name]))
+        assert data is not None
+        lease = types_pb2.Lease.FromString(data)
+        for member in sorted({piece.member for piece in lease.slices}):
+            pieces = [piece for piece in lease.slices if piece.member == member]
+            node = next(node for node in self.world.nodes if node.node_id == pieces[0].node_id)
+            proc = node.start()
+            asked = local_pb2.AttachRequest(lease_id=lease.lease_id, secret=self._secrets[name], member=member)
+            proc.lease_id, proc.member = lease.lease_id, member
+            assert node.process is not None
+            assert node.local is not None
+            self.world.loop.start(node.process, node.local.attach(Peer(proc.key, 1000, 1000), asked), "attach")
+            self._pass(QUIET_US)
+            for piece in pieces:
+                node.allocate(proc, piece.device_uuid, piece.memory_bytes // 2)
+            self._programs[name].append(proc)
+
+    def _do_quit(self, name: str) -> None:
+        for proc in self._programs.pop(name, ()):
+            if proc.alive:
+                next(node for node in self.world.nodes if proc.machine is node).exit(proc)
+
+    def _do_told(self, name: str, number: str) -> None:
+        request = leases_pb2.ConfirmNoticeRequest(lease_id=self._leases[name], number=int(number))
+        self._call(LEASES, "ConfirmNotice", request)
+
+    def _do_exempt(self, name: str, seconds: str) -> None:
+        request = leases_pb2.ExemptLeaseRequest(lease_id=self._leases[name], for_s=int(seconds))
+        self._call(LEASES, "ExemptLease", request)
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

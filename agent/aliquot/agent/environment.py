@@ -16,6 +16,8 @@ from aliquot.common.tiers import Tier
 
 # Set where the devices are simulated; names the file that stands for the hardware.
 SIMULATED = "ALIQUOT_SIMGPU"
+# Set where simulated device memory holds what is written to it.
+_BACKED = "ALIQUOT_SIMGPU_BACKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def environment(
     if scenario := os.environ.get(SIMULATED):
         # Whoever is to use this agent's devices needs the driver that the agent was started with.
         result |= {SIMULATED: scenario, "LD_LIBRARY_PATH": _own_driver_first(present.get("LD_LIBRARY_PATH", ""))}
+        result |= {_BACKED: os.environ[_BACKED]} if _BACKED in os.environ else {}
     for each in ordered:
         result |= each.tier_environment
     parts = [DevicePart(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]

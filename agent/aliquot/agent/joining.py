@@ -35,7 +35,7 @@ from aliquot.common.backoff import Backoff
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import AliquotError, ConfigError, SecurityError
 from aliquot.common.names import validate_node
-from aliquot.common.tls import ClientTls, is_local_address
+from aliquot.common.tls import ClientTls, fingerprints, is_local_address
 from aliquot.common.tokens import bearer, token_sha256
 from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
 
@@ -87,7 +87,8 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
         key_pem=begun.key_pem,
         chain_pem=answer.chain_pem.decode(),
         authorities_pem=authorities,
-        server_pem=None if string.ca_pem and string.ca_pem == authorities else string.ca_pem,
+        # The pool's own, where it is one of them: the string may be of before there was another.
+        server_pem=None if set(fingerprints(string.ca_pem)) & set(fingerprints(authorities)) else string.ca_pem,
         invite_sha256=invite,
     )
     write_membership(directory, membership)

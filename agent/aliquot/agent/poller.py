@@ -95,6 +95,7 @@ class _PollResult(msgspec.Struct, frozen=True):
     blind: str = ""
     load: LoadSample | None = None
     process_percent: Mapping[int, int] | None = None
+    process_peaks: Mapping[int, int] | None = None
     health: HealthSample | None = None
 
 
@@ -234,8 +235,13 @@ class Poller:
 
     def _next_s(self, device: DeviceState) -> float:
         """When there is something to ask of a device."""
-        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
-        return min(self._memory_due_s(device), asked.load_s + self._intervals.load_s, self._health_due_s(device))
+        return min(self._memory_due_s(device), self._load_due_s(device), self._health_due_s(device))
+
+    def _load_due_s(self, device: DeviceState) -> float:
+        """Where a slice is held on what another lease does not use, that one's first activity is to be seen soon."""
+        borrowed = any(record.spec.lender for record in self._state.reserved_on(device.info.uuid))
+        interval_s = min(self._intervals.memory_s, self._intervals.load_s) if borrowed else self._intervals.load_s
+        return self._asked.setdefault(device.info.uuid, _LastPoll()).load_s + interval_s
 
     def _memory_due_s(self, device: DeviceState) -> float:
         uuid, asked = device.info.uuid, self._asked.setdefault(device.info.uuid, _LastPoll())
@@ -252,10 +258,9 @@ class Poller:
 
     def _due(self, device: DeviceState) -> tuple[bool, bool, bool]:
         """Whether memory, load and health are to be asked for now; what is due very soon, with the rest."""
-        asked = self._asked.setdefault(device.info.uuid, _LastPoll())
         now_s = self._world.monotonic_s()
         soon_s = now_s + self._shortest_s() * SLACK_PART
-        load_due_s = asked.load_s + self._intervals.load_s
+        load_due_s = self._load_due_s(device)
         return now_s >= self._memory_due_s(device), soon_s >= load_due_s, soon_s >= self._health_due_s(device)
 
     async def look(self, uuid: str) -> DeviceUsage:
@@ -309,13 +314,15 @@ class Poller:
                 raise
             except DeviceError as error:
                 blind = error.message
+        leased = want_load and self._state.leased(uuid)
         return _PollResult(
             memory=memory,
             processes=processes,
             facts=facts,
             blind=blind,
             load=self._backend.load(uuid) if want_load else None,
-            process_percent=self._backend.process_load(uuid) if want_load and self._state.leased(uuid) else None,
+            process_percent=self._backend.process_load(uuid) if leased else None,
+            process_peaks=self._backend.process_peaks(uuid) if leased else None,
             health=self._backend.health(uuid) if want_health else None,
         )
 
@@ -333,7 +340,7 @@ class Poller:
     async def _take(self, device: DeviceState, answer: _PollResult) -> None:
         if answer.load is not None:
             device.load = answer.load
-            device.process_percent = answer.process_percent
+            device.process_percent, device.process_peaks = answer.process_percent, answer.process_peaks
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
@@ -380,7 +387,7 @@ class Poller:
             # The last sample is out of date: unknown, not unchanged.
             device.memory = None
             device.load = LoadSample()
-            device.process_percent = None
+            device.process_percent = device.process_peaks = None
             lost = OFF_THE_BUS if isinstance(error, DeviceLost) else None
             self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost))
 

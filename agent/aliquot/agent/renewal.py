@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.agent import node_key
+from aliquot.agent import node_key, succession
 from aliquot.agent.membership import Membership
 from aliquot.common.backoff import Uniform
+from aliquot.common.tls import fingerprints
 from aliquot.v1 import agent_pb2
 
 FIRST, LAST = 1 / 2, 2 / 3
@@ -19,11 +20,20 @@ REST_S = 600.0
 
 
 def renewed(member: Membership, certificate: agent_pb2.Certificate) -> Membership | None:
-    """The node with its new certificate; None where that is not one of its pool's for its key.
+    """The node with what came: whom to trust, and its new certificate. None where that is not one of its pool's for its
+    key. A message without a certificate changes only whom it trusts.
 
-    A relay passes certificates on, and could send one of its own making. So whom the node trusts stays as it was
-    when it joined. Raises SecurityError.
+    A relay passes certificates on, and could send one of its own making. So the node trusts only who is vouched for by
+    whom it trusts already. Raises SecurityError.
     """
+    authorities_pem = succession.follow(
+        member.authorities_pem,
+        certificate.authorities_pem.decode(errors="replace"),
+        certificate.vouchers_pem.decode(errors="replace"),
+    )
+    member = msgspec.structs.replace(member, authorities_pem=authorities_pem)
+    if not certificate.chain_pem:
+        return member
     chain_pem = certificate.chain_pem.decode(errors="replace")
     if not node_key.certifies(chain_pem, member.key_pem, member.authorities_pem):
         return None
@@ -44,10 +54,19 @@ class Renewal:
         """Raises SecurityError."""
         self.member = member
         self._monotonic_s = monotonic_s
+        self._random = random
         begins_ms, ends_ms = node_key.lifetime_ms(member.chain_pem)
         due_ms = begins_ms + int((ends_ms - begins_ms) * random.uniform(FIRST, LAST))
         # From here on by a clock that nobody sets.
         self._due_s = monotonic_s() + max(0.0, (due_ms - wall_ms()) / 1000)
+
+    def hurry(self, spread_s: float) -> None:
+        """Have it made anew within this time, at a moment of its own."""
+        self._due_s = min(self._due_s, self._monotonic_s() + self._random.uniform(0, spread_s))
+
+    def due_in_s(self) -> float:
+        """How long until there is something to ask for."""
+        return self._due_s - self._monotonic_s()
 
     def due(self) -> agent_pb2.AgentMessage | None:
         """What to ask for now; None: nothing. Raises SecurityError."""
@@ -56,4 +75,5 @@ class Renewal:
             return None
         self._due_s = now_s + REST_S
         request = node_key.request(self.member.key_pem, self.member.node_id)
-        return agent_pb2.AgentMessage(renewal=agent_pb2.Renewal(request=request))
+        trusts = fingerprints(self.member.authorities_pem)
+        return agent_pb2.AgentMessage(renewal=agent_pb2.Renewal(request=request, trusts=trusts))

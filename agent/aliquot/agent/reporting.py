@@ -94,6 +94,7 @@ class Reporter:
                 driver_version=self._state.driver.driver_version,
                 reason="; ".join(self._state.notes.values()),
                 remedies=self._care.offered,
+                lends=True,
                 care=[care_result_to_wire(number, result) for number, result in self._care.results.items()],
                 serves=[serve for serve, name in HOST_NAMES.items() if name in self._host.offered()],
             ),

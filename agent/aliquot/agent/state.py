@@ -34,6 +34,8 @@ class DeviceState:
     load: LoadSample = field(default_factory=LoadSample)
     process_percent: Mapping[int, int] | None = None
     """By pid: how much of the device's time each process used of late."""
+    process_peaks: Mapping[int, int] | None = None
+    """By pid: the highest use of any engine since the last look."""
     health_sample: HealthSample = field(default_factory=HealthSample)
     sampled_ms: int | None = None
     """Wall clock of the last memory sample."""

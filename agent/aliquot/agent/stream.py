@@ -31,6 +31,7 @@ from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.errors import SecurityError
 from aliquot.common.proof import NONCE_BYTES
+from aliquot.common.tls import fingerprints
 from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
@@ -200,6 +201,7 @@ class Stream:
         member = self._coordinators.member
         if member is not None:
             hello.nonce = self._world.entropy(NONCE_BYTES)
+            hello.trusts.extend(fingerprints(member.authorities_pem))
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_S):
                 await call.write(agent_pb2.AgentMessage(hello=hello))
@@ -244,6 +246,8 @@ class Stream:
         if member is None:
             log.error("a certificate came that is not of this pool's authority for this node's key; it is not kept")
             return
+        if member == self._renewal.member:
+            return
         try:
             self._keep(member)
         except OSError as error:
@@ -251,7 +255,12 @@ class Stream:
             return
         self._coordinators = dataclasses.replace(self._coordinators, member=member)
         self._renewal = self._renewal_of()
-        log.info("this node's certificate was renewed")
+        if certificate.chain_pem:
+            log.info("this node's certificate was renewed")
+        elif self._renewal is not None:
+            log.info("the pool's authority has changed; whom to trust is kept")
+            self._renewal.hurry(certificate.spread_ms / 1000)
+            self._mailbox.wakeup.set()
 
     async def _talk(self, call: Call, session_epoch: int) -> None:
         tasks = [
@@ -313,6 +322,8 @@ class Stream:
                 # Any message is a sign of life. Jitter keeps the agents of a pool from sending all at once.
                 heartbeat_at = loop.time() + self._heartbeat_ms / 1000 * self._world.random.uniform(0.9, 1.0)
             wait_s = min(heartbeat_at - loop.time(), self._mailbox.devices_in_s())
+            if self._renewal is not None:
+                wait_s = min(wait_s, self._renewal.due_in_s())
             await self._mailbox.wakeup.wait(max(0.01, wait_s))
 
     def _pending(self, session_epoch: int) -> Iterator[agent_pb2.AgentMessage]:

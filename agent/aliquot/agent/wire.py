@@ -15,7 +15,7 @@ from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
 from aliquot.agent.core.reports import LeaseHit, SliceReport
-from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.core.samples import ActivitySource, DeviceInfo
 from aliquot.agent.core.signals import Remedy
 from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
@@ -23,7 +23,7 @@ from aliquot.common.names import validate_slice_id
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 
-HOST_NAMES = {types_pb2.SERVE_REMOTE: "remote"}
+HOST_NAMES = {types_pb2.SERVE_REMOTE: "remote", types_pb2.SERVE_CUDA: "cuda"}
 """Entry points by what leases want to be served as."""
 UNKNOWN_HOST = "unknown"
 """Of a way to serve that is newer than this agent: nothing installed has this name, so it fails with a reason."""
@@ -34,6 +34,7 @@ LEASE_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 def device_report(device: DeviceState) -> DeviceReport:
     """What is known of a device now."""
     usage, memory = device.usage, device.memory
+    alone = usage is not None and len(usage.slices) == 1 and not (usage.foreign or usage.strays)
     known = usage is not None and memory is not None
     return DeviceReport(
         uuid=device.info.uuid,
@@ -47,10 +48,17 @@ def device_report(device: DeviceState) -> DeviceReport:
         memory_percent=device.load.memory_percent,
         temperature_c=device.load.temperature_c,
         power_mw=device.load.power_mw,
+        activity_percent=device.load.activity_percent,
+        activity_source=device.load.activity_source,
+        power_limit_mw=device.load.power_limit_mw,
         sampled_ms=device.sampled_ms,
         slices=tuple(
             SliceUseReport(
-                piece.reservation.slice_id, piece.observed_bytes, len(piece.uses), slice_percent(device, piece)
+                piece.reservation.slice_id,
+                piece.observed_bytes,
+                len(piece.uses),
+                slice_percent(device, piece),
+                *slice_activity(device, piece, alone=alone),
             )
             for piece in (usage.slices if usage is not None and known else ())
         ),
@@ -65,6 +73,29 @@ def slice_percent(device: DeviceState, piece: SliceUsage) -> int | None:
     return min(100, sum(percent.get(use.pid, 0) for use in piece.uses))
 
 
+def slice_activity(device: DeviceState, piece: SliceUsage, *, alone: bool) -> tuple[int | None, ActivitySource]:
+    """The busiest engine that a slice's processes used since the last look, in percent of the device, and by what
+    source. Unknown where its processes are not all listed: one that nobody sees may work.
+
+    Where the lease is `alone` on a device with counters, those count: they miss nothing.
+    """
+    if not piece.complete:
+        return None, ActivitySource.UNKNOWN
+    load = device.load
+    if alone and piece.uses and load.activity_source is ActivitySource.COUNTERS:
+        return load.activity_percent, load.activity_source
+    if device.process_peaks is not None:
+        peaks = device.process_peaks
+        busy = max((peaks.get(use.pid, 0) for use in piece.uses), default=0)
+        # Shares of one device add up, so programs of one lease that take turns do not look idle.
+        return min(100, max(busy, slice_percent(device, piece) or 0)), ActivitySource.PROCESSES
+    if not piece.uses:
+        return 0, ActivitySource.PROCESSES
+    if alone and load.activity_percent is not None:
+        return load.activity_percent, load.activity_source
+    return None, ActivitySource.UNKNOWN
+
+
 def telemetry_to_wire(report: DeviceReport) -> types_pb2.DeviceTelemetry:
     """The telemetry of a report."""
     return types_pb2.DeviceTelemetry(
@@ -75,7 +106,15 @@ def telemetry_to_wire(report: DeviceReport) -> types_pb2.DeviceTelemetry:
         power_mw=report.power_mw,
         unattributed_bytes=report.unattributed_bytes,
         sampled_ms=report.sampled_ms,
+        activity_percent=report.activity_percent,
+        activity_source=source_to_wire(report.activity_source),
+        power_limit_mw=report.power_limit_mw,
     )
+
+
+def source_to_wire(source: ActivitySource) -> types_pb2.ActivitySource.ValueType | None:
+    """A source of activity; None where nothing is known."""
+    return types_pb2.ActivitySource.ValueType(source) if source else None
 
 
 def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
@@ -137,6 +176,8 @@ def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
             observed_bytes=use.observed_bytes,
             processes=use.processes,
             gpu_utilisation_percent=use.gpu_percent,
+            activity_percent=use.activity_percent,
+            activity_source=source_to_wire(use.activity_source),
         )
         for use in report.slices
     ]
@@ -237,6 +278,8 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             queue=entry.queue,
             serve="" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
             serving_credential_sha256=entry.serving_credential_sha256,
+            lender=entry.lender,
+            lender_memory=entry.lender_memory,
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(

@@ -20,6 +20,21 @@ SPIN_KERNEL = b"""
 """
 """A module with one kernel that keeps the simulated device busy for as long as its argument says."""
 
+KNOWN_KERNELS = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry saxpy(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 count) { ret; }
+.visible .entry dot(.param .u64 out, .param .u64 x, .param .u64 y, .param .u32 count) { ret; }
+.visible .entry record(
+    .param .u64 to, .param .u8 small, .param .u16 short, .param .s32 whole, .param .f64 real,
+    .param .align 4 .b8 pair[12]) { ret; }
+.visible .entry spin(.param .u64 nanoseconds) { ret; }
+"""
+"""Kernels that the simulated driver knows by name and computes where memory is backed (native/cuda/kernels.c):
+`y += a * x`, `out[0] = sum(x * y)`, and one that writes its own parameters to where the first one points.
+"""
+
 
 class Cuda:
     """A context on one device of the process. Raises CudaError for any call that fails."""

@@ -111,6 +111,9 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     )
     group.add_argument("--preemptible", action="store_true", help="may be taken back")
     group.add_argument("--movable", action="store_true", help="may be moved to another device")
+    group.add_argument(
+        "--opportunistic", action="store_true", help="may use what idle leases do not, and goes when they do"
+    )
     group.add_argument("--no-queue", action="store_true", help="refuse instead of waiting in the queue")
     parser.set_defaults(ttl=0)
     if not detached:
@@ -147,6 +150,7 @@ def read_request(
         grace_s=args.grace,
         preemptible=args.preemptible,
         movable=args.movable,
+        opportunistic=args.opportunistic,
         no_queue=args.no_queue,
         serve=args.serve,
         ttl_s=0 if detached else args.ttl,

@@ -15,6 +15,7 @@
         parent: training
         ageing: 1m
         reserve_after: 5m
+        idle: {action: lend, after: 2h, warn: [1h, 105m]}       # or notify, suspend, release
         scaling: [{keep: start, cron: "0 8 * * mon-fri", lasting: 10h}]   # for elastic leases; times are UTC
     tenants:
       - name: research
@@ -59,7 +60,7 @@ _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
 _QUEUE_KEYS = {
     *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
-    "on_over_limit",
+    *("on_over_limit", "idle"),
     *_QUOTA_KEYS,
 }
 _TENANT_KEYS = {
@@ -148,6 +149,7 @@ def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
         half_life_s=_seconds(value, "half_life", where, "0s"),
         scaling=_each(value, "scaling", where, _rule),
         on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
+        idle=_table(value, "idle", where, _idle),
     )
 
 
@@ -200,6 +202,19 @@ def _on_over_limit(value: Any, where: str) -> admin.OnOverLimit:  # noqa: ANN401
         for_s=_seconds(value, "for", where, "1h"),
         after=_whole(value.get("after", 1), f"{where}.after"),
         min_tier=str(value.get("min_tier", "")),
+    )
+
+
+def _idle(value: Any, where: str) -> admin.IdlePolicy:  # noqa: ANN401
+    _check_keys(value, {"action", "after", "warn"}, where)
+    warnings = value.get("warn")
+    if warnings is not None and not isinstance(warnings, list):
+        raise ConfigError(f"{where}.warn: a list was expected", hint="such as [1h, 105m]")
+    return admin.IdlePolicy(
+        action=_text(value, "action", where),
+        after_s=_seconds(value, "after", where, "2h"),
+        warn_s=tuple(_seconds({"": each}, "", f"{where}.warn[{n}]", "1h") for n, each in enumerate(warnings or ())),
+        never_warn=warnings == [],
     )
 
 

@@ -37,6 +37,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "labels": " ".join(f"{key}={value}" for key, value in lease.labels.items()),
         "requeued": str(lease.requeues) if lease.requeues else "",
         "elastic": words.elastic(lease),
+        "use": words.use(lease.use),
         "ended": " ".join(
             filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
         ),

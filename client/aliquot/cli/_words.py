@@ -23,6 +23,7 @@ from aliquot.client import (
     Tier,
 )
 from aliquot.client.access import RoleGrant
+from aliquot.client.use import LeaseUse, UseState
 from aliquot.common.quantity import format_milli, human_bytes
 
 _COLOURS = {
@@ -191,3 +192,40 @@ def bar(parts: Iterable[tuple[float, str]], width: int) -> Text:
         used += cells
     text.append("·" * (width - used), style="bright_black")
     return text
+
+
+def use(found: LeaseUse | None) -> str:
+    """What a lease does with what it holds, in one line."""
+    if found is None:
+        return ""
+    parts = ["unknown" if found.state is UseState.UNSPECIFIED else use_state(found)]
+    if found.since_ms:
+        parts.append(f"for {age(found.since_ms)}")
+    told = [" ".join(parts)]
+    if found.efficiency_permille is not None:
+        known = f", {found.known_permille // 10} % of the time known" if found.known_permille is not None else ""
+        told.append(f"uses {found.efficiency_permille / 10:.0f} % of its share{known}")
+    if found.lent:
+        told.append("lent" + (" with its memory" if found.lent_memory else ""))
+    if found.act_ms:
+        told.append(f"{found.action} in {until(found.act_ms)}")
+    told.append(exemption(found))
+    return "; ".join(filter(None, told))
+
+
+def use_state(found: LeaseUse | None) -> str:
+    """One word."""
+    return UNKNOWN if found is None or found.state is UseState.UNSPECIFIED else found.state.lower()
+
+
+def until(at_ms: int) -> str:
+    """How long it is until then."""
+    return age(int(time.time() * 1000), at_ms)
+
+
+def exemption(found: LeaseUse) -> str:
+    """For how long a lease is exempt, and why; empty: it is not."""
+    if found.exempt_until_ms <= time.time() * 1000:
+        return ""
+    why = f": {found.exempt_reason}" if found.exempt_reason else ""
+    return f"exempt for {until(found.exempt_until_ms)}{why}"

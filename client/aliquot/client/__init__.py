@@ -88,6 +88,8 @@ from aliquot.client._values import (
     Telemetry,
     TenantTotals,
     Tier,
+    Timeline,
+    TimelineStep,
     Topology,
     WaitUntil,
 )
@@ -169,6 +171,8 @@ __all__ = [
     "TenantTotals",
     "Tier",
     "TierUnavailable",
+    "Timeline",
+    "TimelineStep",
     "TokenNotFound",
     "Topology",
     "Unavailable",

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from aliquot.client import access
 from aliquot.client._administration import ask
-from aliquot.client._errors import TokenNotFound
+from aliquot.client._errors import Refused, TokenNotFound
 from aliquot.client._flow import Context, Flow, call
 from aliquot.client._messages import read
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.v1 import access_pb2, enrolment_pb2
 
 AUDIT_PAGE_SIZE = 500
+_TRUSTS_MAX = 16
 
 
 def _access(name: str, request: type[Request], answer: type[Answer]) -> Method[Request, Answer]:
@@ -36,6 +37,10 @@ _INVITE_NODE = _enrolment("InviteNode", enrolment_pb2.InviteNodeRequest, enrolme
 _DISENROL_NODE = _enrolment("DisenrolNode", enrolment_pb2.DisenrolNodeRequest, enrolment_pb2.DisenrolNodeResponse)
 _DESCRIBE_LOGIN = _access("DescribeLogin", access_pb2.DescribeLoginRequest, access_pb2.DescribeLoginResponse)
 _LOGIN = _access("Login", access_pb2.LoginRequest, access_pb2.IssueTokenResponse)
+_GET_AUTHORITY = _access("GetAuthority", access_pb2.GetAuthorityRequest, access_pb2.Authority)
+_LIST_AUTHORITY = _access("ListAuthority", access_pb2.ListAuthorityRequest, access_pb2.ListAuthorityResponse)
+_ROTATE_AUTHORITY = _access("RotateAuthority", access_pb2.RotateAuthorityRequest, access_pb2.Authority)
+_RETIRE_AUTHORITY = _access("RetireAuthority", access_pb2.RetireAuthorityRequest, access_pb2.Authority)
 _BOOTSTRAP = _access("Bootstrap", access_pb2.BootstrapRequest, access_pb2.IssueTokenResponse)
 
 
@@ -165,6 +170,40 @@ def login(
 def _issued(answer: access_pb2.IssueTokenResponse) -> access.IssuedToken:
     ca_pem = answer.authorities_pem.decode("ascii", errors="replace")
     return access.IssuedToken(answer.token, read(answer.issued, access.Token), tuple(answer.addresses), ca_pem)
+
+
+def authority(context: Context, trusts: Sequence[bytes], timeout_s: float) -> Flow[access.Authority]:
+    """Whom to trust; `trusts`: SHA-256 of each certificate that the caller trusts."""
+    request = access_pb2.GetAuthorityRequest(trusts=trusts[:_TRUSTS_MAX])
+    return ask(context, _GET_AUTHORITY, request, access.Authority, timeout_s)
+
+
+def authority_use(context: Context, timeout_s: float) -> Flow[access.AuthorityUse]:
+    """Who trusts what."""
+    return ask(context, _LIST_AUTHORITY, access_pb2.ListAuthorityRequest(), access.AuthorityUse, timeout_s)
+
+
+def rotate_authority(context: Context, timeout_s: float) -> Flow[access.Authority]:
+    """Begin a generation. Where an answer was lost, the next try is refused if the first was carried out."""
+    try:
+        return (
+            yield from ask(context, _ROTATE_AUTHORITY, access_pb2.RotateAuthorityRequest(), access.Authority, timeout_s)
+        )
+    except Refused as error:
+        if not error.after_unknown:
+            raise
+    return (yield from authority(context, (), timeout_s))
+
+
+def retire_authority(context: Context, timeout_s: float, *, force: bool) -> Flow[access.Authority]:
+    """End the older of two generations. As with `rotate_authority`, for an answer that was lost."""
+    request = access_pb2.RetireAuthorityRequest(force=force)
+    try:
+        return (yield from ask(context, _RETIRE_AUTHORITY, request, access.Authority, timeout_s))
+    except Refused as error:
+        if not error.after_unknown or error.reason != "AUTHORITY_UNCHANGED":
+            raise
+    return (yield from authority(context, (), timeout_s))
 
 
 def invite_node(context: Context, node: str, ttl_ms: int, timeout_s: float) -> Flow[access.NodeInvite]:

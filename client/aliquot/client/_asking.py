@@ -33,6 +33,7 @@ class RequestOptions(TypedDict, total=False):
     grace_s: int
     preemptible: bool
     movable: bool
+    opportunistic: bool
     node_selector: Mapping[str, str]
     node_ids: Sequence[str]
     avoid_node_ids: Sequence[str]
@@ -77,6 +78,8 @@ class Request:
     """Between SIGTERM and SIGKILL when it is stopped; 0 = 30."""
     preemptible: bool = False
     movable: bool = False
+    opportunistic: bool = False
+    """It may also be placed on what idle leases do not use, and goes back to its queue when they do something."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_ids: Sequence[str] = ()
     """When not empty, only these nodes."""
@@ -133,6 +136,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         grace_s=request.grace_s,
         preemptible=request.preemptible,
         movable=request.movable,
+        opportunistic=request.opportunistic,
         node_selector=request.node_selector,
         node_ids=request.node_ids,
         avoid_node_ids=request.avoid_node_ids,

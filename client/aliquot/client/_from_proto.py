@@ -68,6 +68,7 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         mig_profile=message.mig_profile,
         tier_notes=tuple(message.tier_notes),
         endpoint=message.endpoint,
+        lender=message.lender,
     )
 
 
@@ -107,6 +108,7 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         asked_by=message.asked_by,
         ended_by=message.ended_by,
         warnings=tuple(message.warnings),
+        use=read(message.use, values.LeaseUse) if message.HasField("use") else None,
         redacted=message.redacted,
         secret=message.secret,
     )

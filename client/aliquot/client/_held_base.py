@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from aliquot.client import _errors as errors
 from aliquot.client._environment import local_agent_of
 from aliquot.client._holding import ended_error
-from aliquot.client._keeping import News, Notice, Resized
+from aliquot.client._keeping import News, Notice, Resized, Warned
 from aliquot.client._values import Lease, LeaseState, Slice
 from aliquot.client.local import LocalAgent
 
@@ -111,6 +111,9 @@ class HeldBase(Generic[F]):
         if isinstance(news, Resized):
             if not self._released and self._loss is None:
                 _call(self.on_resize, self._learn(news.lease))
+            return
+        if isinstance(news, Warned):
+            log.warning("lease %s: %s", self.lease_id, news.text)
             return
         if self._released or self._loss is not None:
             return

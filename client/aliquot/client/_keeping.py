@@ -46,7 +46,15 @@ class Resized:
     lease: Lease
 
 
-News = Loss | Notice | Resized
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """This lease is idle, and that will have consequences."""
+
+    lease_id: str
+    text: str
+
+
+News = Loss | Notice | Resized | Warned
 
 
 class KeepBook:
@@ -60,6 +68,7 @@ class KeepBook:
         self._interval_s = INTERVAL_MAX_S
         self._failures = 0
         self._noticed: dict[str, int] = {}
+        self._warned: dict[str, tuple[int, int]] = {}
         self._shapes: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -75,6 +84,7 @@ class KeepBook:
         """Stop keeping it alive."""
         self._ttls.pop(lease_id, None)
         self._noticed.pop(lease_id, None)
+        self._warned.pop(lease_id, None)
         self._shapes.pop(lease_id, None)
         if not self._ttls:
             self._due = None
@@ -111,6 +121,13 @@ class KeepBook:
             if lease_id in self._ttls and self._noticed.get(lease_id) != deadline_ms:
                 self._noticed[lease_id] = deadline_ms
                 news.append(Notice(lease_id, deadline_ms))
+        for warning in answer.warned:
+            if warning.lease_id in self._ttls and self._warned.get(warning.lease_id) != (
+                warning.number,
+                warning.act_ms,
+            ):
+                self._warned[warning.lease_id] = (warning.number, warning.act_ms)
+                news.append(Warned(warning.lease_id, warning.text))
         for message in answer.resized:
             if message.lease_id in self._ttls and self._shapes.get(message.lease_id) != message.shape:
                 self._shapes[message.lease_id] = message.shape

@@ -43,8 +43,12 @@ KEEP_ALIVE = _lease("KeepAlive", leases_pb2.KeepAliveRequest, leases_pb2.KeepAli
 RELEASE = _lease("Release", leases_pb2.ReleaseRequest, leases_pb2.ReleaseResponse)
 RELEASE_BATCH = _lease("ReleaseBatch", leases_pb2.ReleaseBatchRequest, leases_pb2.ReleaseBatchResponse)
 ACKNOWLEDGE_SHAPE = _lease("AcknowledgeShape", leases_pb2.AcknowledgeShapeRequest, types_pb2.Lease)
+GET_TIMELINE = _lease("GetTimeline", leases_pb2.GetTimelineRequest, leases_pb2.Timeline)
 GET = _lease("Get", leases_pb2.GetRequest, types_pb2.Lease)
 LIST = _lease("List", leases_pb2.ListRequest, leases_pb2.ListResponse)
+GET_USE = _lease("GetUse", leases_pb2.GetUseRequest, leases_pb2.UseReport)
+EXEMPT_LEASE = _lease("ExemptLease", leases_pb2.ExemptLeaseRequest, types_pb2.Lease)
+CONFIRM_NOTICE = _lease("ConfirmNotice", leases_pb2.ConfirmNoticeRequest, leases_pb2.ConfirmNoticeResponse)
 WATCH = _lease("Watch", leases_pb2.WatchRequest, leases_pb2.WatchEvent)
 
 DECLARE_NODES = _pool("DeclareNodes", pool_pb2.DeclareNodesRequest, pool_pb2.DeclareNodesResponse)

@@ -22,6 +22,7 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -122,12 +123,56 @@ def allocate_batch(
             items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        for result in answer.results:
-            if result.WhichOneof("result") == "lease":
-                results.append(lease_of(result.lease))
-            else:
-                failure = read_status(result.error, context.endpoints.current)
-                results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
+        results += _results(context, answer, timeout_s)
+    return results
+
+
+def grant_on_batch(
+    context: Context, requests: Sequence[Request], places: Sequence[str], keys: Sequence[str], timeout_s: float
+) -> Flow[list[values.Lease | errors.PoolError]]:
+    """Ask for many, each on its node or not at all. Returns for each, in order, its lease or its error."""
+    results: list[values.Lease | errors.PoolError] = []
+    for chunk in _chunks(list(zip(requests, places, keys, strict=True)), MAX_BATCH_ITEMS):
+        message = leases_pb2.AllocateBatchRequest(
+            grants=[
+                leases_pb2.GrantOnRequest(
+                    request=to_proto(request), idempotency_key=key, places=[leases_pb2.MemberPlace(node_id=place)]
+                )
+                for request, place, key in chunk
+            ]
+        )
+        answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
+        found = _results(context, answer, timeout_s)
+        if len(found) != len(chunk):  # a coordinator that does not know of places in batches: one by one
+            for request, place, key in chunk:
+                try:
+                    lease = yield from allocate(
+                        context,
+                        request,
+                        place,
+                        key=key,
+                        wait_until=values.WaitUntil.GRANTED,
+                        wait_s=timeout_s,
+                        timeout_s=timeout_s,
+                    )
+                except errors.PoolError as error:
+                    found.append(error)
+                else:
+                    found.append(lease)
+        results += found
+    return results
+
+
+def _results(
+    context: Context, answer: leases_pb2.AllocateBatchResponse, timeout_s: float
+) -> list[values.Lease | errors.PoolError]:
+    results: list[values.Lease | errors.PoolError] = []
+    for result in answer.results:
+        if result.WhichOneof("result") == "lease":
+            results.append(lease_of(result.lease))
+        else:
+            failure = read_status(result.error, context.endpoints.current)
+            results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
     return results
 
 
@@ -135,6 +180,32 @@ def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: fl
     """Say that the launcher has adapted to this shape. Returns the lease."""
     message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
     return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
+
+
+def use(context: Context, tenant: str, lease_id: str, timeout_s: float, *, quiet_only: bool) -> Flow[UseReport]:
+    """What leases make of what they hold."""
+    message = leases_pb2.GetUseRequest(tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
+    answer = yield from call(context, methods.GET_USE, message, timeout_s)
+    rows = tuple(
+        UseRow(
+            lease_of(row.lease), row.idle_ms, row.wasted_milli_ms, row.wasted_micro, row.borrowed_milli, row.policy,
+            row.policy_after_ms,
+        )
+        for row in answer.rows
+    )  # fmt: skip
+    return UseReport(rows, answer.left_out, answer.currency)
+
+
+def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+    """Let idleness of a lease have no consequences for a while."""
+    message = leases_pb2.ExemptLeaseRequest(lease_id=lease_id, for_s=for_s, reason=reason)
+    return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
+
+
+def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
+    """A warning of idleness has been delivered."""
+    message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)
+    yield from call(context, methods.CONFIRM_NOTICE, message, timeout_s)
 
 
 def release(
@@ -184,6 +255,13 @@ def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]
     """One lease as it is now."""
     answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
     return lease_of(answer)
+
+
+def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Timeline]:
+    """What has happened to a lease."""
+    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
+    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
+    return read(answer, values.Timeline)
 
 
 def list_page(

@@ -16,6 +16,7 @@ from aliquot.client._holding import obtain
 from aliquot.client._keeping import News
 from aliquot.client._operations import Places, fresh_key
 from aliquot.client._settings import Connecting
+from aliquot.client._trusting import Trusting
 from aliquot.client._values import Lease, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
@@ -48,6 +49,7 @@ class PoolBase(Generic[H]):
     ) -> None:
         self._found, settings = found, found.settings
         endpoints = Endpoints(settings.coordinator)
+        self._trusting = Trusting(found.tls, settings.coordinator, found.kept_in)
         self._context = Context(endpoints, retry or RetryPolicy(), time.monotonic, token=found.token)
         self._held: dict[str, H] = {}
         self._agent_sockets = agent_sockets
@@ -66,6 +68,10 @@ class PoolBase(Generic[H]):
         this pool's own), the authority that it is to trust (none: that this pool trusts), and the token.
         """
         return self._found.connection_string(token, addresses, node, ca_pem)
+
+    def trusts_some_of(self, pem: str) -> bool:
+        """Whether this pool's connections trust one of these authorities (PEM)."""
+        return self._found.trusts_some_of(pem)
 
     @property
     def token_text(self) -> str:
@@ -133,6 +139,14 @@ class PoolBase(Generic[H]):
         asked = [self._ask(request, {}) for request in requests]
         return operations.allocate_batch(
             self._context, asked, list(keys) or [fresh_key() for _ in asked], self.timeout_s
+        )
+
+    def _grant_on_batch(
+        self, requests: Sequence[str | Request], nodes: Sequence[str], keys: Sequence[str]
+    ) -> Flow[list[Lease | errors.PoolError]]:
+        asked = [self._ask(request, {}) for request in requests]
+        return operations.grant_on_batch(
+            self._context, asked, nodes, list(keys) or [fresh_key() for _ in asked], self.timeout_s
         )
 
     def _release(self, lease_id: str, wait_gone: bool, reason: str, timeout_s: float | None) -> Flow[Lease]:  # noqa: FBT001

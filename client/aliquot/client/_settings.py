@@ -31,7 +31,7 @@ from aliquot.client.local import ADMIN_TOKEN, access_folders
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ClientTls, is_local_address
+from aliquot.common.tls import ClientTls, fingerprints, is_local_address
 from aliquot.common.tokens import check_token
 
 DEFAULT_PORT = 7070
@@ -86,6 +86,8 @@ class Connecting:
     settings: ClientSettings
     token: Token
     tls: ClientTls | None
+    kept_in: CredentialsFile | None = None
+    """Where whom `tls` trusts is kept, if it came with a login."""
 
     def check(self) -> None:
         """Raises `SecurityError` where the token would be sent in the clear."""
@@ -94,14 +96,24 @@ class Connecting:
 
     def connection_string(self, token: str, addresses: Sequence[str] = (), node: str = "", ca_pem: str = "") -> str:
         """What makes another machine reach the same pool with this token, by these addresses or its own. `ca_pem`: whom
-        it is to trust there; empty: whom this one trusts.
+        it is to trust there, as the coordinator says; empty: whom this one trusts.
         """
         tls, ca = self.tls, ca_pem
         if tls is not None and not ca:
-            pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
-            ca = pem.decode("ascii", errors="replace")
+            ca = self._trusted_pem()
         where = tuple(map(_with_port, addresses)) or self.settings.coordinator
         return ConnectionString(where, token, ca, node).encode()
+
+    def trusts_some_of(self, pem: str) -> bool:
+        """Whether one of these authorities is trusted here."""
+        return bool(set(fingerprints(self._trusted_pem())) & set(fingerprints(pem)))
+
+    def _trusted_pem(self) -> str:
+        tls = self.tls
+        if tls is None:
+            return ""
+        pem = tls.ca_file.read_bytes() if tls.ca_file is not None else tls.ca_pem.encode()
+        return pem.decode("ascii", errors="replace")
 
 
 def connecting(
@@ -122,12 +134,14 @@ def connecting(
     settings = client_settings(coordinator, tenant, env, token=token, token_file=token_file)
     file = CredentialsFile.of(env)
     known = file.find(settings.coordinator)
+    of_login = tls is None and known is not None and bool(known.ca)
     tls = tls or settings.client_tls(known)
+    kept_in = file if of_login and tls is not None and tls.ca_file is None and tls.ca_pem else None
     if token is None and not settings.token and settings.token_file is None and settings.service_account_file:
         session = PodSession(settings.service_account_file, settings.coordinator, tls)
-        return Connecting(settings, session.token(f"a session by {settings.service_account_file}"), tls)
+        return Connecting(settings, session.token(f"a session by {settings.service_account_file}"), tls, kept_in)
     load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
-    return Connecting(settings, Token(load, origin, tls=tls is not None), tls)
+    return Connecting(settings, Token(load, origin, tls=tls is not None), tls, kept_in)
 
 
 def _source(settings: ClientSettings, file: CredentialsFile, known: Credential | None) -> tuple[Callable[[], str], str]:

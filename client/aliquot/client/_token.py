@@ -46,6 +46,11 @@ class Token:
         """Itself; empty: there is none."""
         return self._metadata[0][1].removeprefix(tokens.SCHEME) if self._metadata is not None else ""
 
+    @property
+    def key(self) -> object:
+        """Tells one token from another; None: there is none."""
+        return self._metadata
+
     def check(self, address: str) -> None:
         """Raises `SecurityError` where others could read it on its way."""
         if self._metadata is not None and not self._tls and not _is_local(address):

@@ -88,6 +88,8 @@ class Serve(_Word):
     """On its nodes, where they attach."""
     REMOTE = "REMOTE"
     """Anywhere: an agent starts a process for each member, whose endpoint its slices name."""
+    CUDA = "CUDA"
+    """As REMOTE, by CUDA's driver alone (`aliquot.remote.cuda`): nodes need no PyTorch for it."""
 
 
 class Topology(_Word):
@@ -133,6 +135,52 @@ class Slice:
     """Why no stronger tier enforces it, a line for each; only in answers of `get` and `leases`."""
     endpoint: str = ""
     """Where it is served, once it is ACTIVE; empty: programs attach on its node."""
+    lender: str = ""
+    """The slice of an idle lease whose share it uses; empty: its share is its own."""
+
+
+class UseState(_Word):
+    """What a lease does with what it holds."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Unknown: not measured long enough, or not at all."""
+    ACTIVE = "ACTIVE"
+    HELD = "HELD"
+    """No process of it is there."""
+    IDLE = "IDLE"
+    HUNG = "HUNG"
+    """All of it busy without a pause, at the power of a device that does nothing."""
+    GHOST = "GHOST"
+    """No process of it is there, and its device says that it is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUse:
+    """What is known of the use of a lease, and what has followed from it."""
+
+    state: UseState
+    since_ms: int
+    warned: int
+    """Warnings of this spell of idleness."""
+    told: int
+    """How many of them have reached somebody."""
+    act_ms: int
+    """When `action` comes if nothing changes; 0: none was announced."""
+    action: str
+    """notify, lend, suspend, release."""
+    lent: bool
+    """Opportunistic leases may use its share..."""
+    lent_memory: bool
+    """...and its memory."""
+    exempt_until_ms: int
+    """Until then idleness has no consequences; 0: it has."""
+    exempt_reason: str
+    exempt_by: str
+    efficiency_permille: int | None
+    """What it makes of its share, lately: the median. Only `get` and `use` tell; None: not known."""
+    efficiency_p95_permille: int | None
+    known_permille: int | None
+    """How much of the time that this is about is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +244,30 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """One fact about a lease."""
+
+    at_ms: int
+    what: str
+    """A stable word: QUEUED, GRANTED, ACTIVE, ENDED, ..."""
+    detail: str
+    seq: int
+    """The number of the fact; 0: it was compacted away, and the lease's record tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What has happened to a lease, in order."""
+
+    lease_id: str
+    steps: tuple[TimelineStep, ...]
+    complete: bool
+    """Whether nothing is left out."""
+    trace_id: str
+    """Of the trace that the coordinator sends to a collector, where it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A grant, or the request for one while it waits."""
 
@@ -239,9 +311,11 @@ class Lease:
     asked_by: str = ""
     """The principal; empty: from before there were any."""
     ended_by: str = ""
-    warnings: tuple[str, ...] = ()
-    """What has happened to cards that it used, the latest last."""
     """Empty: the pool ended it, or it has not ended."""
+    warnings: tuple[str, ...] = ()
+    """What has happened to cards that it used, and warnings of idleness, the latest last."""
+    use: LeaseUse | None = None
+    """What it does with what it holds; None: nothing is known."""
     redacted: bool = False
     """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
     secret: str = field(default="", repr=False)

@@ -159,3 +159,50 @@ class NodeInvite:
     """Where the node reaches the coordinators."""
     ca_pem: str
     """Whom it is to trust there; empty: the coordinator's certificate is not the pool's own, or there is no TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityGeneration:
+    """One of the pool's own certificate authorities, which follow each other."""
+
+    number: int
+    begun_ms: int
+    """0: with the pool."""
+    begun_by: str
+    retired_ms: int
+    """0: it is trusted."""
+    sha256: str
+    """Of its certificate in DER, in hexadecimal; empty: of long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The pool's own certificate authority."""
+
+    authorities_pem: str
+    """Of all generations that are trusted, the latest first."""
+    generations: tuple[AuthorityGeneration, ...]
+    """The oldest first."""
+    shown: bool
+    """Coordinators' certificates are by it; else they are configured, or only their own machine can connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustsOlder:
+    """Who has not said that it trusts the latest generation: a node, or the holder of a token."""
+
+    generation: int
+    """The latest that it trusts, as far as it has said so."""
+    node_id: str
+    token_id: str
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityUse:
+    """The pool's authority, and who still trusts only an older one."""
+
+    authority: Authority
+    behind: tuple[TrustsOlder, ...]
+    """At most 1,000."""
+    behind_total: int

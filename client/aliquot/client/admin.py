@@ -154,6 +154,21 @@ class ScaleRule:
 
 
 @dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    """What follows when leases of a queue are idle."""
+
+    action: str = ""
+    """notify, lend (their share goes to opportunistic leases meanwhile), suspend (back to the queue), release; empty =
+    notify."""
+    after_s: int = 0
+    """Of observed idleness; 0 = two hours."""
+    warn_s: tuple[int, ...] = ()
+    """Rising, below `after_s`, at most 4; none = after a half and 7/8 of it."""
+    never_warn: bool = False
+    """No warnings: only where nothing is ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSpec:
     """Where requests wait."""
 
@@ -176,6 +191,8 @@ class QueueSpec:
     scaling: tuple[ScaleRule, ...] = ()
     on_over_limit: OnOverLimit | None = None
     """Of tenants that say nothing themselves; None: as the queue above has it."""
+    idle: IdlePolicy | None = None
+    """None: as the queue above has it, in the end notices only."""
 
 
 @dataclass(frozen=True, slots=True)

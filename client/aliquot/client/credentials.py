@@ -47,6 +47,8 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     token: str
     ca: str = ""
     issuer: str = ""
+    asked_ms: int = 0
+    """When the coordinator was last asked whom to trust."""
 
 
 class _Document(msgspec.Struct):
@@ -100,6 +102,33 @@ class CredentialsFile:
             if not any(_canonical(document.current) in map(_canonical, entry.addresses) for entry in kept):
                 document.current = ""
         return removed
+
+    def asked(self, addresses: Sequence[str], now_ms: int, rest_ms: int) -> bool:
+        """Whether it is time to ask the pool at these addresses whom to trust; if so, it counts as asked now."""
+        wanted = set(map(_canonical, addresses))
+
+        def due(document: _Document) -> list[_Entry]:
+            found = [each for each in document.pools if wanted & set(map(_canonical, each.addresses))]
+            return [each for each in found if not 0 <= now_ms - each.asked_ms < rest_ms]
+
+        if not due(self._read()):
+            return False
+        with self._changing() as document:
+            entries = due(document)
+            for entry in entries:
+                entry.asked_ms = now_ms
+        return bool(entries)
+
+    def trust(self, addresses: Sequence[str], before: str, ca: str) -> bool:
+        """Trust this authority at these addresses, where it is still the one of before. Says whether it was."""
+        wanted = set(map(_canonical, addresses))
+        with self._changing() as document:
+            found = [
+                each for each in document.pools if each.ca == before and wanted & set(map(_canonical, each.addresses))
+            ]
+            for entry in found:
+                entry.ca = ca
+        return bool(found)
 
     # ------------------------------------------------------------------------------------------------------- the file
 
@@ -217,7 +246,7 @@ def _credential(entry: _Entry) -> Credential:
 
 def _without(entry: _Entry, gone: set[str]) -> _Entry | None:
     left = [address for address in entry.addresses if _canonical(address) not in gone]
-    return _Entry(left, entry.token, entry.ca, entry.issuer) if left else None
+    return _Entry(left, entry.token, entry.ca, entry.issuer, entry.asked_ms) if left else None
 
 
 def _canonical(address: str) -> str:

@@ -28,6 +28,7 @@ Allowed = Callable[[str], bool]
 _HASHED: Final = "sha256:"
 _FILE_BYTES_MAX: Final = 4_096
 _HEADER_CHARS_MAX: Final = tokens.CHARS_MAX + len(tokens.SCHEME)
+_ACCEPT_CHARS_MAX: Final = 1_024
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -36,6 +37,17 @@ class Answer(NamedTuple):
 
     status: int
     text: str
+
+
+class Page(NamedTuple):
+    """All metrics, in a format that the scraper reads."""
+
+    body: bytes
+    content_type: str
+
+
+Render = Callable[[str], Page]
+"""Metrics for who accepts these types (the header `Accept`). Called on any thread."""
 
 
 class TokenFile:
@@ -113,9 +125,8 @@ class ScrapeServer:
         self,
         host: str,
         port: int,
-        render: Callable[[], bytes],
+        render: Render,
         *,
-        content_type: str,
         probes: Mapping[str, Callable[[], Answer]],
         allowed: Allowed | None = None,
         tls: ServerTls | OwnTls | None = None,
@@ -135,7 +146,8 @@ class ScrapeServer:
                 elif path != "/metrics":
                     self._send(404, _TEXT, f"try {', '.join(['/metrics', *probes])}\n".encode())
                 elif allowed is None or allowed(_shown(self.headers.get("Authorization", ""))):
-                    self._send(200, content_type, render())
+                    page = render(self.headers.get("Accept", "")[:_ACCEPT_CHARS_MAX])
+                    self._send(200, page.content_type, page.body)
                 else:
                     self._send(401, _TEXT, b"needs a token that may read metrics: Authorization: Bearer ...\n")
 
@@ -199,6 +211,7 @@ class _Secured:
         self._tls = tls
         self._stamps: tuple[tuple[int, int], ...] = ()
         self._renew_ms = 0
+        self._version: object = None
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
@@ -212,7 +225,7 @@ class _Secured:
 
     def _due(self) -> bool:
         if isinstance(self._tls, OwnTls):
-            return self._tls.now_ms() >= self._renew_ms
+            return self._tls.now_ms() >= self._renew_ms or self._tls.version() != self._version
         return self._files_stamps(self._tls) != self._stamps
 
     @staticmethod
@@ -226,6 +239,7 @@ class _Secured:
             self._stamps = self._files_stamps(self._tls)
             _load_pair(context, self._tls.certificate_file, self._tls.key_file)
             return context
+        self._version = self._tls.version()
         made = self._tls.make()
         self._renew_ms = made.renew_ms
         # Python reads pairs from files only; this one is there for a moment, for nobody else.

@@ -7,6 +7,7 @@ itself does so in time.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import logging
 import ssl
@@ -21,6 +22,8 @@ from aliquot.common.errors import SecurityError
 
 _log = logging.getLogger(__name__)
 _LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_END: Final = "-----END CERTIFICATE-----"
 _NETWORK_SCHEMES: Final = ("dns:///", "dns:", "ipv4:", "ipv6:")
 
 
@@ -64,6 +67,8 @@ class OwnTls:
     make: Callable[[], MadePair]
     """May be called on any thread."""
     now_ms: Callable[[], int]
+    version: Callable[[], object] = lambda: None
+    """What it is made from: when that is another value, a certificate is made at the next handshake. On any thread."""
 
 
 def is_local_address(address: str) -> bool:
@@ -154,15 +159,18 @@ class _OwnSource:
     def __init__(self, tls: OwnTls) -> None:
         self._tls = tls
         self._renew_ms = 0
+        self._version: object = None
 
     def load(self) -> grpc.ServerCertificateConfiguration:
+        self._version = self._tls.version()
         made = self._tls.make()
         self._renew_ms = made.renew_ms
         return grpc.ssl_server_certificate_configuration([(made.key_pem, made.chain_pem)])
 
     def refreshed(self) -> grpc.ServerCertificateConfiguration | None:
         """Called by gRPC at every handshake: a new certificate, or None to keep the one in service."""
-        return self.load() if self._tls.now_ms() >= self._renew_ms else None
+        due = self._tls.now_ms() >= self._renew_ms or self._tls.version() != self._version
+        return self.load() if due else None
 
 
 def _stamp(file: Path) -> tuple[int, int]:
@@ -195,6 +203,17 @@ def _read_pem(file: Path, kind: str) -> bytes:
     if f"{kind}-----".encode() not in content:
         raise SecurityError(f"{file}: no {kind} in it", hint="give a PEM file")
     return content
+
+
+def fingerprints(pem: str) -> tuple[bytes, ...]:
+    """SHA-256 of each certificate in a PEM, in DER and in order. What is none is left out."""
+    found = []
+    for part in pem.split(_END)[:-1]:
+        try:
+            found.append(hashlib.sha256(ssl.PEM_cert_to_DER_cert(part[part.index(_BEGIN) :] + _END)).digest())
+        except ValueError:
+            continue
+    return tuple(found)
 
 
 def host_of(address: str) -> str:

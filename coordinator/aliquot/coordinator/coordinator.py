@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.enrolment.records import Generation
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.logins.logins import Logins
@@ -24,6 +25,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_journal, shared_leadership, single_leadership
+from aliquot.coordinator.settings.tracing import make_tracing
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.leadership.base import Leadership
@@ -55,6 +57,7 @@ class Coordinator(Collector):
         self._relay_rules = settings.relay_rules()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
         Logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
+        self._tracing = make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)
@@ -134,6 +137,7 @@ class Coordinator(Collector):
             reload=self._replayed,
             reached_at=lambda: addresses_of(self.settings, self.address),
             ended=self._stop.set,
+            others=() if self._tracing is None else (self._tracing,),
         )
         await leading.start()
         self.gate.open(leading.services, leading.door)
@@ -163,7 +167,7 @@ class Coordinator(Collector):
     def _listen(self) -> None:
         """Callers may connect, and metrics be scraped. Raises SecurityError, ListenError or ConfigError."""
         settings = self.settings
-        tls = tls_for(settings, self.journal.pool_secret, self._means.clock(0).now_ms)
+        tls = tls_for(settings, self.journal.pool_secret, self._generations, self._means.clock(0).now_ms)
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
@@ -177,6 +181,12 @@ class Coordinator(Collector):
                 tls=tls,
             )
             self.metrics_address = f"{host}:{self._scrape.port}"
+
+    def _generations(self) -> tuple[Generation, ...]:
+        """Of the pool's authority, as they are durable. On any thread."""
+        if self.leading is None and self.standby is not None:
+            return self.standby.generations
+        return self.view.books.generations
 
     # -- what it says of itself, on other threads
 
@@ -250,3 +260,5 @@ class Coordinator(Collector):
         if self._scrape is not None:
             await asyncio.to_thread(self._scrape.close)
         self._leadership.release()
+        if self._tracing is not None:  # last: a collector that is away keeps no other coordinator from leading
+            await asyncio.to_thread(self._tracing.close)

@@ -37,10 +37,11 @@ from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
-from aliquot.coordinator.own_tls import own_authorities
+from aliquot.coordinator.own_tls import is_shown
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.outbox import Outbox
+from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
@@ -76,6 +77,7 @@ from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, enrolment_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
 
 if TYPE_CHECKING:
+    from aliquot.coordinator.agents.authority import Generations, PoolAuthority
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
@@ -105,10 +107,11 @@ class Leading:
         reload: Callable[[], State],
         reached_at: Callable[[], Sequence[str]],
         ended: Callable[[], None],
+        others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
         could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on.
+        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -125,6 +128,7 @@ class Leading:
         self._entropy = means.entropy
         self._reached_at = reached_at
         self._background = Background(ended)
+        self._pool_authority: PoolAuthority | None = None
 
         # Those who hear of what is durable, and begin with what is so already.
         view.apply(whole_state(state))
@@ -135,7 +139,8 @@ class Leading:
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         self.fleet = Fleet(view, telemetry)
-        followers = (self.keepalive, metrics, self.observed, self.roster, self.fleet)
+        self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
+        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, *others)
 
         self.writer = Writer(
             state=state,
@@ -152,12 +157,15 @@ class Leading:
         )
 
         # Those who have something to be decided.
+        certifier = Certifier(self._authority, view, self.writer, clock)
+        self.roster.certifier = certifier
         self.sessions = Sessions(
             writer=self.writer,
             view=view,
             clock=clock,
             telemetry=telemetry,
             observed=self.observed,
+            activity=self.activity,
             metrics=metrics,
             roster=self.roster,
             pool_secret=journal.pool_secret,
@@ -165,7 +173,7 @@ class Leading:
             prover=Prover(
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
-            certify=Certifier(journal.pool_secret, clock),
+            certifier=certifier,
             allowed=settings.agents.allowed(),
         )
         self.relays = RelayService(
@@ -197,8 +205,10 @@ class Leading:
             ids=means.ids(),
             pool_secret=self._journal.pool_secret,
             observed=self.observed,
+            activity=self.activity,
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
+            journal=self._journal,
         )
         pool = PoolService(
             writer=self.writer,
@@ -211,7 +221,7 @@ class Leading:
         admin = AdminService(writer=self.writer, view=view, clock=self._clock, metrics=self._metrics)
 
         def authorities() -> bytes:
-            return own_authorities(self._settings, self._journal.pool_secret)
+            return self._authority().pem if is_shown(self._settings) else b""
 
         access = AccessService(
             writer=self.writer,
@@ -221,6 +231,7 @@ class Leading:
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            authority=self._authority,
             logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
@@ -228,10 +239,10 @@ class Leading:
             view=view,
             clock=self._clock,
             metrics=self._metrics,
-            pool_secret=self._journal.pool_secret,
             entropy=means.entropy,
             addresses=self._reached_at,
             authorities=authorities,
+            authority=self._authority,
         )
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
@@ -240,6 +251,14 @@ class Leading:
         access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
         enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         return services.handlers
+
+    def _authority(self) -> Generations:
+        """The pool's own, as it is durable."""
+        if self._pool_authority is None:
+            from aliquot.coordinator.agents.authority import PoolAuthority  # noqa: PLC0415 - cryptography, where it is used
+
+            self._pool_authority = PoolAuthority(self._journal.pool_secret, lambda: self._view.books.generations)
+        return self._pool_authority.now()
 
     # -- from beginning to end
 
@@ -268,6 +287,7 @@ class Leading:
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
+        run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
         compaction = make_compaction(
             settings, self._journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune
         )

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import OwnTls, ServerTls, host_of, is_local_address
+from aliquot.common.tls import MadePair, OwnTls, ServerTls, host_of, is_local_address
+from aliquot.coordinator.core.enrolment.records import Generation
 from aliquot.coordinator.settings.config import Settings
 
 log = logging.getLogger(__name__)
@@ -26,31 +27,36 @@ _ROUTES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses for documentation: nothing is sent, the machine only says from where it would."""
 
 
-def tls_for(settings: Settings, pool_secret: bytes, now_ms: Callable[[], int]) -> ServerTls | OwnTls | None:
-    """How to listen: as configured; where nothing is, in the clear within this machine, else with our own certificate.
-    Raises ConfigError.
+def tls_for(
+    settings: Settings, pool_secret: bytes, generations: Callable[[], tuple[Generation, ...]], now_ms: Callable[[], int]
+) -> ServerTls | OwnTls | None:
+    """How to listen: as configured; where nothing is, in the clear within this machine, else with our own certificate,
+    by the pool's authority of which there are these `generations`. Raises ConfigError.
     """
     configured = settings.tls.server_tls()
     if configured is not None or is_local_address(settings.listen):
         return configured
-    from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415 - cryptography, only where it is used
+    from aliquot.coordinator.agents.authority import PoolAuthority  # noqa: PLC0415 - cryptography, only where it is used
 
-    authority = Authority(pool_secret)
-    names = names_of(settings)
-    _put_down(settings.access_dir() / CA_FILE, authority.pem)
-    log.info("the coordinator's certificate is of the pool's own authority, for %s", ", ".join(names))
-    return OwnTls(lambda: authority.serve_as(names_of(settings), now_ms()), now_ms)
+    authority = PoolAuthority(pool_secret, generations)
+    file = settings.access_dir() / CA_FILE
+    _put_down(file, authority.now().pem)
+    log.info("the coordinator's certificate is of the pool's own authority, for %s", ", ".join(names_of(settings)))
+
+    def make() -> MadePair:
+        now = authority.now()
+        try:
+            _put_down(file, now.pem)
+        except ConfigError as error:  # whom to trust can be asked for, too
+            log.warning("%s", error)
+        return now.serve_as(names_of(settings), now_ms())
+
+    return OwnTls(make, now_ms, generations)
 
 
-def own_authorities(settings: Settings, pool_secret: bytes) -> bytes:
-    """Whom callers are to trust at this coordinator, in PEM; empty where its certificate is configured, or there is no
-    TLS.
-    """
-    if settings.tls.server_tls() is not None or is_local_address(settings.listen):
-        return b""
-    from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415
-
-    return Authority(pool_secret).pem
+def is_shown(settings: Settings) -> bool:
+    """Whether callers see a certificate of the pool's own authority; else it is configured, or there is no TLS."""
+    return settings.tls.server_tls() is None and not is_local_address(settings.listen)
 
 
 def addresses_of(settings: Settings, listening: str) -> tuple[str, ...]:

@@ -80,20 +80,21 @@ async def join(state_dir: Path, string: ConnectionString) -> Joined:
     begun = Joined(string.addresses, string.token, string.ca_pem)
     issued = await _call(begun, "IssueToken", access_pb2.IssueTokenRequest(note="of a relay that has joined"))
     joined = Joined(string.addresses, issued.token, string.ca_pem)
-    _write(state_dir, joined)
+    keep(state_dir, joined)
     ending = access_pb2.RevokeTokensRequest(token_ids=[token_id_of(string.token) or ""])
     await _call(joined, "RevokeTokens", ending, gone_is_done=True)
     return joined
 
 
-def _write(state_dir: Path, joined: Joined) -> None:
-    """Whom to trust first, as the other is what counts."""
+def keep(state_dir: Path, joined: Joined) -> None:
+    """Keep it, durably. Raises ConfigError."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"{state_dir}: {error.strerror}", hint="name a folder of the relay's own: --state-dir"
         ) from error
+    # Whom to trust first, as the other is what counts.
     _put(state_dir / CA_FILE, joined.ca_pem.encode())
     _put(state_dir / RECORD, msgspec.json.encode(joined))
 
@@ -138,6 +139,14 @@ async def _call(member: Joined, method: str, request: Any, *, gone_is_done: bool
         raise JoinRefused(
             f"could not join within {TRIES_S:.0f} s; at last {said}", hint="run the same command again"
         ) from None
+
+
+async def call_at(address: str, member: Joined, method: str, request: Any) -> Any:  # noqa: ANN401 - of the contract
+    """Call AccessService there once; None: it does not answer, or refuses. Raises SecurityError."""
+    try:
+        return await _call_at(address, member, method, request)
+    except (grpc.aio.AioRpcError, TimeoutError):
+        return None
 
 
 async def _call_at(address: str, member: Joined, method: str, request: Any) -> Any:  # noqa: ANN401

@@ -15,6 +15,7 @@ from aliquot.coordinator.rpc.server import SERVER_OPTIONS, Server
 from aliquot.relay.config import Settings
 from aliquot.relay.front import Front
 from aliquot.relay.metrics import RelayMetrics
+from aliquot.relay.trusting import EVERY_S, take_up
 from aliquot.relay.upstream import Upstream
 from aliquot.v1 import agent_pb2
 
@@ -75,6 +76,8 @@ class Worker:
         await self._server.serve(leading=False)
         self._spawn(self._beat())
         self._spawn(self._upstream.run())
+        if self._number == 0:  # one of several is enough: they share what is kept
+            self._spawn(self._follow_authority())
 
     async def serve(self) -> None:
         """Until `stop` is called; then send the agents elsewhere and end."""
@@ -113,6 +116,14 @@ class Worker:
 
     def _upstream_changed(self) -> None:
         self._spawn(self._server.set_leading(leading=self._upstream.mux is not None))
+        if self._upstream.mux is not None and self._number == 0:
+            self._spawn(take_up(self._settings, self._upstream.leader))
+
+    async def _follow_authority(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if self._upstream.mux is not None:
+                await take_up(self._settings, self._upstream.leader)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -128,7 +128,7 @@ def say_ready(**facts: object) -> None:
     sys.stdout.flush()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Uvloop's where it is installed: binds a second are bounded by this process' processor time."""
     try:
         factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         process, settings = parse(argv)
         common_logging.configure(settings.log_level, json=settings.log_json)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(process, settings))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")

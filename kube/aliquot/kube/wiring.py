@@ -104,7 +104,7 @@ async def closing(extender: Extender) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        await extender.fits.close()
+        await extender.close()
 
 
 def following(parts: Parts) -> list[Coroutine[Any, Any, None]]:

@@ -1,6 +1,11 @@
 """Remote GPUs: programs on a machine without a GPU run their work on a leased part of one (docs/remote.md)."""
 
-from aliquot.remote.ending import (
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aliquot.remote.errors import (
+    RemoteError,
     SessionClosed,
     SessionError,
     SessionLeaseEnded,
@@ -11,9 +16,13 @@ from aliquot.remote.ending import (
 from aliquot.remote.session import Session, acquire, connect
 from aliquot.remote.wire.client import Notice, RemoteChannel
 
+if TYPE_CHECKING:
+    from aliquot.remote.torch.profiling import Profiling
+
 __all__ = [
     "Notice",
     "RemoteChannel",
+    "RemoteError",
     "Session",
     "SessionClosed",
     "SessionError",
@@ -23,4 +32,12 @@ __all__ = [
     "SessionUnreachable",
     "acquire",
     "connect",
+    "profile",
 ]
+
+
+def profile() -> Profiling:
+    """Finds where the time of a block goes that uses remote devices; printed, it is a table. Needs PyTorch."""
+    from aliquot.remote.torch.profiling import Profiling  # noqa: PLC0415 - brings PyTorch, which is the program's own
+
+    return Profiling()

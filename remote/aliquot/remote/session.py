@@ -28,7 +28,7 @@ from typing import Self, Unpack
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
 from aliquot.common.clock import SystemClock
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
-from aliquot.remote.ending import SessionError, SessionLeaseEnded, SessionUnreachable
+from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
 from aliquot.remote.ticket import VARIABLE, Ticket, TicketPart
 from aliquot.remote.wire.client import CONNECT_S, Notice, Opening, RemoteChannel, open_channel
 
@@ -221,7 +221,7 @@ def acquire(
     what `connect` does.
     """
     if not isinstance(gpu, Request):
-        options = {**options, "serve": Serve.REMOTE}
+        options = {**options, "serve": options.get("serve", Serve.REMOTE)}
     with (
         contextlib.nullcontext(connection) if connection is not None else Pool() as connected,
         connected.lease(gpu, wait_s=wait_s, **options) as lease,

@@ -16,7 +16,7 @@ import msgspec
 from aliquot.client import Lease, LeaseState
 from aliquot.common.errors import SecurityError
 from aliquot.common.ids import serving_credential
-from aliquot.remote.ending import SessionError
+from aliquot.remote.errors import SessionError
 
 VARIABLE: Final = "ALIQUOT_REMOTE_TICKET"
 _FILE_BYTES_MAX: Final = 1 << 20

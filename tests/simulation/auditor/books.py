@@ -34,6 +34,7 @@ from tests.simulation.auditor.records import (
     Story,
 )
 from tests.simulation.auditor.shapes import Shapes
+from tests.simulation.auditor.use import Use
 from tests.simulation.auditor.victims import PLAIN, Victims
 from tests.simulation.auditor.windows import Windows
 
@@ -104,6 +105,7 @@ class Books:
         self.ceilings = Ceilings(self)
         self.cuts = Cards(self)
         self.windows = Windows(self)
+        self.use = Use(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -141,6 +143,8 @@ class Books:
                 if wrong:
                     found.append(f"after fact {self.seq}: {wrong}")
         self.changed.clear()
+        if self.use.seen and (wrong := self.use.whole()):
+            found.append(f"after fact {self.seq}: {wrong}")
         return found
 
     def _whole(self, story: Story) -> str:
@@ -255,6 +259,7 @@ class Books:
                     return f"two slices of member {member} on {uuid}"
         share, memory = plan["share_milli"], plan["memory_bytes"]
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
+        piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)
         wrong = self._holds.keep_off(story, piece, at_ms) or self._take(piece, at_ms)
         if wrong:
             return wrong
@@ -300,8 +305,10 @@ class Books:
         if piece.share < 1 or piece.memory < 0:
             return f"{piece.slice_id} holds nothing: {piece.share} milli, {piece.memory} bytes"
         piece.model = self.models[piece.uuid]
-        card.share += piece.share
-        card.memory += piece.memory
+        if piece.lender and (wrong := self.use.borrows(piece)):
+            return wrong
+        card.share += piece.own_share
+        card.memory += piece.own_memory
         card.pieces += 1
         machine.pieces[piece.slice_id] = piece
         if machine.agentless:
@@ -318,9 +325,10 @@ class Books:
     def _free(self, story: Story, piece: Piece, at_ms: int) -> None:
         self.charge(piece, at_ms, on=False)
         card = self.cards[piece.uuid]
-        card.share -= piece.share
-        card.memory -= piece.memory
+        card.share -= piece.own_share
+        card.memory -= piece.own_memory
         card.pieces -= 1
+        self.use.freed(piece)
         self.quotas.hold(story, piece, -1)
         del story.pieces[piece.slice_id]
         del self.machines[piece.node_id].pieces[piece.slice_id]
@@ -393,12 +401,13 @@ class Books:
         if not story.current and not story.ending:
             self.waiting -= 1
         self.offences.ending(story, reason, fact[1])
+        wrong = self.use.ending(story, reason)
         story.ending, story.requeue = reason, requeue
         for piece in story.pieces.values():
             piece.shed = False  # all of it ends, so nothing goes on without these
             if piece.state != RELEASING:
                 piece.state = PREEMPTING if requeue else RELEASING
-        return ""
+        return wrong
 
     def _sreleasing(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])

@@ -22,7 +22,8 @@ class _Held:
 
     def __init__(self, spec: Any) -> None:
         self.lease_id, self.member, self.uuid = spec.lease_id, spec.member, spec.device_uuid
-        self.share, self.memory = spec.share_milli, spec.memory_bytes
+        self.share = 0 if spec.lender else spec.share_milli
+        self.memory = 0 if spec.lender_memory else spec.memory_bytes
         self.stopping = False
         """Its agent has been ordered to stop it, and not reprieved since."""
 
@@ -95,8 +96,8 @@ class NodesAudit:
             auditor.violation(f"{node.node_id} reserves {spec.slice_id}, which was not granted so")
         held[spec.slice_id] = _Held(spec)
         uuid = spec.device_uuid
-        self._share[uuid] += spec.share_milli
-        self._memory[uuid] += spec.memory_bytes
+        self._share[uuid] += held[spec.slice_id].share
+        self._memory[uuid] += held[spec.slice_id].memory
         device = node.devices[uuid].info
         if (
             self._share[uuid] > device.compute_milli

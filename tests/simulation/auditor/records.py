@@ -39,6 +39,19 @@ class Piece:
     """Its lease is elastic, and goes on without it."""
     deadline_ms: int = 0
     """Of its notice."""
+    lender: str = ""
+    """The slice whose share it uses."""
+    lender_memory: bool = False
+
+    @property
+    def own_share(self) -> int:
+        """What it takes of its device by itself."""
+        return 0 if self.lender else self.share
+
+    @property
+    def own_memory(self) -> int:
+        """What it takes of its device by itself."""
+        return 0 if self.lender_memory else self.memory
 
     @property
     def ending(self) -> bool:

@@ -143,7 +143,7 @@ class Victims:
         for story in ended:
             for piece in story.pieces.values():
                 if piece.uuid == uuid:
-                    share, memory = share + piece.share, memory + piece.memory
+                    share, memory = share + piece.own_share, memory + piece.own_memory
         return sums[0] <= share and sums[1] <= memory
 
 

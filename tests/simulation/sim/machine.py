@@ -62,6 +62,8 @@ class SimProc:
     stubborn: bool = False
     """It ignores SIGTERM."""
     child: bool = False
+    busy_percent: int | None = None
+    """Of a device's time, on each that it holds memory of; None: an even share of most of it."""
 
     @property
     def key(self) -> ProcessKey:
@@ -95,6 +97,10 @@ class SimDevice:
     """None: the driver has no such field."""
     remap_failed: bool = False
     hot: int = 40
+    power_mw: int | None = None
+    """None: by how busy it is."""
+    unmeasured: bool = False
+    """The driver has no samples of processes."""
     other_bytes: int = 0
     """Held by what the driver does not list."""
     sample: dict[str, Any] = field(default_factory=dict)
@@ -399,13 +405,24 @@ class SimBackend:
     def load(self, uuid: str) -> LoadSample:
         """Busy while somebody holds memory."""
         device = self._device(uuid)
-        busy = 90 if self._machine.listed(uuid) else 0
-        return LoadSample(busy, busy // 2, device.hot, 60_000 + busy * 2_000, 1_400)
+        listed = self._machine.listed(uuid)
+        busy = sum(self._busy_percent(proc, len(listed)) for proc in listed)
+        power_mw = 60_000 + busy * 2_000 if device.power_mw is None else device.power_mw
+        return LoadSample(busy, busy // 2, device.hot, power_mw, 1_400, power_limit_mw=300_000)
 
     def process_load(self, uuid: str) -> dict[int, int] | None:
-        """Even shares of the device's time."""
+        """Even shares of the device's time, but of programs that are told to do otherwise."""
+        if self._device(uuid).unmeasured:
+            return None
         listed = [] if self._device(uuid).blind else self._machine.listed(uuid)
-        return {proc.pid: 90 // len(listed) for proc in listed}
+        return {proc.pid: self._busy_percent(proc, len(listed)) for proc in listed}
+
+    def process_peaks(self, uuid: str) -> dict[int, int] | None:
+        """The same: what a simulated program does is the same all the time."""
+        return self.process_load(uuid)
+
+    def _busy_percent(self, proc: SimProc, of: int) -> int:
+        return 90 // of if proc.busy_percent is None else proc.busy_percent
 
     def health(self, uuid: str) -> HealthSample:
         """What the device says of itself."""

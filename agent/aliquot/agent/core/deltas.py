@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from aliquot.agent.core.samples import ActivitySource
 from aliquot.agent.core.signals import Signal
 
 MIB = 1 << 20
@@ -24,6 +25,8 @@ class SliceUseReport(msgspec.Struct, frozen=True):
     observed_bytes: int | None
     processes: int
     gpu_percent: int | None = None
+    activity_percent: int | None = None
+    activity_source: ActivitySource = ActivitySource.UNKNOWN
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
@@ -42,6 +45,9 @@ class DeviceReport(msgspec.Struct, frozen=True):
     sampled_ms: int | None = None
     """Wall clock; no change by itself."""
     slices: tuple[SliceUseReport, ...] = ()
+    activity_percent: int | None = None
+    activity_source: ActivitySource = ActivitySource.UNKNOWN
+    power_limit_mw: int | None = None
     signal: Signal | None = None
     """Why it is not well, where the table says."""
 
@@ -69,6 +75,8 @@ def differs(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> bool:
         (sent.memory_percent, now.memory_percent, bands.percent),
         (sent.temperature_c, now.temperature_c, bands.temperature_c),
         (sent.power_mw, now.power_mw, bands.power_mw),
+        (sent.activity_percent, now.activity_percent, bands.percent),
+        (sent.power_limit_mw, now.power_limit_mw, bands.power_mw),
     )
     return any(_apart(old, new, band) for old, new, band in pairs) or _slices_differ(sent, now, bands)
 
@@ -88,6 +96,7 @@ def _slices_differ(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> b
         use.processes != before[use.slice_id].processes
         or _apart(before[use.slice_id].observed_bytes, use.observed_bytes, bands.memory_bytes)
         or _apart(before[use.slice_id].gpu_percent, use.gpu_percent, bands.percent)
+        or _apart(before[use.slice_id].activity_percent, use.activity_percent, bands.percent)
         for use in now.slices
     )
 

@@ -182,6 +182,8 @@ def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) ->
         return _failed(
             fresh, "INVALID_SLICE", f"{spec.share_milli}/1000, {spec.memory_bytes} bytes is not a part of a device"
         )
+    if spec.lender:
+        return _admit_on(book, fresh, device)
     load = book.load_of(spec.device_uuid)
     if load.share_milli + spec.share_milli > 1000:
         detail = f"{load.share_milli}/1000 of {spec.device_uuid} is taken, no room for {spec.share_milli}"
@@ -189,6 +191,21 @@ def _admit(book: Book, fresh: Reservation, devices: Mapping[str, DeviceInfo]) ->
     if load.memory_bytes + spec.memory_bytes > device.leasable_bytes:
         free = device.leasable_bytes - load.memory_bytes
         detail = f"{spec.device_uuid} has {free} bytes free here, not {spec.memory_bytes}"
+        return _failed(fresh, "OVERCOMMITTED", detail)
+    return fresh
+
+
+def _admit_on(book: Book, fresh: Reservation, device: DeviceInfo) -> Reservation:
+    """The same for a slice that uses another one's share, and perhaps its memory."""
+    spec = fresh.spec
+    lender = next((record for record in book.on_device(spec.device_uuid) if record.slice_id == spec.lender), None)
+    if lender is None:
+        return _failed(fresh, "OVERCOMMITTED", f"{spec.lender}, whose share it is to use, is not on {spec.device_uuid}")
+    share_milli, memory_bytes = book.left_of(lender)
+    if not spec.lender_memory:
+        memory_bytes = device.leasable_bytes - book.load_of(spec.device_uuid).memory_bytes
+    if spec.share_milli > share_milli or spec.memory_bytes > memory_bytes:
+        detail = f"{share_milli}/1000 and {memory_bytes} bytes are left for it on {spec.lender}"
         return _failed(fresh, "OVERCOMMITTED", detail)
     return fresh
 

@@ -51,6 +51,10 @@ class SliceSpec(msgspec.Struct, frozen=True):
     """The name of what is to serve it; empty: its processes attach themselves."""
     serving_credential_sha256: bytes = b""
     """Of what its clients show to the process that serves it."""
+    lender: str = ""
+    """The slice on its device whose share it uses: it takes none by itself, and goes when that lease does something."""
+    lender_memory: bool = False
+    """It uses that slice's memory, too."""
 
     @property
     def holder(self) -> Holder:

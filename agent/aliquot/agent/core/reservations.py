@@ -263,8 +263,16 @@ class Book:
     def load_of(self, device_uuid: str) -> DeviceLoad:
         """What is reserved on a device."""
         records = self.on_device(device_uuid)
+        there = {record.slice_id for record in records}
+        specs = [record.spec for record in records]
         return DeviceLoad(
-            sum(record.spec.share_milli for record in records),
-            sum(record.spec.memory_bytes for record in records),
+            sum(spec.share_milli for spec in specs if spec.lender not in there),
+            sum(spec.memory_bytes for spec in specs if not (spec.lender_memory and spec.lender in there)),
             len(records),
         )
+
+    def left_of(self, lender: Reservation) -> tuple[int, int]:
+        """What others do not use of a slice yet: share in thousandths, and memory in bytes."""
+        others = [r.spec for r in self.on_device(lender.spec.device_uuid) if r.spec.lender == lender.slice_id]
+        share_milli = lender.spec.share_milli - sum(spec.share_milli for spec in others)
+        return share_milli, lender.spec.memory_bytes - sum(s.memory_bytes for s in others if s.lender_memory)

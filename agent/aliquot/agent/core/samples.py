@@ -70,6 +70,18 @@ class ProcessList(msgspec.Struct, frozen=True):
     """False where one of the driver's lists could not be read: who is missing may still be there."""
 
 
+class ActivitySource(enum.IntEnum):
+    """What says how active something is; numbers equal those of the contract."""
+
+    UNKNOWN = 0
+    KERNELS = 1
+    """Part of the time in which any kernel ran: one of 132 multiprocessors reads 100 %."""
+    PROCESSES = 2
+    """The driver's samples of single processes."""
+    COUNTERS = 3
+    """The card's own performance counters (GPM)."""
+
+
 class LoadSample(msgspec.Struct, frozen=True):
     """How busy and how hot a device is."""
 
@@ -78,6 +90,10 @@ class LoadSample(msgspec.Struct, frozen=True):
     temperature_c: int | None = None
     power_mw: int | None = None
     sm_clock_mhz: int | None = None
+    activity_percent: int | None = None
+    """The busiest of its engines since the last sample, by the best source that there is."""
+    activity_source: ActivitySource = ActivitySource.UNKNOWN
+    power_limit_mw: int | None = None
 
 
 class RecoveryAction(enum.IntEnum):

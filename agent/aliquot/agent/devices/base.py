@@ -85,6 +85,9 @@ class DeviceBackend(Protocol):
     def process_load(self, uuid: str) -> Mapping[int, int] | None:
         """Percent of the device's time by process, since the last call. Processes that used none may be missing."""
 
+    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
+        """The highest percent of any engine by process, of the samples that the last `process_load` was made of."""
+
     def health(self, uuid: str) -> HealthSample:
         """What a device says of its own state."""
 

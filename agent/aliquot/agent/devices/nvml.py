@@ -6,12 +6,14 @@ instances, each a device that names its parent. The parent itself can't be lease
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pynvml
 
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import (
+    ActivitySource,
     DeviceEvent,
     DeviceInfo,
     DriverInfo,
@@ -22,6 +24,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
+from aliquot.agent.devices.nvml_activity import Counters, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
@@ -31,6 +34,7 @@ from aliquot.agent.enforce.base import EnforcementError
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
+POWER_LIMIT_S = 60.0
 _HEALTH_FIELDS = (
     pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
     pynvml.NVML_FI_DEV_REMAPPED_PENDING,
@@ -58,7 +62,10 @@ class NvmlBackend:
         self._handles: dict[str, object] = {}
         self._infos: dict[str, DeviceInfo] = {}
         self._events: EventSource | None = None
-        self._process_samples_us: dict[str, int] = {}
+        self._process_samples = ProcessSamples(self._query)
+        self._counters = Counters(self._query)
+        self._power_limits: dict[str, tuple[float, int | None]] = {}
+        """By device: until when it holds, and what it is."""
         self._used_bytes: dict[str, int] = {}
         """As last read."""
 
@@ -89,6 +96,7 @@ class NvmlBackend:
         if events is not None:
             events.close()
         self._handles = {}
+        self._counters.forget()
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
@@ -97,6 +105,7 @@ class NvmlBackend:
     def discover(self) -> Discovery:
         """Every GPU, or its MIG instances."""
         self._query.forget()
+        self._counters.forget()
         handles: dict[str, object] = {}
         bus_ids: dict[str, str] = {}
         physical: list[tuple[int, str, object]] = []
@@ -218,33 +227,45 @@ class NvmlBackend:
     def load(self, uuid: str) -> LoadSample:
         """How busy and how hot a device is. Parts answer None for what only the whole card has."""
         handle = self._handle(uuid)
+        info = self._infos.get(uuid)
         utilisation = self._query.ask(uuid, "UtilizationRates", pynvml.nvmlDeviceGetUtilizationRates, handle)
         sensor, clock = pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_CLOCK_SM
         temperature = self._query.ask(uuid, "TemperatureV", pynvml.nvmlDeviceGetTemperatureV, handle, sensor)
         if temperature is None:
             temperature = self._query.ask(uuid, "Temperature", pynvml.nvmlDeviceGetTemperatureV1, handle, sensor)
+        parent = self._handles.get(info.parent_uuid) if info is not None and info.parent_uuid else None
+        instance = info.gpu_instance_id if info is not None else None
+        activity = self._counters.busiest(uuid, handle, parent, instance)
+        source = ActivitySource.COUNTERS
+        if activity is None and utilisation is not None and not self._counters.offered(uuid):
+            activity, source = max(utilisation.gpu, utilisation.memory), ActivitySource.KERNELS
         return LoadSample(
             gpu_percent=None if utilisation is None else utilisation.gpu,
             memory_percent=None if utilisation is None else utilisation.memory,
             temperature_c=temperature,
             power_mw=self._query.ask(uuid, "PowerUsage", pynvml.nvmlDeviceGetPowerUsage, handle),
             sm_clock_mhz=self._query.ask(uuid, "ClockInfo", pynvml.nvmlDeviceGetClockInfo, handle, clock),
+            activity_percent=activity,
+            activity_source=ActivitySource.UNKNOWN if activity is None else source,
+            power_limit_mw=self._power_limit(uuid, handle),
         )
+
+    def _power_limit(self, uuid: str, handle: object) -> int | None:
+        """What an administrator allows it to draw; asked rarely, because it hardly ever changes."""
+        now_s = time.monotonic()
+        known = self._power_limits.get(uuid)
+        if known is None or now_s >= known[0]:
+            limit = self._query.ask(uuid, "EnforcedPowerLimit", pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+            known = self._power_limits[uuid] = (now_s + POWER_LIMIT_S, limit)
+        return known[1]
 
     def process_load(self, uuid: str) -> dict[int, int] | None:
         """The mean of the driver's samples since the last call, by pid."""
-        question = "ProcessUtilization"
-        since = self._process_samples_us.get(uuid, 0)
-        samples = self._query.ask(uuid, question, pynvml.nvmlDeviceGetProcessUtilization, self._handle(uuid), since)
-        if samples is None:
-            return {} if self._query.offers(uuid, question) else None  # nobody did anything
-        found: dict[int, list[int]] = {}
-        for sample in samples:
-            # The driver also answers entries that it has not filled in, and some from before what was asked for.
-            if sample.pid and sample.timeStamp > since and sample.smUtil <= 100:
-                found.setdefault(sample.pid, []).append(sample.smUtil)
-                self._process_samples_us[uuid] = max(self._process_samples_us.get(uuid, 0), sample.timeStamp)
-        return {pid: sum(values) // len(values) for pid, values in found.items()}
+        return self._process_samples.read(uuid, self._handle(uuid))
+
+    def process_peaks(self, uuid: str) -> dict[int, int] | None:
+        """The highest of those samples, of any engine."""
+        return self._process_samples.peaks(uuid)
 
     def health(self, uuid: str) -> HealthSample:
         """What the card says of its own state; an instance is as well as its card."""

@@ -84,6 +84,10 @@ class Recorder:
             self._keep(uuid, "process_load", found, Sample(process_load=dict(found)))
         return found
 
+    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
+        """Ask; not kept."""
+        return self._wrapped.process_peaks(uuid)
+
     def health(self, uuid: str) -> HealthSample:
         """Ask and keep."""
         found = self._asked(uuid, self._wrapped.health)

@@ -131,6 +131,10 @@ class ReplayBackend:
         """The latest recorded shares of time."""
         return self._latest(uuid, lambda each: each.process_load)
 
+    def process_peaks(self, uuid: str) -> dict[int, int] | None:
+        """As far as it was recorded: the means."""
+        return self.process_load(uuid)
+
     def health(self, uuid: str) -> HealthSample:
         """The latest recorded health."""
         return self._latest(uuid, lambda each: each.health) or HealthSample()

@@ -46,6 +46,13 @@ _GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
     ("FB_RESERVED", "Framebuffer memory reserved (in MiB).", lambda d: d.info.memory_reserved_bytes // MIB),
     ("FB_TOTAL", "Framebuffer memory (in MiB).", lambda d: d.info.memory_total_bytes // MIB),
     ("XID_ERRORS", "Value of the last XID error encountered.", lambda d: d.last_xid or 0),
+    ("MEMORY_TEMP", "Memory temperature (in C).", lambda d: d.health_sample.memory_temperature_c),
+    ("CLOCKS_EVENT_REASONS", "Bits that say why clocks are held.", lambda d: d.health_sample.clock_event_reasons),
+    ("CLOCK_THROTTLE_REASONS", "The same, as it was called before.", lambda d: d.health_sample.clock_event_reasons),
+    ("ECC_DBE_VOL_TOTAL", "Double-bit volatile ECC errors.", lambda d: d.health_sample.uncorrected_errors),
+    ("PCIE_REPLAY_COUNTER", "PCIe retries.", lambda d: d.health_sample.pcie_replays),
+    ("ROW_REMAP_FAILURE", "1 if remapping of a row has failed.", lambda d: d.health_sample.remap_failed),
+    ("ROW_REMAP_PENDING", "1 if a row waits to be remapped.", lambda d: d.health_sample.remap_pending),
 )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
@@ -21,7 +21,7 @@ from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
-from aliquot.common.scraping import ScrapeServer, allowed_by
+from aliquot.common.scraping import Page, ScrapeServer, allowed_by
 from aliquot.common.tls import ServerTls
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -230,14 +230,17 @@ class Metrics:
         server = ScrapeServer(
             host,
             port,
-            lambda: generate_latest(self.registry),
-            content_type=CONTENT_TYPE_LATEST,
+            self._render,
             probes={},
             allowed=allowed_by(host, token_file),
             tls=tls,
         )
         self._stop = server.close
         return server.port
+
+    def _render(self, accept: str) -> Page:
+        encode, content_type = choose_encoder(accept)
+        return Page(encode(self.registry), content_type)
 
     def close(self) -> None:
         """Stop listening."""

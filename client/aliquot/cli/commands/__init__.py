@@ -22,6 +22,7 @@ from aliquot.cli.commands import (
     running,
     setting_aside,
     tenancy,
+    wasting,
     watching,
 )
 
@@ -43,6 +44,8 @@ BUILTINS: tuple[Command, ...] = (
     explaining.WHY,
     explaining.FITS,
     live.TOP,
+    wasting.WASTE,
+    wasting.EXEMPT,
     watching.WATCH,
     listing.STATUS,
     nodes.NODES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -18,6 +18,21 @@ ENTRY_POINTS = "aliquot.launchers"
 
 Launcher = Callable[[HeldLease], AbstractContextManager[Mapping[str, str]]]
 """Gives the variables by which a program finds the lease, while the block lasts."""
+
+
+PROFILE_VARIABLE = "ALIQUOT_REMOTE_PROFILE"
+"""Set to `table` or `json`, a program says on stderr at its end where its time went."""
+
+
+def profiled(launch: Launcher, *, as_json: bool) -> Launcher:
+    """A launcher whose programs say where their time went."""
+
+    @contextmanager
+    def launching(lease: HeldLease) -> Iterator[Mapping[str, str]]:
+        with launch(lease) as variables:
+            yield {**variables, PROFILE_VARIABLE: "json" if as_json else "table"}
+
+    return launching
 
 
 def launcher() -> Launcher:

@@ -1,4 +1,4 @@
-"""`access grant|revoke|ls|token|audit|denials|bootstrap`: who may do what, and who did."""
+"""`access grant|revoke|ls|token|audit|denials|authority|bootstrap`: who may do what, and who did."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.client.access import Principal, Role, RoleGrant, Token
+from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import is_local_address
@@ -37,6 +37,16 @@ What is printed holds a secret, on standard output and nowhere else; the coordin
 """
 
 
+_AUTHORITY_EPILOG = """\
+  aliquot access authority ls       which generations are trusted, and who does not trust the latest yet
+  aliquot access authority rotate   begins another, trusted beside the one of now; nothing else changes
+  aliquot access authority retire   coordinators show the later one, and the older is trusted no more
+  aliquot access authority pem      prints whom to trust, for files that others read
+
+Agents, relays, and commands and programs that have logged in take up the later one by themselves.
+"""
+
+
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
@@ -52,6 +62,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     audit.add_argument("--since", type=options.seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
     audit.add_argument("--limit", type=options.positive, default=100, metavar="N", help="at most (100)")
     _action(actions, "denials", "what was refused lately", _denials)
+    authority = _action(actions, "authority", "the pool's own certificate authority, and its exchange", _authority)
+    authority.epilog = _AUTHORITY_EPILOG
+    authority.add_argument("what", choices=("ls", "rotate", "retire", "pem"), metavar="ls | rotate | retire | pem")
+    authority.add_argument(
+        "--force", action="store_true", help="with retire: also where somebody trusts only the older"
+    )
     first = _action(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
     first.epilog = (
         "Goes through a socket in the coordinator's own folder: whoever may enter that is administrator. It works\n"
@@ -167,7 +183,8 @@ def _token(args: argparse.Namespace) -> int:
         # What this machine calls itself says nothing to others; the coordinator knows better.
         at_home = all(map(is_local_address, pool.addresses))
         addresses = args.address or (made.addresses if at_home else pool.addresses)
-        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if at_home else "")
+        known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
+        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
     if out.as_json:
         out.document({"token": made.token, "login": login, "issued": made.issued})
         return Exit.OK
@@ -289,4 +306,71 @@ def _denials(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-ACCESS = Builtin("access", "who may do what: grant, revoke, ls, token, audit, denials, bootstrap", _configure, _run)
+def _authority(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    if args.force and args.what != "retire":
+        raise ConfigError("--force is for retire", hint="aliquot access authority retire --force")
+    with options.open_pool(args) as pool:
+        if args.what == "ls":
+            return _show_authority_use(out, pool.access.authority_use())
+        if args.what == "rotate":
+            found = pool.access.rotate_authority()
+        elif args.what == "retire":
+            found = pool.access.retire_authority(force=args.force)
+        else:
+            found = pool.access.authority()
+    if out.as_json:
+        out.document(found)
+    elif args.what == "pem":
+        out.word(found.authorities_pem.rstrip("\n"))
+    else:
+        out.show(_generations(found))
+        if args.what == "rotate":
+            out.note("it is taken up from now on; `aliquot access authority ls` shows by whom not yet")
+    return Exit.OK
+
+
+def _show_authority_use(out: Out, use: AuthorityUse) -> int:
+    if out.as_json:
+        out.document(use)
+        return Exit.OK
+    out.show(_generations(use.authority))
+    if not use.authority.shown:
+        out.note("coordinators' certificates are not by it: only nodes' are")
+    if not use.behind_total:
+        out.note("nobody is known to trust only an older one")
+        return Exit.OK
+    out.note(f"{use.behind_total} have not said yet that they trust the latest:")
+    rows = [
+        ("node " + each.node_id if each.node_id else each.principal, str(each.generation), each.token_id)
+        for each in use.behind
+    ]
+    out.show(table("WHO", ("TRUSTS", "right"), "TOKEN", rows=rows))
+    return Exit.OK
+
+
+def _generations(authority: Authority) -> Table:
+    trusted = [each for each in authority.generations if not each.retired_ms]
+    return table(
+        ("GENERATION", "right"),
+        "STATE",
+        "BEGUN",
+        "BY",
+        "SHA-256",
+        spare=("SHA-256",),
+        rows=[
+            (
+                str(each.number),
+                "retired" if each.retired_ms else "shown" if each is trusted[0] else "taken up",
+                words.moment(each.begun_ms) if each.begun_ms else words.UNKNOWN,
+                each.begun_by or words.UNKNOWN,
+                each.sha256,
+            )
+            for each in authority.generations
+        ],
+    )
+
+
+ACCESS = Builtin(
+    "access", "who may do what: grant, revoke, ls, token, audit, denials, authority, bootstrap", _configure, _run
+)

@@ -14,7 +14,8 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.client import LeaseState, Status
+from aliquot.client import LeaseState, Status, Timeline
+from aliquot.common.duration import format_duration_ms
 
 
 def _lease_state(text: str) -> LeaseState:
@@ -50,17 +51,39 @@ def _ls(args: argparse.Namespace) -> int:
 
 def _configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lease_id", metavar="LEASE")
+    parser.add_argument("--timeline", action="store_true", help="what has happened to it, fact by fact")
 
 
 def _get(args: argparse.Namespace) -> int:
     out = Out.of(args)
     with options.open_pool(args) as pool:
+        if args.timeline:
+            return _show_timeline(out, pool.timeline(args.lease_id))
         lease = pool.get(args.lease_id)
     if out.as_json:
         out.document(lease)
     else:
         out.show(*views.lease_view(lease))
     return Exit.OK
+
+
+def _show_timeline(out: Out, timeline: Timeline) -> int:
+    if out.as_json:
+        out.document(timeline)
+        return Exit.OK
+    before_ms = timeline.steps[0].at_ms if timeline.steps else 0
+    rows = []
+    for step in timeline.steps:
+        rows.append((words.moment(step.at_ms), f"+{_span(step.at_ms - before_ms)}", step.what, step.detail))
+        before_ms = step.at_ms
+    out.show(table("WHEN", ("AFTER", "right"), "WHAT", "", rows=rows))
+    if not timeline.complete:
+        out.note("some facts are left out: the oldest are compacted away, or there are too many")
+    return Exit.OK
+
+
+def _span(took_ms: int) -> str:
+    return f"{took_ms}ms" if took_ms < 1000 else format_duration_ms(took_ms)
 
 
 def _configure_status(parser: argparse.ArgumentParser) -> None:

@@ -51,6 +51,11 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start the program here, whether there is a GPU or not, and let it use one elsewhere (docs/remote.md)",
     )
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="with --remote: say at the program's end where its time went, here and there, and what to change",
+    )
     parser.add_argument("--gpu", "-g", required=True, help="what is wanted: 0.25(A100),10Gi")
     parser.add_argument(
         "--wait", type=options.seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
@@ -62,12 +67,17 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     out = Out.of(args)
     command = _program(args)
+    if args.profile and not args.remote:
+        raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
     with options.open_pool(args) as pool:
         if args.remote:
-            args.serve = Serve.REMOTE
+            args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
             nodes = [node_id_of(pool, name) for name in args.node]
             request = options.read_request(args.gpu, args, node_ids=nodes)
-            code = _inside(out, pool, request, args.wait, command, {}, launcher=elsewhere.launcher())
+            launcher = elsewhere.launcher()
+            if args.profile:
+                launcher = elsewhere.profiled(launcher, as_json=out.as_json)
+            code = _inside(out, pool, request, args.wait, command, {}, launcher=launcher)
             return code if code >= 0 else 128 - code
         agents = _agents_here(pool)
         wanted = {node_id_of(pool, name) for name in args.node} if args.node else set(agents)

@@ -95,6 +95,29 @@ class AsyncAccess:
         flow = flows.login(self._context, id_token, service_account_token, nonce, self._timeout_s)
         return await self._run(flow)
 
+    async def authority(self, trusts: Sequence[bytes] = ()) -> access.Authority:
+        """The pool's own certificate authority. `trusts`: SHA-256 of each certificate (in DER) that the caller trusts,
+        which the coordinator puts down.
+        """
+        return await self._run(flows.authority(self._context, trusts, self._timeout_s))
+
+    async def authority_use(self) -> access.AuthorityUse:
+        """The pool's authority, and who has not said that it trusts its latest generation."""
+        return await self._run(flows.authority_use(self._context, self._timeout_s))
+
+    async def rotate_authority(self) -> access.Authority:
+        """Begin a generation of the pool's authority, which is trusted beside the one before it until that is retired.
+
+        Raises `Refused` while there are two.
+        """
+        return await self._run(flows.rotate_authority(self._context, self._timeout_s))
+
+    async def retire_authority(self, *, force: bool = False) -> access.Authority:
+        """Have the older of two generations trusted no more. Raises `Refused` while somebody trusts only that, unless
+        `force`.
+        """
+        return await self._run(flows.retire_authority(self._context, self._timeout_s, force=force))
+
     async def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
         """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.
 

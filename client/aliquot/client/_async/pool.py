@@ -33,6 +33,7 @@ from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
+from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             transport = AsyncGrpcTransport(credentials, found.token)
         self._transport = transport
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
-        self._runner = AsyncRunner(self._transport, self._keep_or_forget)
+        self._runner = AsyncRunner(self._transport, self._keep_or_forget, partial(self._trusting.look, self._context))
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,6 +208,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         return await self._run(self._allocate_batch(requests, keys))
 
+    async def grant_on_batch(
+        self, requests: Sequence[str | Request], nodes: Sequence[str], *, keys: Sequence[str] = ()
+    ) -> list[Lease | errors.PoolError]:
+        """As `grant_on`, many at once: each request on the node beside it, or not at all. Requests of one member only.
+
+        Returns for each, in order, its lease (granted) or its error. `keys` are idempotency keys, one for each; none:
+        fresh ones. Raises `RequestSyntaxError` before anything is asked for.
+        """
+        return await self._run(self._grant_on_batch(requests, nodes, keys))
+
     async def release(
         self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
     ) -> Lease:
@@ -223,6 +234,28 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
         return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
+
+    async def use(self, *, tenant: str = "", lease_id: str = "", quiet_only: bool = False) -> UseReport:
+        """What leases make of what they hold: those that waste most first. `tenant`: it and all below it.
+
+        `quiet_only`: only leases that do nothing with it. Raises `LeaseNotFound`.
+        """
+        flow = operations.use(self._context, tenant, lease_id, self.timeout_s, quiet_only=quiet_only)
+        return await self._run(flow)
+
+    async def exempt(self, lease_id: str, for_s: int, *, reason: str = "") -> Lease:
+        """Let idleness of a lease have no consequences for so long (at most a day); 0: it has again.
+
+        Returns the lease. Raises `LeaseNotFound`.
+        """
+        return await self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
+
+    async def confirm_notice(self, lease_id: str, number: int) -> None:
+        """Say that the `number`-th warning of a lease's idleness has reached its holder.
+
+        Nothing is ended for idleness before somebody was told. Raises `LeaseNotFound`.
+        """
+        await self._run(operations.confirm_notice(self._context, lease_id, number, self.timeout_s))
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""
@@ -242,6 +275,13 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def get(self, lease_id: str) -> Lease:
         """One lease as it is now. Raises `LeaseNotFound`."""
         return await self._run(operations.get(self._context, lease_id, self.timeout_s))
+
+    async def timeline(self, lease_id: str) -> values.Timeline:
+        """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
+
+        It is read in the coordinator's journal, which may take some seconds.
+        """
+        return await self._run(operations.timeline(self._context, lease_id, self.timeout_s))
 
     async def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""

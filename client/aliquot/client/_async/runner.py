@@ -19,12 +19,25 @@ class AsyncRunner:
     effects of its own before the interruption is raised again.
     """
 
-    def __init__(self, transport: AsyncTransport, keeping: Callable[[Keep | Forget], None]) -> None:
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        keeping: Callable[[Keep | Forget], None],
+        afterwards: Callable[[], Flow[None] | None] = lambda: None,
+    ) -> None:
+        """`afterwards`: what is to be run after a flow that worked, now and then."""
         self._transport = transport
         self._keeping = keeping
+        self._afterwards = afterwards
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end. Raises `InvalidRequest` for values that no message can carry."""
+        result = await self._run(flow)
+        if (more := self._afterwards()) is not None:
+            await self._run(more)
+        return result
+
+    async def _run(self, flow: Flow[T]) -> T:
         try:
             effect = begin(flow)
             while True:

@@ -25,6 +25,8 @@ from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
 LOGIN: Final = "/login"
+_NOT_SERVED: Final = "NOT_SERVED"
+"""By a coordinator that is older than this console."""
 
 
 class Violation(BaseModel):
@@ -82,6 +84,8 @@ def refusal(error: AliquotError) -> Response:
     """An error of the SDK as a problem."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     found = of_error(error)
+    if found["reason"] == _NOT_SERVED:
+        status = HTTPStatus.NOT_IMPLEMENTED
     explanation = found.pop("explanation", None) or {}
     changes = (missing["smallest_change"] for missing in explanation.get("missing", ()))
     return _problem(

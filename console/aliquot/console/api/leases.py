@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from aliquot.client import Explanation, Lease, LeaseState, Page, Request
+from aliquot.client import AsyncPool, Explanation, Lease, LeaseState, Page, Request
 from aliquot.client.documents import plain
 from aliquot.console.api.answers import answer, shows
 from aliquot.console.api.asking import Allocation, Asked, Key, PageSize, Reason, Shape
@@ -56,6 +56,11 @@ async def explain(pool: Pool, request: Asked) -> Response:  # type: ignore[valid
 @router.get("/leases/{lease_id}", responses=shows(Lease))
 async def get(pool: Pool, lease_id: str, if_none_match: Annotated[str, Header()] = "") -> Response:
     """One lease as it is now. Its `ETag` is the number of the fact that last changed it."""
+    return await one_lease(pool, lease_id, if_none_match)
+
+
+async def one_lease(pool: AsyncPool, lease_id: str, if_none_match: str) -> Response:
+    """The answer of the route above, for `hot.py`, too."""
     lease = await pool.get(lease_id)
     tag = f'"{lease.seq}"'
     if tag in if_none_match:

@@ -5,6 +5,10 @@ the same authority, a copy of the journal brings it along, and there is no file 
 dates and a fixed number, and says the same wherever it is made.
 
 Certificates of nodes are for clients only: none can be shown by somebody who claims to be a coordinator.
+
+There can be several generations (`core/enrolment/authority.py`), each with a key of its own. All have the same name, so
+that one can certify the next (a voucher) within the path length of its own certificate: such a certificate is
+self-issued (RFC 5280, 4.2.1.9).
 """
 
 from __future__ import annotations
@@ -12,13 +16,16 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from aliquot.common.errors import ConfigError, InvalidFieldError
 from aliquot.common.tls import MadePair
 from aliquot.coordinator.agents.pool_identity import pool_id
+from aliquot.coordinator.core.enrolment.authority import trusted
+from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Generation
 
 try:
     from cryptography import x509
@@ -41,38 +48,56 @@ BACKDATED: Final = dt.timedelta(hours=1)
 REQUEST_BYTES_MAX: Final = 8 * 1024
 _BEGINS: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _ENDS: Final = dt.datetime(2126, 1, 1, tzinfo=dt.UTC)
-_INFO: Final = b"aliquot pool authority 1"
+_INFO: Final = "aliquot pool authority"
+VOUCHERS_MAX: Final = 4
+"""So many generations before one certify it, for those who have been away for so long."""
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _COMMON_NAME_CHARS_MAX: Final = 64
 
 
 class Authority:
-    """See the module's docstring."""
+    """One generation; see the module's docstring."""
 
-    def __init__(self, pool_secret: bytes) -> None:
+    def __init__(self, pool_secret: bytes, generation: Generation = FIRST_GENERATION) -> None:
         self.pool_id = pool_id(pool_secret)
+        self.number = generation.number
         # FIPS 186-5, A.2.1: 128 bits more than the order has, so that no key is likelier than another.
-        material = HKDF(hashes.SHA256(), 48, salt=None, info=_INFO).derive(pool_secret)
+        info = f"{_INFO} {self.number}".encode()
+        material = HKDF(hashes.SHA256(), 48, salt=generation.salt or None, info=info).derive(pool_secret)
         self._key = ec.derive_private_key(int.from_bytes(material) % (_P256_ORDER - 1) + 1, ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, f"aliquot pool {self.pool_id}")])
 
     @cached_property
     def certificate(self) -> x509.Certificate:
         """Its own."""
-        public = self._key.public_key()
+        return self._certify_authority(self)
+
+    @cached_property
+    def public_key(self) -> ec.EllipticCurvePublicKey:
+        """Of its key."""
+        return self._key.public_key()
+
+    def vouch_for(self, other: Authority) -> bytes:
+        """The key of another generation, certified by this one: in PEM."""
+        return self._certify_authority(other).public_bytes(serialization.Encoding.PEM)
+
+    def _certify_authority(self, other: Authority) -> x509.Certificate:
+        public, mine = other.public_key, self.public_key
         identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        issuer = x509.SubjectKeyIdentifier.from_public_key(mine)
+        numbered = identifier.digest if other is self else identifier.digest + issuer.digest
         return (
             x509.CertificateBuilder()
             .subject_name(self._name)
             .issuer_name(self._name)
             .public_key(public)
-            .serial_number(int.from_bytes(hashlib.sha256(identifier.digest).digest()[:16]))
+            .serial_number(int.from_bytes(hashlib.sha256(numbered).digest()[:16]))
             .not_valid_before(_BEGINS)
             .not_valid_after(_ENDS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(identifier, critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
             .sign(self._key, hashes.SHA256(), ecdsa_deterministic=True)
         )
 
@@ -80,6 +105,11 @@ class Authority:
     def pem(self) -> bytes:
         """The same, for whoever is to trust it."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @cached_property
+    def sha256(self) -> bytes:
+        """Of its certificate in DER."""
+        return self.certificate.fingerprint(hashes.SHA256())
 
     def certify_node(self, request: NodeRequest, node_id: str, now_ms: int) -> bytes:
         """A node's certificate, in PEM, for the key of its request."""
@@ -132,6 +162,77 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
             .sign(self._key, hashes.SHA256())
         )
+
+
+class Generations:
+    """All generations of a pool's authority at one moment."""
+
+    def __init__(self, pool_secret: bytes, generations: tuple[Generation, ...]) -> None:
+        kept = generations[-(VOUCHERS_MAX + 1) :]
+        made = {each.number: Authority(pool_secret, each) for each in kept}
+        self._all = list(made.values())
+        self.trusted = [made[each.number] for each in trusted(kept)]
+        """The oldest first."""
+        self.pem = b"".join(each.pem for each in reversed(self.trusted))
+        """Whom to trust, the latest first."""
+
+    @property
+    def newest(self) -> Authority:
+        """The latest one."""
+        return self.trusted[-1]
+
+    @cached_property
+    def vouchers(self) -> bytes:
+        """By all that are known, for those that are to be trusted: in PEM."""
+        return b"".join(
+            by.vouch_for(each) for each in self.trusted for by in reversed(self._all) if by.number < each.number
+        )
+
+    def before(self, authority: Authority) -> bytes:
+        """How one follows from those before it, in PEM: who trusts only one of them believes a chain that goes on with
+        these. Each is certified by the one before it, as checkers follow one path and don't look for a second.
+        """
+        followed = [each for each in self._all if each.number <= authority.number]
+        return b"".join(by.vouch_for(each) for by, each in reversed(list(pairwise(followed))))
+
+    def sha256_of(self, number: int) -> bytes:
+        """Of a generation's certificate in DER; empty: of long ago."""
+        return next((each.sha256 for each in self._all if each.number == number), b"")
+
+    def known_by(self, sha256s: Iterable[bytes]) -> int:
+        """The latest generation among certificates with these digests; 0: none."""
+        held = set(sha256s)
+        return max((each.number for each in self._all if each.sha256 in held), default=0)
+
+    def serve_as(self, names: Iterable[str], now_ms: int) -> MadePair:
+        """As `Authority.serve_as`, by the oldest that is trusted: so nobody who trusts only that is locked out while
+        the next one is taken up.
+        """
+        shown = self.trusted[0]
+        made = shown.serve_as(names, now_ms)
+        return MadePair(made.chain_pem + self.before(shown), made.key_pem, made.renew_ms)
+
+    def certify_node(self, request: NodeRequest, node_id: str, now_ms: int, *, known: int) -> bytes:
+        """A node's certificate by the latest generation; where it knows none so late, by the oldest."""
+        signs = self.newest if known >= self.newest.number else self.trusted[0]
+        return signs.certify_node(request, node_id, now_ms) + self.before(signs)
+
+
+class PoolAuthority:
+    """The generations as they are now; made when they are first asked for, and anew when they have changed."""
+
+    def __init__(self, pool_secret: bytes, read: Callable[[], tuple[Generation, ...]]) -> None:
+        """`read` says what they are, on any thread."""
+        self._pool_secret = pool_secret
+        self._read = read
+        self._made: tuple[tuple[Generation, ...], Generations] | None = None
+
+    def now(self) -> Generations:
+        """As they are. On any thread."""
+        generations, made = self._read(), self._made
+        if made is None or made[0] != generations:
+            self._made = made = generations, Generations(self._pool_secret, generations)
+        return made[1]
 
 
 class NodeRequest:

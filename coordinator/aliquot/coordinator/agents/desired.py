@@ -79,6 +79,8 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         member=piece.member,
         queue=request.queue,
         serve=serve,
+        lender=plan.lender,
+        lender_memory=plan.lender_memory,
         serving_credential_sha256=(
             serving_credential_sha256(pool_secret, lease.lease_id, piece.lease_epoch, request.tenant) if serve else b""
         ),

@@ -12,6 +12,7 @@ import logging
 from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.identity import AgentRule
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
@@ -49,6 +50,7 @@ class Greeter:
         version: str,
         allowed: AgentRule,
         prover: Prover,
+        certifier: Certifier,
     ) -> None:
         self._writer = writer
         self._view = view
@@ -59,6 +61,7 @@ class Greeter:
         self._version = version
         self._allowed = allowed
         self._prover = prover
+        self._certifier = certifier
         self._epochs = 0
         self._raising = asyncio.Lock()
 
@@ -107,6 +110,7 @@ class Greeter:
         )
         # Through the session, which writes one message at a time: from here on others may have something to say too.
         session.say(agent_pb2.CoordinatorMessage(welcome=welcome))
+        self._certifier.greet(session, hello)
         return session
 
     async def _outrank(self, obeyed_epoch: int) -> None:

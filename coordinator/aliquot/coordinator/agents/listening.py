@@ -16,7 +16,7 @@ from aliquot.common import limits
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.names import plain_text
-from aliquot.coordinator.agents.certifying import Certify
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
 from aliquot.coordinator.agents.pace import COMMAND_BYTES
 from aliquot.coordinator.agents.roster import Roster
@@ -25,6 +25,7 @@ from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.health.records import Sign
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -53,18 +54,20 @@ class Listener:
         clock: Clock,
         telemetry: Telemetry,
         observed: ObservedUse,
+        activity: Activity,
         metrics: Metrics,
         roster: Roster,
-        certify: Certify,
+        certifier: Certifier,
     ) -> None:
         self._writer = writer
         self._view = view
         self._clock = clock
         self._telemetry = telemetry
         self._observed = observed
+        self._activity = activity
         self._metrics = metrics
         self._roster = roster
-        self._certify = certify
+        self._certifier = certifier
 
     async def listen(self, session: Session, context: Context) -> None:
         """Take what an agent says until its stream ends. Raises AliquotError where that is wrong."""
@@ -91,18 +94,13 @@ class Listener:
             elif kind == "snapshot":
                 await self._snapshot(session, message.snapshot)
             elif kind == "renewal":
-                self._renew(session, message.renewal)
+                self._certifier.renew(session, message.renewal)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
             session.pace.spend(len(raw))
             if (wait_s := session.pace.wait_s(clock.monotonic_ms())) > 0:
                 count["held_back"] += 1
                 await asyncio.sleep(wait_s)
-
-    def _renew(self, session: Session, renewal: agent_pb2.Renewal) -> None:
-        """A certificate for the key that has opened the session; whether the old one still counts doesn't matter."""
-        certificate = self._certify(session.node_id, session.key_sha256, renewal.request)
-        session.say(agent_pb2.CoordinatorMessage(certificate=certificate))
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
@@ -121,6 +119,7 @@ class Listener:
             await self._cuts(session, snapshot)
         for measured in snapshot.uses:
             self._observed.saw(session.node_id, measured)
+            self._activity.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
@@ -193,6 +192,7 @@ class Listener:
             self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
             for measured in report.slices:
                 self._observed.saw(session.node_id, measured)
+                self._activity.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
                 foreign, healthy, sign = session.told_devices.get(report.uuid, (0, True, None))
                 if report.HasField("healthy"):

@@ -12,10 +12,11 @@ from typing import Any
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
 from aliquot.coordinator.agents.session import Session
-from aliquot.coordinator.core.enrolment.records import Enrolled
+from aliquot.coordinator.core.enrolment.records import Enrolled, Generation
 from aliquot.coordinator.core.errors import SessionReplaced
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.state import Node
@@ -44,6 +45,8 @@ class Roster(Follower):
         self._by_node: dict[str, Session] = {}
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.certifier: Certifier | None = None
+        """Who is told of when the pool's authority changes, made after this."""
         self._liveness = Liveness(config.liveness(), self._by_node, view)
         for node_id, node in view.nodes.items():
             self.node_changed(node_id, node)
@@ -133,6 +136,11 @@ class Roster(Follower):
             goodbye = agent_pb2.Goodbye(reason="ENROLLED", reconnect_after_ms=100)
             message = f"node {node_id} has joined with another key"
         self.dismiss(session, goodbye, NotEnrolled(message, hint="`aliquot node invite` lets it join"))
+
+    def authority_changed(self, generations: tuple[Generation, ...]) -> None:
+        """All agents must hear of it."""
+        if self.certifier is not None:
+            self.certifier.tell(self._by_node.values())
 
     # -- silence
 

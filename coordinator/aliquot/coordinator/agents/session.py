@@ -71,6 +71,7 @@ class Session:
         "pace",
         "suspect",
         "told_devices",
+        "trusts_authorities",
     )
 
     def __init__(
@@ -90,6 +91,8 @@ class Session:
         """Of the machine that its agent runs on: another one after every restart."""
         self.key_sha256 = key_sha256
         """Of the key that opened it; empty: its node needed none."""
+        self.trusts_authorities = False
+        """Its agent has said which of the pool's authorities it trusts, and so knows that there may be others."""
         self.last_heard_ms = now_ms
         self.absent_since_ms: int | None = None
         """Since when nobody had spoken for the node when it began; None: somebody did."""

@@ -6,7 +6,7 @@ import logging
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.agents.certifying import Certify
+from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.greeting import Greeter
 from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
@@ -16,6 +16,7 @@ from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core.commands import NodeSilent
 from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -38,12 +39,13 @@ class Sessions:
         clock: Clock,
         telemetry: Telemetry,
         observed: ObservedUse,
+        activity: Activity,
         metrics: Metrics,
         roster: Roster,
         pool_secret: bytes,
         version: str,
         prover: Prover,
-        certify: Certify,
+        certifier: Certifier,
         allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
@@ -59,6 +61,7 @@ class Sessions:
             version=version,
             allowed=allowed,
             prover=prover,
+            certifier=certifier,
         )
         self._listener = Listener(
             writer=writer,
@@ -66,9 +69,10 @@ class Sessions:
             clock=clock,
             telemetry=telemetry,
             observed=observed,
+            activity=activity,
             metrics=metrics,
             roster=roster,
-            certify=certify,
+            certifier=certifier,
         )
 
     async def serve(self, context: Context) -> None:

@@ -29,6 +29,7 @@ from aliquot.coordinator.core.outcomes import (
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.types import EndReason, NodeSpec, RequestSpec
+from aliquot.coordinator.core.use.windows import Seen
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -108,6 +109,32 @@ class AcknowledgeShape(Command[None]):
 
     lease_id: str
     shape: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtUse(Command[None]):
+    """Judge leases by what was seen of them since the last look. A bounded number at a time."""
+
+    leases: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExemptLease(Command[None]):
+    """Let idleness of a lease have no consequences for so long; 0: it has again."""
+
+    lease_id: str
+    for_ms: int
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmNotice(Command[None]):
+    """A notifier has delivered a warning about a lease, and so all before it."""
+
+    lease_id: str
+    number: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +437,31 @@ class DisenrolNode(Command[None]):
     """Let no key speak for a node any more."""
 
     node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RotateAuthority(Command[int]):
+    """Begin a generation of the pool's authority, made with this fresh salt. The answer is its number."""
+
+    salt: bytes
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetireAuthority(Command[int]):
+    """Let the older of two generations be trusted no more. `callers`: those with tokens trust the authority, too."""
+
+    force: bool = False
+    callers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NoteTrust(Command[None]):
+    """A node or the holder of a token says which generation is the latest that it trusts."""
+
+    number: int
+    node_id: str = ""
+    token_id: str = ""
 
 
 # -- pools, tenants, queues, the ledger

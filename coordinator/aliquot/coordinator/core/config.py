@@ -65,5 +65,9 @@ class CoreConfig(msgspec.Struct, frozen=True):
     flap_rest_max_ms: int = 21_600_000
     """...up to this."""
     probation_ms: int = 86_400_000
+    idle_window_ms: int = 600_000
+    """A lease is idle once nothing was done with it for so long."""
+    lent_grace_ms: int = 1_000
+    """Between SIGTERM and SIGKILL of what uses another lease's share when that one wants it back."""
     health_look_ms: int = 5_000
     """How often incidents that wait for something are looked at."""

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.elastic import decide as elastic
+from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.health import decide as health
 from aliquot.coordinator.core.health.queries import GetHealth
@@ -32,6 +33,9 @@ from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Fits, Query
 from aliquot.coordinator.core.tenancy import decide as tenancy
+from aliquot.coordinator.core.use import decide as use
+from aliquot.coordinator.core.use.queries import GetUse
+from aliquot.coordinator.core.use.queries import report as use_now
 
 T = TypeVar("T")
 
@@ -68,6 +72,7 @@ _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     Fits: placing.fits,
     DryRun: _dry_run,
     GetHealth: health_now,
+    GetUse: use_now,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
@@ -96,6 +101,9 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ReturnDevice: health.give_back,
     c.ReconcileNode: reconcile.reconcile,
     c.ReportSlices: reports.report_slices,
+    c.LookAtUse: use.look,
+    c.ExemptLease: use.exempt,
+    c.ConfirmNotice: use.confirm_notice,
     c.OnBehalf: access.on_behalf,
     c.GrantRole: access.grant_role,
     c.RevokeRole: access.revoke_role,
@@ -105,6 +113,9 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.InviteNode: enrolment.invite,
     c.JoinNode: enrolment.join,
     c.DisenrolNode: enrolment.disenrol,
+    c.RotateAuthority: authority.rotate,
+    c.RetireAuthority: authority.retire,
+    c.NoteTrust: authority.note_trust,
     c.Apply: tenancy.apply,
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,

@@ -268,5 +268,17 @@ class InviteElsewhere(DomainError):
     reason = "INVITE_FOR_ANOTHER_NODE"
 
 
+class AuthorityInUse(DomainError):
+    """Somebody trusts no other generation of the pool's authority."""
+
+    reason = "AUTHORITY_IN_USE"
+
+
+class AuthorityUnchanged(DomainError):
+    """The pool's authority is at a step of its rotation at which this can't be done."""
+
+    reason = "AUTHORITY_UNCHANGED"
+
+
 class BrokenInvariant(AssertionError):
     """The core's own state contradicts itself: a defect, never the caller's fault."""

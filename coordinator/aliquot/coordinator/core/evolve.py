@@ -25,6 +25,7 @@ from aliquot.coordinator.core.nodes import evolve as nodes
 from aliquot.coordinator.core.placement.facts import PricesLearnt
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy import evolve as tenancy
+from aliquot.coordinator.core.use import evolve as use
 
 
 def evolve(state: State, fact: Fact) -> None:
@@ -57,4 +58,5 @@ _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     **access.APPLY,
     **enrolment.APPLY,
     **health.APPLY,
+    **use.APPLY,
 }

@@ -12,6 +12,9 @@ from __future__ import annotations
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
+    AuthorityBegun,
+    AuthorityRetired,
+    AuthorityTrusted,
     InvitesForgotten,
     InviteUsed,
     NodeDisenrolled,
@@ -57,6 +60,15 @@ from aliquot.coordinator.core.tenancy.facts import (
     QueueRemoved,
     TenantApplied,
     TenantRemoved,
+)
+from aliquot.coordinator.core.use.facts import (
+    IdleActed,
+    IdleWarned,
+    LeaseExempted,
+    ShareLent,
+    ShareRecalled,
+    UseChanged,
+    WarningTold,
 )
 
 
@@ -124,8 +136,18 @@ AnyFact = (
     | InvitesForgotten
     | NodeEnrolled
     | NodeDisenrolled
+    | AuthorityBegun
+    | AuthorityRetired
+    | AuthorityTrusted
     | IncidentOpened
     | IncidentMoved
     | IncidentClosed
     | LeaseTold
+    | UseChanged
+    | IdleWarned
+    | WarningTold
+    | IdleActed
+    | ShareLent
+    | ShareRecalled
+    | LeaseExempted
 )

@@ -11,7 +11,7 @@ from aliquot.coordinator.core.health.records import ORDERED, OUT, CareOrder, Sta
 from aliquot.coordinator.core.holds.readiness import is_complete
 from aliquot.coordinator.core.holds.records import HoldKind
 from aliquot.coordinator.core.leases.accounts import parts_of, queue_of
-from aliquot.coordinator.core.leases.records import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
 from aliquot.coordinator.core.ledger.books import CHARGED
 from aliquot.coordinator.core.ledger.entries import postings
 from aliquot.coordinator.core.maintenance.windows import closure_of
@@ -29,8 +29,8 @@ def check(state: State) -> None:
     for lease in state.leases.values():
         _check_lease(lease)
         for piece in lease.holding:
-            share[piece.plan.device_uuid] += piece.plan.share_milli
-            memory[piece.plan.device_uuid] += piece.plan.memory_bytes
+            share[piece.plan.device_uuid] += piece.plan.own_share_milli
+            memory[piece.plan.device_uuid] += piece.plan.own_memory_bytes
             _require(piece.plan.node_id in by_node, f"{piece.slice_id} sits on an unknown node")
             by_node[piece.plan.node_id].add(piece.slice_id)
         if lease.waiting:
@@ -56,6 +56,7 @@ def check(state: State) -> None:
     _check_holds(state)
     _check_maintenance(state)
     _check_health(state)
+    _check_loans(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
@@ -228,3 +229,28 @@ def _check_lease(lease: Lease) -> None:
 def _require(condition: object, message: str) -> None:
     if not condition:
         raise BrokenInvariant(message)
+
+
+def _check_loans(state: State) -> None:
+    """What is borrowed is part of a slice that is held, on the same device, and never more than that."""
+    borrowers: dict[str, set[str]] = {}
+    lent: dict[str, list[int]] = {}
+    for lease in state.leases.values():
+        for piece in lease.holding:
+            if not piece.plan.lender:
+                continue
+            lender = state.leases[lease_id_of(piece.plan.lender)].find(piece.plan.lender)
+            _require(lender is not None and lender.holds_capacity, f"{piece.slice_id} borrows of nobody")
+            assert lender is not None
+            _require(lender.plan.device_uuid == piece.plan.device_uuid, f"{piece.slice_id} borrows of another device")
+            borrowers.setdefault(lender.slice_id, set()).add(piece.slice_id)
+            sums = lent.setdefault(lender.slice_id, [lender.plan.share_milli, lender.plan.memory_bytes])
+            sums[0] -= piece.plan.share_milli
+            sums[1] -= piece.plan.memory_bytes if piece.plan.lender_memory else 0
+    _require(all(min(sums) >= 0 for sums in lent.values()), "more is borrowed than was lent")
+    kept = {lender: set(others) for lender, others in state.borrowers.items()}
+    _require(kept == borrowers, "the list of those who borrow is off")
+    lenders = {
+        lease.lease_id for lease in state.leases.values() if lease.use.lent and not lease.ended and not lease.ending
+    }
+    _require(lenders == set(state.lenders), "the list of lenders is off")

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.troubles import ORDER, Trouble, WorkFailed, WorkKind
+from aliquot.coordinator.core.use.windows import Efficiency, UseWindows
 
 T = TypeVar("T")
 
@@ -90,6 +91,11 @@ class Planner:
         """How busy a device was lately, in thousandths."""
         if self.state.inventory.has_device(uuid):
             self.engine.measured(uuid, utilisation_milli)
+
+    def efficiency(self, lease_id: str) -> Efficiency | None:
+        """What a lease makes of its share, lately; None: not known."""
+        window = self.planning.memory.part(UseWindows, UseWindows).get(lease_id)
+        return window.efficiency() if window is not None else None
 
     def measured(self, busy_permille: dict[str, int]) -> None:
         """How busy elastic leases were lately, by lease, as far as it is known."""

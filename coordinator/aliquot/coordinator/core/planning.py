@@ -84,6 +84,8 @@ class Planning:
         self.holding_by_priority: Final[Mapping[int, int]] = state.holding_by_priority
         self.ending: Final[Mapping[str, None]] = state.ending
         self.elastic: Final[Mapping[str, None]] = state.elastic
+        self.lenders: Final[Mapping[str, None]] = state.lenders
+        self.borrowers: Final[Mapping[str, Mapping[str, None]]] = state.borrowers
         self.closed: Final[Mapping[str, Closure]] = state.closed
         self.emptying: Final[Mapping[str, None]] = state.emptying
         self.cutting: Final[Mapping[str, None]] = state.cutting

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.nodes.evolve import note_closure
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.evolve import watch_offences
 from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.use.evolve import index as index_use
 
 
 def rebuild_indexes(state: State) -> None:
@@ -42,6 +43,7 @@ def rebuild_indexes(state: State) -> None:
     for hold in state.holds.values():
         keep(state, hold)
     index_health(state)
+    index_use(state)
     index_access(state)
     index_enrolment(state)
     recount_all(state)

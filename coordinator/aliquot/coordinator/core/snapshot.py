@@ -11,7 +11,7 @@ import hashlib
 import msgspec
 
 from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
-from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
@@ -26,10 +26,10 @@ from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
-FORMAT = 5
+FORMAT = 6
 """1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
 before maintenance windows; versions that know no other would lose them. 3: before principals, tokens and nodes' keys.
-4: before incidents.
+4: before incidents. 5: before the pool's authority had generations.
 """
 
 
@@ -96,6 +96,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cause_totals: tuple[tuple[str, CauseTotals], ...] = ()
     repair_times: Buckets = Buckets()
     incident_intervals: Buckets = Buckets()
+    generations: tuple[Generation, ...] = (FIRST_GENERATION,)
+    """Of the pool's authority, the oldest first."""
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -146,6 +148,7 @@ def to_snapshot(state: State) -> Snapshot:
         cause_totals=tuple(sorted(state.health.totals.items())),
         repair_times=state.health.repairs,
         incident_intervals=state.health.intervals,
+        generations=state.enrolment.generations,
     )
 
 
@@ -178,6 +181,7 @@ def from_snapshot(snapshot: Snapshot) -> State:
     access.next_entry = snapshot.next_audit
     state.enrolment.enrolled = {enrolled.node_id: enrolled for enrolled in snapshot.enrolled}
     state.enrolment.invites = {invite.invite_id: invite for invite in snapshot.invites}
+    state.enrolment.generations = snapshot.generations
     health = state.health
     health.incidents = {incident.number: incident for incident in snapshot.incidents}
     health.closed.extend(snapshot.incidents_closed)

@@ -134,6 +134,8 @@ class Touched(msgspec.Struct, frozen=True):
     enrolled: tuple[str, ...] = ()
     """Nodes whose key has changed."""
     invites: tuple[str, ...] = ()
+    authority: bool = False
+    """Whether a generation of the pool's authority has begun, or was retired."""
 
 
 class State:
@@ -195,6 +197,10 @@ class State:
         """Leases that are on their way out, and still hold something."""
         self.elastic: dict[str, None] = {}
         """Elastic leases that have a grant."""
+        self.lenders: dict[str, None] = {}
+        """Idle leases whose share opportunistic ones may use."""
+        self.borrowers: dict[str, dict[str, None]] = {}
+        """Slice -> the slices that are held on it."""
         self.closed: dict[str, Closure] = {}
         """Nodes that would be grantable, were it not for a maintenance window."""
         self.emptying: dict[str, None] = {}
@@ -238,6 +244,7 @@ class State:
         self._audited: tuple[AuditEntry, ...] = ()
         self._touched_enrolled: dict[str, None] = {}
         self._touched_invites: dict[str, None] = {}
+        self._touched_authority = False
 
     @classmethod
     def fresh(cls) -> State:
@@ -343,6 +350,10 @@ class State:
         """Say that an invite was made, used or dropped."""
         self._touched_invites[invite_id] = None
 
+    def touch_authority(self) -> None:
+        """Say that a generation of the pool's authority has begun, or was retired."""
+        self._touched_authority = True
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -361,7 +372,9 @@ class State:
             self._audited,
             tuple(self._touched_enrolled),
             tuple(self._touched_invites),
+            self._touched_authority,
         )
+        self._touched_authority = False
         self._touched_principals.clear()
         self._touched_tokens.clear()
         self._touched_enrolled.clear()

@@ -22,6 +22,7 @@ from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
 from aliquot.coordinator.core.tenancy.decide import offences_over
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.use.lending import look as look_at_loan
 
 
 def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:
@@ -180,4 +181,5 @@ _LOOK = {
     Due.INVITE: look_at_invite,
     Due.OFFENCE: _offence,
     Due.HEALTH: look_at_incident,
+    Due.LOAN: look_at_loan,
 }

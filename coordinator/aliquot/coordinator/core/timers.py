@@ -45,6 +45,8 @@ class Due(enum.IntEnum):
     """An invite was over long ago and is forgotten."""
     HEALTH = 17
     """An incident goes on, or a device whose signs are bad is looked at again."""
+    LOAN = 18
+    """Whoever uses the share of a lease that ends is to go."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

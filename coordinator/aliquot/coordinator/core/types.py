@@ -125,6 +125,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that may be cut anew."""
     remedies: tuple[str, ...] = ()
     """What its agent can do about sick cards: `reset`, `reboot`, `verify`."""
+    lends: bool = False
+    """Its agent knows slices that use the share of others."""
 
 
 SERVE_LABELS = "serve.aliquot.dev/"
@@ -174,6 +176,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: Topology = Topology.PREFER_ISLAND
     min_tier: int = 0
     """Enforcement tier that the node's agent must be able to give; see `NodeSpec.best_tier`."""
+    opportunistic: bool = False
+    """It may also be placed on what idle leases do not use, and goes when they do."""
 
     def avoiding(self, device_uuids: tuple[str, ...]) -> Demand:
         """The same demand, away from these devices as well."""
@@ -182,13 +186,27 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, avoid_device_uuids=self.avoid_device_uuids + device_uuids)
 
 
-class SlicePlan(msgspec.Struct, frozen=True):
+class SlicePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """One slice of a placement: an exact part of one device."""
 
     node_id: str
     device_uuid: str
     share_milli: int
     memory_bytes: int
+    lender: str = ""
+    """The slice whose share it uses: it takes no share of the device by itself. Empty: its share is its own."""
+    lender_memory: bool = False
+    """It uses that slice's memory, too."""
+
+    @property
+    def own_share_milli(self) -> int:
+        """What it takes of the device by itself."""
+        return 0 if self.lender else self.share_milli
+
+    @property
+    def own_memory_bytes(self) -> int:
+        """What it takes of the device by itself."""
+        return 0 if self.lender_memory else self.memory_bytes
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -246,6 +264,8 @@ class EndReason(enum.StrEnum):
     FAILED = "FAILED"
     OVER_LIMIT = "OVER_LIMIT"
     """Its processes held more than it had, again and again. Agents give this word as the reason of a failed slice."""
+    IDLE = "IDLE"
+    """Nothing was done with it for as long as its queue allows."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):

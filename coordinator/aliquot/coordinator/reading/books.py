@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Extract, Ledger, open_entries
@@ -88,6 +88,8 @@ class DurableBooks:
         """By node id: the key that speaks for it."""
         self.invites: dict[str, Invite] = {}
         """By id."""
+        self.generations: tuple[Generation, ...] = (FIRST_GENERATION,)
+        """Of the pool's authority, the oldest first."""
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
@@ -113,6 +115,13 @@ class DurableBooks:
             _put(self.enrolled, node_id, enrolled)
         for invite_id, invite in change.invites:
             _put(self.invites, invite_id, invite)
+        if change.generations is not None:
+            self.generations = change.generations
+
+    @property
+    def newest(self) -> int:
+        """The number of the latest generation."""
+        return self.generations[-1].number
 
     def extract(self, tenant: str, live: Iterable[Lease], from_ms: int, to_ms: int, now_ms: int) -> Extract:
         """See `View.extract`."""

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.health.records import (
     INTERVAL_BOUNDS_S,
+    OUT,
     REPAIR_BOUNDS_S,
     Buckets,
     HealthBooks,
@@ -23,9 +24,12 @@ OTHER = "other"
 def health_metrics(health: HealthBooks) -> Iterator[Metric]:
     """Read on the scraper's thread: what may change meanwhile is copied first."""
     by_state: Counter[Standing] = Counter()
+    by_cause: Counter[str] = Counter()
     oldest_ms = 0
     for incident in list(health.incidents.values()):
         by_state[incident.state] += len(incident.units)
+        if incident.state in OUT:
+            by_cause[incident.cause] += len(incident.units)
         if not incident.back_ms:
             oldest_ms = min(oldest_ms or incident.opened_ms, incident.opened_ms)
     cards = GaugeMetricFamily("aliquot_cards_unwell", "Cards that incidents are about, by state", labels=["state"])
@@ -33,6 +37,13 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
         if state is not Standing.HEALTHY:
             cards.add_metric([state.name], by_state[state])
     yield cards
+    out_now = GaugeMetricFamily("aliquot_cards_out", "Cards that are out of service, by cause", labels=["cause"])
+    causes = sorted(by_cause.items())
+    for cause, count in causes[:CAUSES_MAX]:
+        out_now.add_metric([cause], count)
+    if rest_of_causes := causes[CAUSES_MAX:]:
+        out_now.add_metric([OTHER], sum(count for _, count in rest_of_causes))
+    yield out_now
     yield GaugeMetricFamily("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
     yield GaugeMetricFamily(
         "aliquot_incident_oldest_seconds",

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +26,7 @@ from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import QueueTotals, Totals
+from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.view import View
 
 LABELS_MAX = 200
@@ -39,25 +40,36 @@ _SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 class Histogram:
     """Counts per bucket. Observed on the event loop or the journal thread, read by the scraper."""
 
-    __slots__ = ("_bounds", "_counts", "_documentation", "_name", "_sum")
+    __slots__ = ("_bounds", "_counts", "_documentation", "_examples", "_name", "_sum")
 
     def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
         self._name, self._documentation = name, documentation
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+        self._examples: list[Exemplar | None] = [None] * (len(bounds) + 1)
+        """Of each bucket, the latest value that says whose it was."""
 
     def observe(self, value: float) -> None:
         """Count one value, in the unit of the name."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def observe_of(self, lease: Lease, value: float, at_ms: int) -> None:
+        """Count one value that a lease had at that time, and keep it as its bucket's exemplar."""
+        trace_id = place_of(lease.lease_id, lease.request.labels).trace_id
+        labels = {"trace_id": trace_id, "lease_id": lease.lease_id}
+        self._examples[bisect_left(self._bounds, value)] = Exemplar(labels, value, at_ms / 1000)
+        self.observe(value)
+
     def collect(self) -> Metric:
         """In the form that Prometheus reads."""
-        buckets, total = [], 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), list(self._counts), strict=True):
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        total = 0
+        bounds = (*map(str, self._bounds), "+Inf")
+        for bound, count, example in zip(bounds, list(self._counts), list(self._examples), strict=True):
             total += count
-            buckets.append((bound, total))
+            buckets.append((bound, total) if example is None else (bound, total, example))
         family = HistogramMetricFamily(self._name, self._documentation)
         family.add_metric([], buckets, self._sum)
         return family
@@ -82,6 +94,8 @@ class Metrics(Collector, Follower):
         self.resized: Counter[str] = Counter()
         self.lent: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        """Calls with one answer, by method."""
         self.refused: Counter[str] = Counter()
         self.denials = Denials()
         """Refusals for who called."""
@@ -115,11 +129,13 @@ class Metrics(Collector, Follower):
         if new.granted_ms and (old is None or old.granted_ms != new.granted_ms):
             self.granted += 1
             if new.requeues == 0:
-                self.queue_wait.observe((new.granted_ms - new.created_ms) / 1000)
+                waited_s = (new.granted_ms - new.created_ms) / 1000
+                self.queue_wait.observe_of(new, waited_s, new.granted_ms)
         if old is not None:
             self.moved += new.moves - old.moves
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
-            self.grant_to_active.observe((new.active_ms - new.granted_ms) / 1000)
+            took_s = (new.active_ms - new.granted_ms) / 1000
+            self.grant_to_active.observe_of(new, took_s, new.active_ms)
         if new.ended_ms and (old is None or not old.ended_ms):
             self.ended[new.end_reason] += 1
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
@@ -148,6 +164,7 @@ class Metrics(Collector, Follower):
         yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
         yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
+        yield _counters("aliquot_calls", "Calls with one answer", "method", self.calls)
         yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
         yield _counters("aliquot_denied", "Calls refused for who made them", "reason", self.denials.by_reason)
         yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.coordinator.core.enrolment.records import Enrolled
+from aliquot.coordinator.core.enrolment.records import Enrolled, Generation
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.state import Node
@@ -32,6 +32,9 @@ class Follower:
 
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
         """Another key speaks for a node, or none any more."""
+
+    def authority_changed(self, generations: tuple[Generation, ...]) -> None:
+        """A generation of the pool's authority has begun, or was retired; these are all."""
 
     def node_moved(self, move: NodeMove) -> None:
         """A node has changed hands between projects."""
@@ -93,3 +96,6 @@ class Outbox:
         for node_id, enrolled in commit.books.enrolled:
             for follower in followers:
                 follower.enrolment_changed(node_id, enrolled)
+        if commit.books.generations is not None:
+            for follower in followers:
+                follower.authority_changed(commit.books.generations)

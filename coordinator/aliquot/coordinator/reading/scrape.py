@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from aliquot.common.errors import ConfigError
-from aliquot.common.scraping import Allowed, Answer, ScrapeServer
+from aliquot.common.scraping import Allowed, Answer, Page, ScrapeServer
 from aliquot.common.tls import OwnTls, ServerTls
 
 __all__ = ["Answer", "ScrapeServer", "scraped"]
@@ -33,12 +33,16 @@ def scraped(
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     ProcessCollector(registry=registry)
+
+    def render(accept: str) -> Page:
+        encode, content_type = choose_encoder(accept)
+        return Page(encode(registry), content_type)
+
     try:
         return ScrapeServer(
             host,
             port,
-            lambda: generate_latest(registry),
-            content_type=CONTENT_TYPE_LATEST,
+            render,
             probes={"/healthz": live, "/readyz": ready},
             allowed=allowed,
             tls=tls,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeSpec
@@ -109,7 +110,9 @@ class Telemetry:
         if row is None:
             return None
         values = self._values
-        known = {name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN}
+        known: dict[str, Any] = {
+            name: value for number, name in _FIELDS.items() if (value := values[row + number - 1]) != _UNKNOWN
+        }
         return types_pb2.DeviceTelemetry(**known)
 
     def utilisation(self, uuid: str) -> int | None:

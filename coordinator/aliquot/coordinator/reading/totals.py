@@ -142,15 +142,15 @@ class Totals:
             if not piece.holds_capacity:
                 continue
             plan = piece.plan
-            share += plan.share_milli
-            memory += plan.memory_bytes
+            share += plan.own_share_milli
+            memory += plan.own_memory_bytes
             use = self.devices[plan.device_uuid]
-            use.share_milli += sign * plan.share_milli
-            use.memory_bytes += sign * plan.memory_bytes
+            use.share_milli += sign * plan.own_share_milli
+            use.memory_bytes += sign * plan.own_memory_bytes
             use.slices += sign
             totals = self._class_of(use)
-            totals.leased_share_milli += sign * plan.share_milli
-            totals.leased_memory_bytes += sign * plan.memory_bytes
+            totals.leased_share_milli += sign * plan.own_share_milli
+            totals.leased_memory_bytes += sign * plan.own_memory_bytes
             if not use.slices and not use.present:
                 del self.devices[plan.device_uuid]
         return sign * share, sign * memory

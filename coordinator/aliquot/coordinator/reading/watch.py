@@ -40,7 +40,9 @@ class Change:
     record: Lease | Node | None
     """`None`: nothing for this watcher happened up to `seq`."""
     encoded: bytes = b""
-    """As it is sent, once somebody has had to know."""
+    """As it is sent to who sees all, once somebody has had to know."""
+    encoded_for_tenants: bytes = b""
+    """The same for who sees the leases of some tenants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.common import limits, names, tokens
 from aliquot.common.clock import Clock
@@ -12,6 +12,8 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.records import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
 from aliquot.coordinator.core.access.roles import LEAST, Action, Grant, Role, may_give
+from aliquot.coordinator.core.enrolment.authority import behind
+from aliquot.coordinator.core.enrolment.records import SALT_BYTES
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
@@ -21,10 +23,15 @@ from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import access_pb2, access_pb2_grpc
 
+if TYPE_CHECKING:
+    from aliquot.coordinator.agents.authority import Generations
+
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
 _PAGE_TOKEN_CHARS_MAX = 16
 _TTL_MS_MAX = 10 * 366 * 86_400_000
+_TRUSTS_MAX = 16
+_BEHIND_MAX = 1_000
 SOCKET_NOTE = "made over the coordinator's own socket"
 
 
@@ -41,12 +48,16 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         entropy: Callable[[int], bytes],
         addresses: Callable[[], Sequence[str]],
         authorities: Callable[[], bytes],
+        authority: Callable[[], Generations],
         logins: Logins,
     ) -> None:
-        """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM)."""
+        """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM; empty:
+        not the pool's own authority, which is `authority`).
+        """
         super().__init__(metrics)
         self._addresses = addresses
         self._authorities = authorities
+        self._authority = authority
         self._logins = logins
         self._writer = writer
         self._view = view
@@ -209,6 +220,61 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
             self.metrics.denials.note("", context.peer(), "Login", error.reason, error.message)
             raise
         return self._told(issued, text)
+
+    # -- the pool's own authority
+
+    @unary
+    async def GetAuthority(  # noqa: N802
+        self, request: access_pb2.GetAuthorityRequest, context: Context
+    ) -> access_pb2.Authority:
+        """Whom to trust. What the holder of a token says that it trusts is put down."""
+        if len(request.trusts) > _TRUSTS_MAX:
+            raise InvalidFieldError("trusts", f"{len(request.trusts)}; at most {_TRUSTS_MAX}")
+        who, number = caller(), self._authority().known_by(request.trusts)
+        token = self._view.callers.tokens.get(who.token_id) if who.from_token else None
+        if token is not None and number and token.generation != number:
+            await self._writer.submit(c.NoteTrust(number, token_id=token.token_id))
+        return self._authority_message()
+
+    @unary
+    async def ListAuthority(  # noqa: N802
+        self, request: access_pb2.ListAuthorityRequest, context: Context
+    ) -> access_pb2.ListAuthorityResponse:
+        """Who has not said that it trusts the latest generation."""
+        size = page_size(request.page_size, _BEHIND_MAX, _BEHIND_MAX)
+        answer = access_pb2.ListAuthorityResponse(authority=self._authority_message())
+        view = self._view
+        tokens = view.callers.tokens.values() if answer.authority.shown else ()
+        for each in behind(view.books, tokens, self._clock.now_ms()):
+            answer.behind_total += 1
+            if len(answer.behind) < size:
+                answer.behind.append(messages.behind_message(each))
+        return answer
+
+    @unary
+    async def RotateAuthority(  # noqa: N802
+        self, request: access_pb2.RotateAuthorityRequest, context: Context
+    ) -> access_pb2.Authority:
+        """Begin a generation."""
+        by = caller().actor(context, "RotateAuthority")
+        command = c.RotateAuthority(self._entropy(SALT_BYTES), by.principal)
+        await self._writer.submit(c.OnBehalf(by, "the pool's authority", command))
+        return self._authority_message()
+
+    @unary
+    async def RetireAuthority(  # noqa: N802
+        self, request: access_pb2.RetireAuthorityRequest, context: Context
+    ) -> access_pb2.Authority:
+        """End the older of two generations."""
+        by = caller().actor(context, "RetireAuthority")
+        command = c.RetireAuthority(force=request.force, callers=bool(self._authorities()))
+        await self._writer.submit(c.OnBehalf(by, "the pool's authority", command))
+        return self._authority_message()
+
+    def _authority_message(self) -> access_pb2.Authority:
+        return messages.authority_message(
+            self._authority(), self._view.books.generations, shown=bool(self._authorities())
+        )
 
     # -- the record
 

@@ -14,6 +14,7 @@ from aliquot.coordinator.core.commands import Command, OnBehalf
 from aliquot.coordinator.core.errors import RoleMissing
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.hiding import Sees
 from aliquot.v1.types_pb2 import LeaseRequest
 
 T = TypeVar("T")
@@ -76,6 +77,11 @@ class Caller:
     def sees_all(self) -> bool:
         """Whether it sees the leases of every tenant."""
         return may(self.grants, Action.READ_LEASES)
+
+    @property
+    def sees(self) -> Sees | None:
+        """Which leases it sees the whole of; None: all."""
+        return None if self.sees_all else self.may_see
 
     def actor(self, context: Context, action: str) -> Actor:
         """As the record will have it."""

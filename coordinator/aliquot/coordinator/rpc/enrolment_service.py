@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aliquot.common import names, tokens
@@ -19,7 +18,7 @@ from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 if TYPE_CHECKING:
-    from aliquot.coordinator.agents.authority import Authority
+    from aliquot.coordinator.agents.authority import Generations
 
 _TTL_MS = 3_600_000
 
@@ -34,27 +33,22 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         view: View,
         clock: Clock,
         metrics: Metrics,
-        pool_secret: bytes,
         entropy: Callable[[int], bytes],
         addresses: Callable[[], Sequence[str]],
         authorities: Callable[[], bytes],
+        authority: Callable[[], Generations],
     ) -> None:
-        """`addresses` says where nodes reach the coordinators, `authorities` whom they are to trust there (PEM)."""
+        """`addresses` says where nodes reach the coordinators, `authorities` whom they are to trust there (PEM).
+        `authority` is the pool's own as it is now; asked when nodes join.
+        """
         super().__init__(metrics)
         self._writer = writer
         self._view = view
         self._clock = clock
-        self._pool_secret = pool_secret
         self._entropy = entropy
         self._addresses = addresses
         self._authorities = authorities
-
-    @cached_property
-    def authority(self) -> Authority:
-        """The pool's own; made when the first node joins."""
-        from aliquot.coordinator.agents.authority import Authority  # noqa: PLC0415 - cryptography, only where it is used
-
-        return Authority(self._pool_secret)
+        self._authority = authority
 
     @unary
     async def InviteNode(  # noqa: N802 - the contract's name
@@ -105,10 +99,10 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         certified = NodeRequest(request.request)
         command = c.JoinNode(invite_id, sha256, node_id, node_name, certified.key_sha256)
         await self._writer.submit(on_behalf(context, "Join", node_id, command))
-        authority = self.authority
+        authority = self._authority()
         return enrolment_pb2.JoinResponse(
-            pool_id=authority.pool_id,
-            chain_pem=authority.certify_node(certified, node_id, self._clock.now_ms()),
+            pool_id=authority.newest.pool_id,
+            chain_pem=authority.certify_node(certified, node_id, self._clock.now_ms(), known=authority.newest.number),
             authorities_pem=authority.pem,
         )
 

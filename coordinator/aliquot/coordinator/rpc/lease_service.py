@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -19,12 +20,16 @@ from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import AllocateOutcome
 from aliquot.coordinator.core.queries import Explain, ExplainLease
+from aliquot.coordinator.core.use.queries import GetUse
+from aliquot.coordinator.core.use.windows import Efficiency
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
+from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
-from aliquot.coordinator.rpc.caller import at_home, caller
+from aliquot.coordinator.rpc.caller import at_home, caller, missing
 from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
@@ -42,6 +47,10 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.wire.timelines import timeline_message
+from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use_report import report_message
+from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
@@ -54,12 +63,15 @@ _NOTHING_KEPT_MS = 60_000
 KEEPERS_MAX = 20_000
 """Streams of keep-alives: one a launcher."""
 _RESIZED_PER_MESSAGE = 100
+_STORIES_MAX = 8
 _WAITING_BYTES_MAX = limits.MIB
 """Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
 _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
+_Asked = tuple[Future[AllocateOutcome], ReadRequest | None]
+"""What will be decided, and what was asked where near models can be named."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -76,10 +88,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         ids: IdGenerator,
         pool_secret: bytes,
         observed: ObservedUse,
+        activity: Activity,
         watch: WatchService,
         rates: Buckets,
+        journal: Journal,
     ) -> None:
         super().__init__(metrics)
+        self._journal = journal
+        self._one_story = asyncio.Lock()
+        self._stories = 0
         self._writer = writer
         self._view = view
         self._waiters = waiters
@@ -87,6 +104,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._ids = ids
         self._pool_secret = pool_secret
         self._observed = observed
+        self._activity = activity
         self._watch = watch
         self._rates = rates
         self._keepers = self._unknown_keepers = 0
@@ -137,18 +155,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
         if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
             raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        if request.idempotency_key:
-            names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(at_home(request.request))
-        caller().must(Action.ALLOCATE, read.spec.tenant)
-        command = c.GrantOn(
-            lease_id=self._ids.lease_id(),
-            request=read.spec,
-            places=read_places(request.places, self._view.node_id_of),
-            key=request.idempotency_key,
-            body_sha256=body_of(read.body_sha256, request.places),
-            by=caller().principal,
-        )
+        command = self._grant_on(request)
         self._waiters.check_room()
         outcome = await self._writer.ask(command)
         return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
@@ -159,15 +166,18 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        self._rates.charge(caller().principal, len(request.items) - 1)
+        _bounded(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
+        self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
         asked = [self._ask(item) async for item in in_turns(request.items)]
+        asked += [self._ask_there(grant) async for grant in in_turns(request.grants)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
                     raise ask
-                outcome = await self._outcome(*ask)
+                reply, read = ask
+                outcome = await (reply if read is None else self._outcome(reply, read))
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
                     caller().must_hold(lease, Action.KEEP_OTHERS)
@@ -178,7 +188,27 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
-    def _ask(self, request: leases_pb2.AllocateRequest) -> tuple[Future[AllocateOutcome], ReadRequest] | AliquotError:
+    def _grant_on(self, request: leases_pb2.GrantOnRequest) -> c.GrantOn:
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
+        return c.GrantOn(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            places=read_places(request.places, self._view.node_id_of),
+            key=request.idempotency_key,
+            body_sha256=body_of(read.body_sha256, request.places),
+            by=caller().principal,
+        )
+
+    def _ask_there(self, request: leases_pb2.GrantOnRequest) -> _Asked | AliquotError:
+        try:
+            return self._writer.ask(self._grant_on(request)), None
+        except AliquotError as error:
+            return error
+
+    def _ask(self, request: leases_pb2.AllocateRequest) -> _Asked | AliquotError:
         try:
             read = _read(request)
             caller().must(Action.ALLOCATE, read.spec.tenant)
@@ -207,11 +237,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
         """With what was measured of its slices, for callers that look at it."""
-        return lease_message(lease, self._view, observed=self._observed)
+        return lease_message(lease, self._view, caller().sees, observed=self._observed)
+
+    def _efficiency(self, lease_id: str) -> Efficiency | None:
+        planner = self._writer.planner
+        return planner.efficiency(lease_id) if planner is not None else None
 
     def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
-        write_lease(message, lease, self._view, secret=lease_secret(self._pool_secret, lease.lease_id))
+        write_lease(message, lease, self._view, caller().sees, secret=lease_secret(self._pool_secret, lease.lease_id))
 
     @unary
     async def Explain(  # noqa: N802
@@ -229,7 +263,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         read = read_request(at_home(request.request))
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
-        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view))
+        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
 
     async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
         """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
@@ -239,7 +273,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
-        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view)
+        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view, caller().sees)
 
     # -- keeping
 
@@ -281,13 +315,18 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             who.must_hold(lease, Action.KEEP_OTHERS)
             response.kept += 1
             ttl_ms = self._keepalive.renew(lease_id)
+            self._activity.kept(lease_id)
+            if lease.use.warned > lease.use.told and len(response.warned) < _RESIZED_PER_MESSAGE:
+                self._activity.answered(lease_id, lease.use.warned)
+                text = lease.warnings[-1] if lease.warnings else ""
+                response.warned.add(lease_id=lease_id, number=lease.use.warned, text=text, act_ms=lease.use.act_ms)
             if ttl_ms is not None and (not smallest_ms or ttl_ms < smallest_ms):
                 smallest_ms = ttl_ms
             deadline_ms = preempting_deadline_ms(lease)
             if deadline_ms:
                 response.preempting[lease_id] = deadline_ms
             elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
-                write_lease(response.resized.add(), lease, self._view)
+                write_lease(response.resized.add(), lease, self._view, who.sees)
         response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
         return response
 
@@ -298,7 +337,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """The launcher of an elastic lease has adapted; the lease as it is then."""
         caller().must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
         await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
-        return lease_message(self._lease(request.lease_id), self._view)
+        return lease_message(self._lease(request.lease_id), self._view, caller().sees)
 
     # -- ending
 
@@ -318,7 +357,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             await self._waiters.wait(lease, ended, timeout_s)
             lease = self._lease(request.lease_id)
         response = leases_pb2.ReleaseResponse()
-        write_lease(response.lease, lease, self._view)
+        write_lease(response.lease, lease, self._view, who.sees)
         return response
 
     @unary
@@ -336,7 +375,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 if isinstance(reply, AliquotError):
                     raise reply
                 await reply
-                write_lease(result.lease, self._lease(lease_id), self._view)
+                write_lease(result.lease, self._lease(lease_id), self._view, caller().sees)
             except AliquotError as error:
                 self.refuse(error, "ReleaseBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
@@ -351,11 +390,33 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
+        write_use(message, lease, self._efficiency(lease.lease_id))
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
             await self._explain_wait(lease, message, context)
         return message
+
+    @unary
+    async def GetTimeline(  # noqa: N802
+        self, request: leases_pb2.GetTimelineRequest, context: Context
+    ) -> leases_pb2.Timeline:
+        """What has happened to a lease."""
+        lease = self._lease(request.lease_id)
+        if not caller().may_see(lease):
+            raise missing(caller(), Action.READ_LEASES, "")  # whose it is, is none of its business
+        if self._stories == _STORIES_MAX:
+            raise Overloaded(f"{_STORIES_MAX} timelines are being read", retry_after_ms=1_000)
+        # One at a time, and to its end even where nobody waits for it any more: a thread can't be stopped.
+        return timeline_message(lease, await asyncio.shield(self._read_story(lease)))
+
+    async def _read_story(self, lease: Lease) -> Story:
+        self._stories += 1
+        try:
+            async with self._one_story:
+                return await asyncio.to_thread(story_of, self._journal, lease)
+        finally:
+            self._stories -= 1
 
     @unary
     async def List(  # noqa: N802
@@ -367,7 +428,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         if request.tenant:
             who.must(Action.READ_LEASES, request.tenant)
-        sees_all = who.sees_all
+        sees = who.sees
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
         response = leases_pb2.ListResponse(seq=self._view.seq)
@@ -378,10 +439,45 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 response.next_page_token = f"a{after}"
                 break
             after = lease.arrival
-            if (sees_all or who.may_see(lease)) and _matches(lease, request, states):
-                write_lease(response.leases.add(), lease, self._view, observed=self._observed)
+            if (sees is None or sees(lease)) and _matches(lease, request, states):
+                write_lease(response.leases.add(), lease, self._view, sees, observed=self._observed)
                 slices += len(lease.slices)
         return response
+
+    @unary
+    async def GetUse(  # noqa: N802
+        self, request: leases_pb2.GetUseRequest, context: Context
+    ) -> leases_pb2.UseReport:
+        """What leases make of what they hold, as far as the caller may see them."""
+        who = caller()
+        if request.tenant:
+            who.must(Action.READ_LEASES, request.tenant)
+        if request.lease_id:
+            self._lease(request.lease_id)
+        report = await self._writer.query(GetUse(request.tenant, request.lease_id, request.quiet_only))
+        seen = tuple(row for row in report.rows if who.may_see(row.lease))
+        return report_message(replace(report, rows=seen), self._view, who.sees, len(report.rows) - len(seen))
+
+    @unary
+    async def ExemptLease(  # noqa: N802
+        self, request: leases_pb2.ExemptLeaseRequest, context: Context
+    ) -> types_pb2.Lease:
+        """Idleness of a lease has no consequences for a while."""
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
+        await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
+        return lease_message(self._lease(request.lease_id), self._view, who.sees)
+
+    @unary
+    async def ConfirmNotice(  # noqa: N802
+        self, request: leases_pb2.ConfirmNoticeRequest, context: Context
+    ) -> leases_pb2.ConfirmNoticeResponse:
+        """A warning has been delivered."""
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
+        await self._writer.submit(c.ConfirmNotice(request.lease_id, request.number, who.principal))
+        return leases_pb2.ConfirmNoticeResponse()
 
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: leases_pb2.WatchRequest, context: Context

@@ -151,7 +151,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     @unary
     async def GetNode(self, request: pool_pb2.GetNodeRequest, context: Context) -> types_pb2.Node:  # noqa: N802
         """One node by id or name."""
-        return self._nodes.node_message(self._node(request.node_id), with_devices=True)
+        return self._nodes.node_message(self._node(request.node_id), with_devices=True, sees=caller().sees)
 
     @unary
     async def ListNodes(  # noqa: N802
@@ -160,7 +160,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         """A page of nodes, in the order of their ids."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         response = pool_pb2.ListNodesResponse(seq=self._view.seq)
-        last, devices = "", 0
+        last, devices, sees = "", 0, caller().sees
         for node_id in self._after(request.page_token):
             node = self._view.nodes[node_id]
             if request.pool and node.spec.pool != request.pool:
@@ -168,7 +168,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             if len(response.nodes) == size or devices > _DEVICES_PER_PAGE:
                 response.next_page_token = f"n{last}"
                 break
-            response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices))
+            response.nodes.append(self._nodes.node_message(node, with_devices=request.with_devices, sees=sees))
             devices += len(node.spec.devices) if request.with_devices else 0
             last = node_id
         return response
@@ -182,6 +182,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         response = pool_pb2.ListDevicesResponse()
         last = ""
         looked_at = 0
+        sees = caller().sees
         only = self._node(request.node_id).spec.node_id if request.node_id else ""
         for node_id in [only] if only else self._after(request.page_token):
             node = self._view.nodes[node_id]
@@ -193,7 +194,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             looked_at += len(node.spec.devices)
             response.devices.extend(
                 device
-                for device in self._nodes.device_messages(node)
+                for device in self._nodes.device_messages(node, sees)
                 if not request.model or device.model == request.model
             )
             last = node_id

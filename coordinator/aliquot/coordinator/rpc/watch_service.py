@@ -20,6 +20,7 @@ from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
 from aliquot.coordinator.rpc.caller import caller
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, check_size, readable
+from aliquot.coordinator.wire.hiding import Sees, of_tenant
 from aliquot.coordinator.wire.leases import lease_message
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -86,38 +87,46 @@ class WatchService:
                 nodes=request.nodes,
                 sees=None if who.sees_all else who.may_see,
             )
+            whole = who.sees_all
             try:
                 # At once, so that the caller knows where it stands before anything happens.
-                yield self._encoded(Change(watcher.seq, self._hub.at_ms, None))
+                yield self._encoded(Change(watcher.seq, self._hub.at_ms, None), whole=whole)
                 while True:
-                    message = self._encoded(await watcher.next(BOOKMARK_EVERY_S))
-                    yield message + b"".join(self._more(watcher)) if request.batches else message
+                    message = self._encoded(await watcher.next(BOOKMARK_EVERY_S), whole=whole)
+                    yield message + b"".join(self._more(watcher, whole=whole)) if request.batches else message
             finally:
                 watcher.close()
         except AliquotError as error:
             self._metrics.refused[rpc_errors.reason_of(error)] += 1
             await rpc_errors.abort(context, error)
 
-    def _more(self, watcher: Watcher) -> Iterator[bytes]:
+    def _more(self, watcher: Watcher, *, whole: bool) -> Iterator[bytes]:
         """What else waits, each as one more of the field `more`."""
         size = 0
         while size < _BATCH_BYTES and (change := watcher.take()) is not None:
-            event = self._encoded(change)
+            event = self._encoded(change, whole=whole)
             size += len(event)
             yield b"%b%b%b" % (_MORE_TAG, _length(len(event)), event)
 
-    def _encoded(self, change: Change) -> bytes:
-        if not change.encoded:
-            change.encoded = self._event(change).SerializeToString()
-        return change.encoded
+    def _encoded(self, change: Change, *, whole: bool) -> bytes:
+        """For those who see all leases, or for those who see their tenants': once each, however many they are."""
+        if whole:
+            if not change.encoded:
+                change.encoded = self._event(change, None).SerializeToString()
+            return change.encoded
+        if not change.encoded_for_tenants:
+            record = change.record
+            sees = of_tenant(record.request.tenant) if isinstance(record, Lease) else None
+            change.encoded_for_tenants = self._event(change, sees).SerializeToString()
+        return change.encoded_for_tenants
 
-    def _event(self, change: Change) -> leases_pb2.WatchEvent:
+    def _event(self, change: Change, sees: Sees | None) -> leases_pb2.WatchEvent:
         event = leases_pb2.WatchEvent(seq=change.seq, at_ms=change.at_ms)
         record = change.record
         if record is None:
             event.bookmark.SetInParent()
         elif isinstance(record, Lease):
-            event.lease.CopyFrom(lease_message(record, self._view))
+            event.lease.CopyFrom(lease_message(record, self._view, sees))
         else:
             event.node.CopyFrom(self._nodes.node_message(record, with_devices=False))
         return event

@@ -87,6 +87,10 @@ class AgentSettings:
     """A grant that its agent has not confirmed for so long is tried elsewhere."""
     use_told_every: DurationMs = field(default=DurationMs(300_000))
     """How often the ledger is told what leases were measured to use."""
+    use_looked_at_every: DurationMs = field(default=DurationMs(60_000))
+    """How often all leases are looked at for idleness."""
+    idle_window: DurationMs = field(default=DurationMs(600_000))
+    """A lease is idle once nothing was done with it for so long."""
     unenrolled: bool = False
     """Let nodes in that were never invited, by nothing but the name that they say: for a pool of before invites, until
     its nodes have joined. A node that has joined must prove it all the same.
@@ -130,6 +134,14 @@ class ElasticSettings:
     """How long capacity must have been on offer."""
     rest: DurationMs = field(default=DurationMs(30_000))
     """How long a lease does not grow after its last change."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracingSettings:
+    """Where traces of leases are sent."""
+
+    endpoint: str = ""
+    """OTLP over HTTP, such as `http://collector:4318/v1/traces`; empty: nowhere. Needs the extra `tracing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,7 @@ class Settings:
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def access_dir(self) -> Path:
         """Where the coordinator keeps its own secrets. It is not made here."""
@@ -205,6 +218,7 @@ class Settings:
         return CoreConfig(
             policy=self.policy,
             confirm_timeout_ms=self.agents.confirm_timeout,
+            idle_window_ms=self.agents.idle_window,
             queued_max=self.limits.requests_queued_max,
             cut_patience_ms=self.mig.patience,
             cut_rest_ms=self.mig.rest,

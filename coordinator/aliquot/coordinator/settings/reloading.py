@@ -29,6 +29,8 @@ LIVE = frozenset(
         "access.burst",
         "access.requests_per_s",
         "access.streams_max",
+        "agents.idle_window",
+        "agents.use_looked_at_every",
         "agents.use_told_every",
         "elastic.idle",
         "elastic.rest",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
 from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.enrolment.authority import Behind
+from aliquot.coordinator.core.enrolment.records import Generation
 from aliquot.v1 import access_pb2
 
 
@@ -49,4 +54,46 @@ def audit_message(entry: AuditEntry) -> access_pb2.AuditEntry:
         peer=entry.peer,
         action=entry.action,
         subject=entry.subject,
+    )
+
+
+_GENERATIONS_TOLD = 16
+
+
+class Known(Protocol):
+    """The certificates of the pool's authority; see `agents.authority.Generations`."""
+
+    @property
+    def pem(self) -> bytes:
+        """Whom to trust."""
+
+    def sha256_of(self, number: int) -> bytes:
+        """Of a generation's certificate; empty: of long ago."""
+
+
+def authority_message(known: Known, generations: Sequence[Generation], *, shown: bool) -> access_pb2.Authority:
+    """The pool's authority, without what its keys are made from."""
+    return access_pb2.Authority(
+        authorities_pem=known.pem.decode(),
+        generations=[
+            access_pb2.AuthorityGeneration(
+                number=each.number,
+                begun_ms=each.begun_ms,
+                begun_by=each.by,
+                retired_ms=each.retired_ms,
+                sha256=known.sha256_of(each.number).hex(),
+            )
+            for each in generations[-_GENERATIONS_TOLD:]
+        ],
+        shown=shown,
+    )
+
+
+def behind_message(behind: Behind) -> access_pb2.TrustsOlder:
+    """Somebody who still trusts only an older generation."""
+    return access_pb2.TrustsOlder(
+        generation=behind.generation,
+        node_id=behind.node_id,
+        token_id=behind.token_id,
+        principal=behind.principal,
     )

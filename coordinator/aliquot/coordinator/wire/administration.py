@@ -20,6 +20,7 @@ from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
 from aliquot.coordinator.core.troubles import Trouble
 from aliquot.coordinator.reading.books import AccountView, TenancyView
+from aliquot.coordinator.wire.use import policy_message, read_policy
 from aliquot.v1 import admin_pb2
 
 _Item = TypeVar("_Item", admin_pb2.PoolItem, admin_pb2.TenantItem, admin_pb2.QueueItem)
@@ -145,6 +146,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         on_over_limit=_on_over_limit(message.on_over_limit, f"queues[{number}].on_over_limit")
         if message.HasField("on_over_limit")
         else None,
+        idle=read_policy(message.idle, f"queues[{number}].idle") if message.HasField("idle") else None,
     )
 
 
@@ -248,6 +250,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
             for rule in spec.scaling
         ],
         on_over_limit=_on_over_limit_message(spec.on_over_limit),
+        idle=policy_message(spec.idle),
     )
 
 

@@ -39,6 +39,7 @@ _TIME_MS_MAX: Final = (1 << 53) - 1
 _READING_MAX: Mapping[str, int] = {
     "gpu_utilisation_percent": _PERCENT,
     "memory_utilisation_percent": _PERCENT,
+    "activity_percent": _PERCENT,
     "sampled_ms": _TIME_MS_MAX,
 }
 """Of what has another bound than the device's memory. The rest has 32 bits."""

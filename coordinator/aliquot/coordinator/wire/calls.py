@@ -48,6 +48,7 @@ def unary(
 
     @wraps(method)
     async def call(service: Service, request: Request, context: Context) -> Response:
+        service.metrics.calls[method.__name__] += 1
         try:
             return await method(service, readable(request), context)
         except (grpc.aio.AbortError, asyncio.CancelledError):

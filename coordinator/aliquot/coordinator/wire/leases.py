@@ -11,7 +11,9 @@ from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.wire.hiding import Sees, shown_ids, shown_text
 from aliquot.coordinator.wire.serving import plain, serve_of
+from aliquot.coordinator.wire.use import write_use
 from aliquot.v1 import types_pb2
 
 SLICES_NAMED_MAX = 4
@@ -22,17 +24,25 @@ _TOPOLOGY_NUMBERS = {
 }
 
 
-def lease_message(lease: Lease, view: View, *, observed: ObservedUse | None = None) -> types_pb2.Lease:
+def lease_message(
+    lease: Lease, view: View, sees: Sees | None, *, observed: ObservedUse | None = None
+) -> types_pb2.Lease:
     """A lease as launchers see it; where `observed` is given, with what its slices really use, and why no stronger tier
-    holds them.
+    holds them. `sees`: which other leases may be named in it; None: all.
     """
     message = types_pb2.Lease()
-    write_lease(message, lease, view, observed=observed)
+    write_lease(message, lease, view, sees, observed=observed)
     return message
 
 
 def write_lease(
-    message: types_pb2.Lease, lease: Lease, view: View, *, secret: str = "", observed: ObservedUse | None = None
+    message: types_pb2.Lease,
+    lease: Lease,
+    view: View,
+    sees: Sees | None,
+    *,
+    secret: str = "",
+    observed: ObservedUse | None = None,
 ) -> None:
     """The same into an empty message. In place, because protobuf copies a message into another by encoding it."""
     message.lease_id = lease.lease_id
@@ -44,8 +54,8 @@ def write_lease(
     message.active_ms = lease.active_ms
     message.ended_ms = lease.ended_ms
     message.end_reason = lease.end_reason
-    message.end_detail = lease.end_detail
-    message.note = lease.note
+    message.end_detail = shown_text(lease.end_detail, view, sees)
+    message.note = shown_text(lease.note, view, sees)
     message.secret = secret
     message.seq = lease.seq
     message.requeues = lease.requeues
@@ -54,9 +64,11 @@ def write_lease(
     message.asked_by = lease.by
     message.ended_by = lease.ended_by
     message.warnings.extend(lease.warnings)
+    write_use(message, lease)
     for piece in lease.slices:
         slot = message.slices.add()
         _write_slice(slot, piece, view)
+        slot.reason = shown_text(piece.reason, view, sees)
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
             slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
@@ -113,6 +125,7 @@ def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
     message.reason = piece.reason
     message.shed = piece.shed
     message.endpoint = piece.endpoint
+    message.lender = piece.plan.lender
 
 
 @lru_cache(maxsize=4096)
@@ -142,6 +155,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         grace_s=spec.grace_ms // 1000,
         preemptible=spec.preemptible,
         movable=spec.movable,
+        opportunistic=demand.opportunistic,
         node_selector=plain(demand.node_selector),
         serve=serve_of(demand.node_selector),
         node_ids=demand.node_ids,
@@ -159,22 +173,22 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
     )
 
 
-def explanation_message(explained: Explained, view: View) -> types_pb2.Explanation:
-    """Why a request would be granted, waits or is refused."""
+def explanation_message(explained: Explained, view: View, sees: Sees | None) -> types_pb2.Explanation:
+    """Why a request would be granted, waits or is refused. `sees`: which leases may be named; None: all."""
     return types_pb2.Explanation(
         fits_now=explained.fits_now,
         impossible=explained.impossible,
-        summary=explained.summary,
+        summary=shown_text(explained.summary, view, sees),
         missing=[_missing_message(missing) for missing in explained.missing],
         queue_position=explained.queue_position,
         queue_length=explained.queue_length,
-        ahead=explained.ahead,
+        ahead=shown_ids(explained.ahead, view, sees),
         placement=_placement_messages(explained.placement, view) if explained.placement is not None else (),
         placement_note=explained.placement.note if explained.placement is not None else "",
-        would_preempt=explained.would_preempt,
+        would_preempt=shown_ids(explained.would_preempt, view, sees),
         expected_start_ms=explained.expected_start_ms or None,
         expected_uncertainty_ms=explained.expected_uncertainty_ms if explained.expected_start_ms else None,
-        notes=explained.notes,
+        notes=[shown_text(note, view, sees) for note in explained.notes],
     )
 
 

@@ -17,6 +17,7 @@ from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.health import read_remedies, sign_message
+from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
@@ -103,6 +104,7 @@ def _read_node(
         agentless=agentless,
         cards=_read_cards(message, field),
         remedies=() if agentless else read_remedies(message.remedies),
+        lends=message.lends and not agentless,
     )
 
 
@@ -199,8 +201,8 @@ class NodeWriter:
         self._telemetry = telemetry
         self._last_heard_ms = last_heard_ms
 
-    def node_message(self, node: Node, *, with_devices: bool) -> types_pb2.Node:
-        """A node as administrators see it."""
+    def node_message(self, node: Node, *, with_devices: bool, sees: Sees | None = None) -> types_pb2.Node:
+        """A node as administrators see it. `sees`: which leases may be named on its devices; None: all."""
         spec = node.spec
         about = self._telemetry.node(spec.node_id)
         message = types_pb2.Node(
@@ -213,7 +215,7 @@ class NodeWriter:
             pool=spec.pool,
             labels=plain(spec.labels),
             serves=serves_of(spec.labels),
-            devices=self.device_messages(node) if with_devices else (),
+            devices=self.device_messages(node, sees) if with_devices else (),
             agentless=spec.agentless,
             session_epoch=node.session_epoch,
             agent_version=about.agent_version,
@@ -221,8 +223,9 @@ class NodeWriter:
             last_heard_ms=self._last_heard_ms(spec.node_id),
             slices=len(self._view.slices_on(spec.node_id)),
             failure_domain=spec.failure_domain,
-            cards=self._card_messages(node) if with_devices else (),
+            cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
+            lends=spec.lends,
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -231,8 +234,8 @@ class NodeWriter:
             message.host_memory_bytes = spec.host_memory_bytes
         return message
 
-    def device_messages(self, node: Node) -> Iterable[types_pb2.Device]:
-        """The devices of a node."""
+    def device_messages(self, node: Node, sees: Sees | None = None) -> Iterable[types_pb2.Device]:
+        """The devices of a node. `sees`: which leases may be named on them; None: all."""
         uses, holders = self._view.totals.devices, self._holders(node.spec.node_id)
         return [
             self._device_message(
@@ -240,7 +243,7 @@ class NodeWriter:
                 self._view.device(device.uuid),
                 uses.get(device.uuid),
                 node.spec.node_id,
-                holders.get(device.uuid, []),
+                shown_ids(holders.get(device.uuid, [])[:LEASES_SHOWN_MAX], self._view, sees),
             )
             for device in node.spec.devices
         ]
@@ -254,7 +257,7 @@ class NodeWriter:
                 found.setdefault(piece.plan.device_uuid, {})[lease_id] = None
         return {uuid: list(lease_ids) for uuid, lease_ids in found.items()}
 
-    def _card_messages(self, node: Node) -> Iterable[types_pb2.MigCard]:
+    def _card_messages(self, node: Node, sees: Sees | None) -> Iterable[types_pb2.MigCard]:
         """The cards that may be cut anew, and for whom that is being done."""
         orders = {cut.card_uuid: cut for cut in node.cuts}
         for card in node.spec.cards:
@@ -276,7 +279,8 @@ class NodeWriter:
             order = orders.get(card.uuid)
             if order is not None:
                 message.cut, message.problem = order.number, order.problem
-                message.cut_for = order.lease_id if order.state is CutState.ORDERED else ""
+                ordered = order.state is CutState.ORDERED and order.lease_id
+                message.cut_for = shown_id(order.lease_id, self._view, sees) if ordered else ""
             yield message
 
     def _device_message(
@@ -303,7 +307,7 @@ class NodeWriter:
             tiers=about.tiers,  # type: ignore[arg-type]
             telemetry=self._telemetry.device_message(spec.uuid),
             compute_milli=spec.compute_milli,
-            lease_ids=lease_ids[:LEASES_SHOWN_MAX],
+            lease_ids=lease_ids,
             sign=sign_message(device.sign) if device.sign is not None else None,
             standing=int(device.standing),  # type: ignore[arg-type]
             incident=device.incident,

@@ -80,7 +80,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         time_limit_ms=_range(message.time_limit_s, "request.time_limit_s", limits.MAX_TIME_LIMIT_S) * 1000,
         min_run_ms=_range(message.min_run_s, "request.min_run_s", limits.MAX_TIME_LIMIT_S) * 1000,
         grace_ms=grace_s * 1000,
-        preemptible=message.preemptible,
+        preemptible=message.preemptible or message.opportunistic,
         movable=message.movable,
         ttl_ms=0 if message.detached else ttl_s * 1000,
         min_count=message.min_count,
@@ -196,6 +196,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
         spread_domains=message.spread_domains,
         topology=_TOPOLOGIES[message.topology],
         min_tier=message.min_tier,
+        opportunistic=message.opportunistic,
     )
 
 

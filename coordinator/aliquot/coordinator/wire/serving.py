@@ -12,8 +12,11 @@ from aliquot.v1 import types_pb2
 
 Labels = tuple[tuple[str, str], ...]
 REMOTE: tuple[str, str] = (f"{SERVE_LABELS}remote", "true")
-_LABEL_OF: dict[int, tuple[str, str]] = {types_pb2.SERVE_REMOTE: REMOTE}
-_KNOWN = (types_pb2.SERVE_UNSPECIFIED, types_pb2.SERVE_LOCAL, types_pb2.SERVE_REMOTE)
+_LABEL_OF: dict[int, tuple[str, str]] = {
+    types_pb2.SERVE_REMOTE: REMOTE,
+    types_pb2.SERVE_CUDA: (f"{SERVE_LABELS}cuda", "true"),
+}
+_KNOWN = (types_pb2.SERVE_UNSPECIFIED, types_pb2.SERVE_LOCAL, *_LABEL_OF)
 SERVES_MAX = 16
 """Ways to serve that a node may name."""
 

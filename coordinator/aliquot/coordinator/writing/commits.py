@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
-from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
+from aliquot.coordinator.core.enrolment.records import Enrolled, Generation, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.books import Change
@@ -55,6 +55,8 @@ class BooksChange:
     enrolled: tuple[tuple[str, Enrolled | None], ...] = ()
     """Nodes with the key that speaks for each now; None: none does."""
     invites: tuple[tuple[str, Invite | None], ...] = ()
+    generations: tuple[Generation, ...] | None = None
+    """Of the pool's authority: all of them, where one has begun or was retired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         all_callers=whole,
         enrolled=_some(state.enrolment.enrolled, None if whole else touched.enrolled),
         invites=_some(state.enrolment.invites, None if whole else touched.invites),
+        generations=state.enrolment.generations if whole or touched.authority else None,
     )
 
 

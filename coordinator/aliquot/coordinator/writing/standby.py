@@ -51,6 +51,8 @@ class Standby:
         self._tell = tell
         self._stop = threading.Event()
         self._warm = False
+        self.generations = self._replay.state.enrolment.generations
+        """Of the pool's authority, as of the facts that it has followed. Read on any thread."""
 
     @property
     def seq(self) -> int:
@@ -118,4 +120,5 @@ class Standby:
             # What it had not read yet may have been pruned: the newest snapshot holds it. Else it is true.
             self._replay.restart()
             self._replay.catch_up()
+        self.generations = self._replay.state.enrolment.generations
         self._warm = True

@@ -18,6 +18,7 @@ from aliquot.common.errors import ConfigError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_KEPT_S: Final = 60.0
+_ASKED_KEPT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,21 @@ class Cluster:
     token: Callable[[], str] = field(default=lambda: "", repr=False)
     tls: ssl.SSLContext | None = None
     namespace: str = "default"
+
+
+class _Kept:
+    """What is dear to ask, kept for a few seconds: plug-ins that give tokens keep them for minutes."""
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        self._ask = ask
+        self._token = ""
+        self._asked_at = float("-inf")
+
+    def __call__(self) -> str:
+        now = time.monotonic()
+        if now - self._asked_at >= _ASKED_KEPT_S:
+            self._token, self._asked_at = self._ask(), now
+        return self._token
 
 
 class _TokenFile:
@@ -91,7 +107,7 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
         if settings.cert_file:
             tls.load_cert_chain(settings.cert_file, settings.key_file)
 
-    def token() -> str:
+    def read() -> str:
         refresh: Any = settings.refresh_api_key_hook
         if refresh is not None:
             refresh(settings)
@@ -99,7 +115,7 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
         found = settings.api_key.get("BearerToken") or settings.api_key.get("authorization") or ""
         return str(found).removeprefix("Bearer ")
 
-    return Cluster(settings.host, token, tls, str(spec.get("namespace", "default")))
+    return Cluster(settings.host, _Kept(read), tls, str(spec.get("namespace", "default")))
 
 
 def find_cluster(kubeconfig: str = "", context: str = "") -> Cluster:

@@ -81,6 +81,11 @@ class Extender:
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
 
+    async def close(self) -> None:
+        """End what was begun beside answers."""
+        await self.fits.close()
+        await self._granter.batches.close()
+
     def under_way(self) -> set[str]:
         """Uids of pods, and keys of gangs, that are dealt with now."""
         return self.locks.held() | self.gangs.locks.held()

@@ -17,6 +17,7 @@ from typing import Final
 from aliquot.client import AsyncPool, IdempotencyMismatch, Lease, LeaseNotFound, PoolError, Request, WaitUntil
 from aliquot.kube.core.leases import KubeLease, lease_key
 from aliquot.kube.core.names import LEASE_ATTEMPT
+from aliquot.kube.holding.batching import GrantBatches
 from aliquot.kube.holding.book import LeaseBook, kube_lease
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Granter:
     """See the module's docstring."""
 
     def __init__(self, pool: AsyncPool, book: LeaseBook) -> None:
+        self.batches = GrantBatches(pool)
         self._pool = pool
         self._book = book
         self._attempts: OrderedDict[str, int] = OrderedDict()
@@ -42,7 +44,7 @@ class Granter:
             await self.undo(left, "an earlier bind did not come to its end", wait=True)
 
         async def grant(asked: Request, key: str) -> Lease:
-            return await self._pool.grant_on(asked, node, until=WaitUntil.GRANTED, wait_s=_GRANT_S, key=key)
+            return await self.batches.grant(asked, node, key)
 
         return await self._granted(uid, request, grant)
 

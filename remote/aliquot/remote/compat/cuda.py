@@ -220,7 +220,7 @@ PROVIDED: dict[str, Any] = {
     "current_device": lambda: devices.current,
     "set_device": lambda device: devices.choose(device) and None,
     "_exchange_device": devices.choose,
-    "_maybe_exchange_device": devices.choose,
+    "_maybe_exchange_device": lambda device: devices.choose(device),  # noqa: PLW0108 - the compiler wants another one
     "device": Device,
     "device_of": DeviceOf,
     "get_device_name": lambda device=None: _properties(device).name,

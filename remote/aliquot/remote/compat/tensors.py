@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from aliquot.remote.compat.errors import NotOnRemoteError, refusing
 from aliquot.remote.compat.lease import devices
 from aliquot.remote.torch import backend, prediction
 from aliquot.remote.torch import tensor as tensors
-from aliquot.remote.torch.session import Session
+from aliquot.remote.torch.session import Session, naming
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor
 
 _aten = torch.ops.aten
@@ -22,6 +21,7 @@ _library = torch.library.Library("aten", "IMPL")
 _BEFORE_CUDA = 14
 """PyTorch restores storages of `cuda` at 20; lower numbers are asked first, and none may be taken twice."""
 _plain_load = torch.load
+_plain_compile = torch.compile
 _plain_data: Any = torch._C.TensorBase.data
 _plain_miss = prediction.miss
 _plain_session_of = backend.session_of
@@ -72,7 +72,8 @@ def own(device: Any) -> Any:
 
 
 def _device(tensor: RemoteTensor) -> torch.device:
-    return torch.device("cuda", tensor._layout.session.index)
+    session = tensor._layout.session
+    return session.device if naming.get() else torch.device("cuda", session.index)
 
 
 def _to(tensor: RemoteTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -162,9 +163,19 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 # ----------------------------------------------------------------------------------------------------------- compiling
 
 
-def _compile(model: Any = None, **_: Any) -> Any:
-    """`torch.compile`: the program runs as it is, which gives the same results, and says so."""
+def _compile(model: Any = None, **options: Any) -> Any:
+    """`torch.compile`, by the backend of remote devices where no other is named: what it traces is sent once.
+
+    Sizes that change make another graph each, unless `dynamic` is said. `mode` and `options` choose among kernels of a
+    GPU here, and mean nothing.
+    """
     if model is None:
-        return _compile
-    warnings.warn("torch.compile has no effect on a remote GPU: operators run one by one", stacklevel=2)
-    return model
+        return lambda function: _compile(function, **options)
+    if options.get("backend", "inductor") == "inductor":
+        from aliquot.remote.torch.compiling import backend as compiler  # noqa: PLC0415 - loads the compiler: seconds
+
+        # Where a trace fails, as with cuda by name within the function, the function runs as it is.
+        torch._dynamo.config.suppress_errors = True
+        options = {name: value for name, value in options.items() if name not in ("mode", "options")}
+        options |= {"backend": compiler, "dynamic": options.get("dynamic") or False}
+    return _plain_compile(model, **options)

@@ -164,12 +164,13 @@ class Resume(_Message, frozen=True):
 class Mark(_Message, frozen=True):
     """Answer when everything before has been done; `statistics` also with the session's numbers.
 
-    `reset_peak`: the most that was held is counted from now on.
+    `reset_peak`: the most that was held is counted from now on. `timed`: so is the time within operators.
     """
 
     request: int
     statistics: bool = False
     reset_peak: bool = False
+    timed: bool = False
 
 
 class Seed(_Message, frozen=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from threading import Lock
 
 from aliquot.common.errors import ConfigError
 from aliquot.common.text import one_line
+from aliquot.remote.core.accounting import Budget
 from aliquot.remote.core.versions import VERSION_MAX, VERSION_MIN, choose, spoken
 from aliquot.v1 import remote_pb2
 
@@ -36,6 +38,11 @@ class Part:
     share_milli: int
     lease_id: str
     tenant: str
+    budget: Budget = field(init=False, repr=False, compare=False)
+    """Of its memory: whatever engines its sessions have, they share it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "budget", Budget(self.memory_bytes, Lock()))
 
 
 @dataclass(frozen=True, slots=True)

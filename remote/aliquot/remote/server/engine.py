@@ -8,6 +8,7 @@ error, as it would be had the program run there.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ import torch
 
 from aliquot.remote import operators
 from aliquot.remote.core import messages
-from aliquot.remote.core.accounting import OutOfMemory
+from aliquot.remote.core.accounting import Budget, OutOfMemory
 from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.layouts import LayoutError
@@ -25,6 +26,7 @@ from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError,
 from aliquot.remote.server.blobs import Blobs
 from aliquot.remote.server.executor import Executable, TemplateError
 from aliquot.remote.server.graphs import Graphs
+from aliquot.remote.server.memory import keep_freed
 from aliquot.remote.server.randomness import Generator
 from aliquot.remote.server.recordings import Recordings
 from aliquot.remote.server.store import HandleError, MispredictedError, Store
@@ -48,12 +50,16 @@ class Settings:
     """Of one operator on a CPU. PyTorch keeps this by thread, so each engine sets its own. None: as PyTorch likes."""
     blobs_bytes: int = 1 << 30
     blobs: Blobs | None = field(default=None, compare=False)
+    budget: Budget | None = field(default=None, compare=False)
+    """Of the part, where its sessions share one; None: each session has `memory_bytes` to itself."""
 
 
 def engine_factory(settings: Settings) -> EngineFactory:
     """Makes the engines of a lease's sessions; they share the tenant's contents and nothing else."""
     blobs = settings.blobs or Blobs(settings.blobs_bytes)
     device = torch.device(settings.device)
+    if device.type == "cpu":
+        keep_freed()
 
     def make(answer: Callable[[bytes], None]) -> Engine:
         return TorchEngine(answer, settings, device, blobs)
@@ -91,7 +97,7 @@ class TorchEngine:
         self._answer = answer
         self._device = device
         self._threads = settings.threads
-        self._store = Store(settings.memory_bytes)
+        self._store = Store(settings.budget or settings.memory_bytes)
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable] = {}
@@ -102,6 +108,10 @@ class TorchEngine:
         self._fault = 0
         self._faults = 0
         self._operators = 0
+        self._waits = 0
+        self._timed = False
+        self._busy_s = self._within_s = self._device_s = 0.0
+        """In frames altogether; of that in operators, where somebody wants to know; and waiting for the device."""
         self._doers: dict[int, Callable[[bytes], None]] = {
             Kind.HELLO: self._hello,
             Kind.OPERATORS: self._run_operators,
@@ -130,11 +140,17 @@ class TorchEngine:
         if doer is None or (not self._welcomed and frame[0] != Kind.HELLO):
             self._fail(MessageError("no such message, or the session was not opened"), "", 0)
             return
+        began_s = time.perf_counter()
         with torch.inference_mode():
             try:
                 doer(frame)
             except Exception as error:  # noqa: BLE001 - whatever a client's frame makes PyTorch raise is the client's
                 self._fail(error, "", 0)
+        self._busy_s += time.perf_counter() - began_s
+
+    def figures(self) -> dict[str, int]:
+        """For the metrics of the lease: operators done, results that were asked for, bytes held."""
+        return {"ops": self._operators, "waits": self._waits, "memory_bytes": self._store.account.used_bytes}
 
     def close(self) -> None:
         """Free everything."""
@@ -160,9 +176,8 @@ class TorchEngine:
         text = str(error).split("\n\nException raised from")[0][:4000] or type(error).__name__
         if operator and reason == "index" and text == "list index out of range":
             reason, text = "malformed", "the stream of operators ends within one"
-        self._send(
-            messages.Fault(self._fault, reason, text, operator, site, asked, account.used_bytes, account.limit_bytes)
-        )
+        used = account.budget.used_bytes
+        self._send(messages.Fault(self._fault, reason, text, operator, site, asked, used, account.limit_bytes))
 
     def _resume(self, frame: bytes) -> None:
         message = messages.decode(frame)
@@ -243,24 +258,32 @@ class TorchEngine:
                 return
             if not self._fault:
                 try:
-                    executable.run(words, at, store, generator)
+                    if self._timed:
+                        self._run_timed(executable, words, at)
+                    else:
+                        executable.run(words, at, store, generator)
                     self._operators += 1
                 except Exception as error:  # noqa: BLE001 - PyTorch raises what it likes
                     self._fail(error, executable.operator, words[at + 1] if at + 1 < end else 0)
             at += executable.width
+
+    def _run_timed(self, executable: Executable, words: list[int], at: int) -> None:
+        began_s = time.perf_counter()
+        try:
+            executable.run(words, at, self._store, self._generator)
+        finally:
+            self._within_s += time.perf_counter() - began_s
 
     # ----------------------------------------------------------------------------------------------------- requests
 
     def _call(self, frame: bytes) -> None:
         message = messages.decode(frame)
         assert isinstance(message, messages.Call)
+        self._waits += 1
         if not self._fault:
             try:
                 executable = Executable(message.template, self._store, self._device)
-                account = self._store.account
-                needed = executable.foreseen_bytes(message.words, 0, self._store)
-                if account.used_bytes + needed > account.limit_bytes:
-                    raise OutOfMemory(needed, account.used_bytes, account.limit_bytes)
+                self._store.account.require(executable.foreseen_bytes(message.words, 0, self._store))
                 returned = executable.call(message.words, 0, self._store, self._generator)
                 self._send(messages.Reply(message.request, self._values(returned, message.handles)))
                 self._operators += 1
@@ -308,6 +331,7 @@ class TorchEngine:
     def _fetch(self, frame: bytes) -> None:
         message = messages.decode(frame)
         assert isinstance(message, messages.Fetch)
+        self._waits += 1
         if not self._fault:
             try:
                 layout = self._store.layouts.of(message.dtype, message.shape, message.stride)
@@ -315,7 +339,9 @@ class TorchEngine:
                 size_bytes = view.numel() * layout.item_bytes
                 if size_bytes > max(self._store.account.limit_bytes, 1 << 20):
                     raise LayoutError(f"a view of {size_bytes} bytes is more than the lease's memory")
+                began_s = time.perf_counter()
                 here = view.contiguous().cpu()
+                self._device_s += time.perf_counter() - began_s
                 start = here.data_ptr()
                 for offset in range(0, size_bytes, _CHUNK_BYTES):
                     part = ctypes.string_at(start + offset, min(_CHUNK_BYTES, size_bytes - offset))
@@ -333,17 +359,24 @@ class TorchEngine:
         if message.reset_peak:
             self._store.account.peak_bytes = self._store.account.used_bytes
         if message.statistics:
+            began_s = time.perf_counter()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
+            self._device_s += time.perf_counter() - began_s
             account = self._store.account
             numbers = {
                 "used_bytes": account.used_bytes,
                 "peak_bytes": account.peak_bytes,
                 "limit_bytes": account.limit_bytes,
+                "part_used_bytes": account.budget.used_bytes,
                 "allocations": account.allocations,
                 "templates": len(self._templates),
                 "operators": self._operators,
+                "busy_us": int(self._busy_s * 1e6),
+                "within_us": int(self._within_s * 1e6),
+                "device_us": int(self._device_s * 1e6),
             }
+            self._timed = self._timed or message.timed
         self._send(messages.Reply(message.request, fault=self._fault, numbers=numbers))
 
     def _set_seed(self, frame: bytes) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from aliquot.remote.core import messages
-from aliquot.remote.core.accounting import OutOfMemory
 from aliquot.remote.core.bounds import ARGUMENTS_MAX
 from aliquot.remote.core.words import words_float, words_int
 from aliquot.remote.operators import find, is_random
@@ -227,9 +226,7 @@ class Executable:
             OutOfMemory: the results would pass the limit; nothing was run.
             HandleError, LayoutError, and what PyTorch raises.
         """
-        account = store.account
-        if account.used_bytes + self.need_bytes > account.limit_bytes:
-            raise OutOfMemory(self.need_bytes, account.used_bytes, account.limit_bytes)
+        store.account.require(self.need_bytes)
         results = self.results
         made = at + self.width
         for layout in reversed(results):

@@ -10,7 +10,7 @@ import torch
 
 from aliquot.remote.core.channel import Engine, EngineFactory
 from aliquot.remote.server.doorkeeper import Part
-from aliquot.remote.server.engine import Settings, TorchEngine, engine_factory
+from aliquot.remote.server.engine import Settings, engine_factory
 
 _SIMULATED = "ALIQUOT_SIMGPU"
 """Set where devices are simulated: nothing can compute on them, so the processor does."""
@@ -18,21 +18,7 @@ _SIMULATED = "ALIQUOT_SIMGPU"
 
 def make(part: Part, answer: Callable[[bytes], None]) -> Engine:
     """The engine of one session. Raises `LookupError` where PyTorch can't use the device."""
-    engine = _factory(part)(answer)
-    return Counted(engine) if isinstance(engine, TorchEngine) else engine
-
-
-class Counted:
-    """An engine, and how much of the part's memory it holds."""
-
-    def __init__(self, engine: TorchEngine) -> None:
-        self._engine = engine
-        self.handle = engine.handle
-        self.close = engine.close
-
-    def figures(self) -> dict[str, int]:
-        """For the metrics of the lease."""
-        return {"memory_bytes": self._engine.store.account.used_bytes}
+    return _factory(part)(answer)
 
 
 @lru_cache(maxsize=64)
@@ -46,4 +32,4 @@ def _factory(part: Part) -> EngineFactory:
         threads = 1  # several parts are several processes, and a sum's order is then everywhere the same
     else:
         raise LookupError("PyTorch on this node can't use its GPUs: install a build of it for CUDA")
-    return engine_factory(Settings(device=device, memory_bytes=part.memory_bytes, threads=threads))
+    return engine_factory(Settings(device=device, budget=part.budget, threads=threads))

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from aliquot.remote.core.accounting import Account
+from aliquot.remote.core.accounting import Account, Budget
 from aliquot.remote.core.bounds import HANDLES_MAX
 from aliquot.remote.core.layouts import LayoutError, extent, item_bytes
 
@@ -123,8 +123,8 @@ class Store:
 
     __slots__ = ("account", "allocations", "layouts")
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.account = Account(limit_bytes)
+    def __init__(self, budget: Budget | int) -> None:
+        self.account = Account(budget)
         self.allocations: dict[int, Allocation] = {}
         self.layouts = Layouts()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Sequence
 from typing import Any, Self
@@ -14,6 +15,7 @@ from aliquot.remote.core import messages
 from aliquot.remote.core.channel import Channel
 from aliquot.remote.core.layouts import contiguous_stride
 from aliquot.remote.errors import RemoteError
+from aliquot.remote.torch import profiling
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
 from aliquot.remote.torch.transfer import empty
@@ -35,12 +37,14 @@ def attach(channel: Channel) -> torch.device:
         _sessions.append(session)
     else:
         _sessions[free] = session
+    profiling.attached(session)
     return session.device
 
 
 def detach(device: torch.device | str | int) -> None:
     """End the session of a device: the server frees everything that it held."""
     session = session_of(device)
+    profiling.detached(session)
     _sessions[session.index] = None
     session.close()
 
@@ -137,7 +141,7 @@ class Event:
     def synchronize(self) -> None:
         """Wait until the server has reached it."""
         if self._session is not None and self._time is None:
-            self._session.wait(self._request)
+            self._session.wait(self._request, site=self._session.site(sys._getframe(1)), what="an event")
             self._time = self._session.arrivals.pop(self._request)
 
     def query(self) -> bool:

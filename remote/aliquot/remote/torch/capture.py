@@ -163,6 +163,7 @@ class Captured(Generic[P, R]):
         site = session.site(tensors._getframe(2))
         session.pending.extend((REPLAY, site, variant.number))
         session.counters.operators += 1
+        session.counters.replays += 1
         result: R = self._copies(trees.tree_unflatten(variant.outputs, variant.tree))
         session.flush()
         return result

@@ -8,6 +8,7 @@ from aliquot.remote.core.messages import Fault
 from aliquot.remote.errors import (
     RemoteError,
     RemoteIndexError,
+    RemoteMemoryError,
     RemoteNotImplementedError,
     RemoteOperatorError,
     RemoteTypeError,
@@ -15,14 +16,8 @@ from aliquot.remote.errors import (
 )
 
 
-class RemoteOutOfMemoryError(RemoteError, torch.OutOfMemoryError):
+class RemoteOutOfMemoryError(RemoteMemoryError, torch.OutOfMemoryError):
     """The lease's memory is used up. What was issued after the operator named was not done; go on as you like."""
-
-    operator: str = ""
-    site: str = ""
-    asked_bytes: int = 0
-    used_bytes: int = 0
-    limit_bytes: int = 0
 
 
 class RemoteLinAlgError(RemoteOperatorError, torch.linalg.LinAlgError):  # type: ignore[misc,name-defined]

@@ -17,6 +17,7 @@ from aliquot.remote.core import messages
 from aliquot.remote.core.bounds import GRAPHS_MAX
 from aliquot.remote.core.words import int_words
 from aliquot.remote.errors import RemoteError
+from aliquot.remote.operators import NotAllowed, find
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.prediction import layout_of
 from aliquot.remote.torch.session import Session
@@ -30,17 +31,70 @@ def graph(function: Callable[..., Any]) -> Graph:
     return Graph(function)
 
 
+class Sent:
+    """A list of calls that the server has, run by one operator of the stream, for arguments that lie in one way."""
+
+    def __init__(self, session: Session, traced: fx.GraphModule, given: list[RemoteTensor], made: list[Layout]) -> None:
+        """Send it. `given`: its arguments, or others like them; `made`: how what it returns will lie.
+
+        Raises:
+            RemoteError: it has what can't be sent, or there are too many.
+        """
+        translated = Translation(traced)
+        self.session = session
+        self.layouts = made
+        self.evictions = session.evictions
+        self.graph = session.take_graph(GRAPHS_MAX)
+        self.number = session.new_template()
+        session.send(messages.Graph(self.graph, translated.inputs, translated.nodes, translated.outputs))
+        session.define(
+            messages.Template(
+                self.number,
+                f"graph::{self.graph}",
+                [
+                    messages.TensorArg(arg._layout.name, arg._layout.shape, arg._layout.stride, arg._offset != 0)
+                    for arg in given
+                ],
+                {},
+                [messages.Result(layout.name, layout.shape, layout.stride) for layout in made],
+            )
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether the server makes other sizes of it than were foreseen here."""
+        return f"graph::{self.graph}" in self.session.mispredicted
+
+    def run(self, given: list[RemoteTensor], site: int) -> list[RemoteTensor]:
+        """Issue it; returns what will be there."""
+        session = self.session
+        words = [self.number, site]
+        for arg in given:
+            words.append(arg._allocation.handle)
+            if arg._offset:
+                words.extend(int_words(arg._offset))
+        made: list[RemoteTensor] = []
+        for layout in self.layouts:
+            handle = session.new_handle()
+            allocation = Allocation(session, handle, layout.extent_bytes)
+            if session.recording is not None:
+                session.remember(allocation)
+            made.append(wrap(allocation, layout, 0))
+            words.append(handle)
+        session.counters.operators += 1
+        session.pending.extend(words)
+        if len(session.pending) > session.threshold:
+            session.flush()
+        return made
+
+
 class _Variant:
     """The function for inputs of certain sizes."""
 
-    def __init__(
-        self, number: int, extra: list[RemoteTensor], layouts: list[Layout], tree: Any, evictions: int
-    ) -> None:
-        self.number = number
+    def __init__(self, sent: Sent, extra: list[RemoteTensor], tree: Any) -> None:
+        self.sent = sent
         self.extra = extra
-        self.layouts = layouts
         self.tree = tree
-        self.evictions = evictions
 
 
 class Graph:
@@ -63,28 +117,9 @@ class Graph:
         training = isinstance(self._function, torch.nn.Module) and self._function.training
         key = (training, tuple((arg._layout, arg._offset != 0) for arg in given))
         variant = self._variants.get(key)
-        if variant is None or variant.evictions != session.evictions:
+        if variant is None or variant.sent.evictions != session.evictions:
             variant = self._variants[key] = self._define(session, given)
-        return self._run(session, variant, given)
-
-    def _run(self, session: Session, variant: _Variant, given: list[RemoteTensor]) -> Any:
-        words = [variant.number, session.site(tensors._getframe(2))]
-        for arg in (*given, *variant.extra):
-            words.append(arg._allocation.handle)
-            if arg._offset:
-                words.extend(int_words(arg._offset))
-        made: list[Any] = []
-        for layout in variant.layouts:
-            handle = session.new_handle()
-            allocation = Allocation(session, handle, layout.extent_bytes)
-            if session.recording is not None:
-                session.remember(allocation)
-            made.append(wrap(allocation, layout, 0))
-            words.append(handle)
-        session.counters.operators += 1
-        session.pending.extend(words)
-        if len(session.pending) > session.threshold:
-            session.flush()
+        made = variant.sent.run([*given, *variant.extra], session.site(tensors._getframe(1)))
         return trees.tree_unflatten(made, variant.tree)
 
     def _define(self, session: Session, given: list[RemoteTensor]) -> _Variant:
@@ -99,31 +134,15 @@ class Graph:
 
         with torch.no_grad():
             traced = make_fx(flat, tracing_mode="real")(*given)
-        translated = _Translation(traced)
         extra = [getattr(traced, str(node.target)) for node in traced.graph.nodes if node.op == "get_attr"]
         if not all(isinstance(value, RemoteTensor) for value in extra):
             raise RemoteError("the function uses tensors that are not on the remote device: move them there first")
         leaves, tree = seen[-1]
         layouts = [layout_of(session, leaf.dtype, leaf.shape, leaf.stride()) for leaf in leaves]
-        number = session.take_graph(GRAPHS_MAX)
-        session.send(messages.Graph(number, translated.inputs, translated.nodes, translated.outputs))
-        template = session.new_template()
-        session.define(
-            messages.Template(
-                template,
-                f"graph::{number}",
-                [
-                    messages.TensorArg(arg._layout.name, arg._layout.shape, arg._layout.stride, arg._offset != 0)
-                    for arg in (*given, *extra)
-                ],
-                {},
-                [messages.Result(layout.name, layout.shape, layout.stride) for layout in layouts],
-            )
-        )
-        return _Variant(template, extra, layouts, tree, session.evictions)
+        return _Variant(Sent(session, traced, [*given, *extra], layouts), extra, tree)
 
 
-class _Translation:
+class Translation:
     """A traced graph as calls that name operators and earlier values."""
 
     def __init__(self, module: fx.GraphModule) -> None:
@@ -151,6 +170,10 @@ class _Translation:
             return
         if not isinstance(target, torch._ops.OpOverload):
             raise RemoteError(f"a graph that calls {target} can't be sent")
+        try:
+            find(target.name())
+        except NotAllowed as error:
+            raise RemoteError(str(error)) from None
         self.nodes.append(
             messages.Node(
                 target.name(),

@@ -9,6 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 import aliquot.remote.kernels
+from aliquot.remote.torch import backend
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
 
 _aten = torch.ops.aten
@@ -20,7 +21,17 @@ _FLASH_ON_CPU = 1
 
 
 def _serves_cpu(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, RemoteTensor) and tensor._layout.session.welcome.device == "cpu"
+    if isinstance(tensor, RemoteTensor):
+        return tensor._layout.session.welcome.device == "cpu"
+    # The compiler traces with tensors of its own, which know their device and nothing else.
+    return tensor.device.type == "aliquot" and backend.session_of(tensor.device).welcome.device == "cpu"
+
+
+def _call(operator: Any, args: Sequence[Any]) -> Any:
+    """An operator of ours, issued or, where the compiler looks on, called as any other."""
+    if any(type(arg) is RemoteTensor for arg in args):
+        return issue(None, operator, args, None)
+    return operator(*args)
 
 
 class _Linear(torch.autograd.Function):
@@ -48,7 +59,10 @@ class _Linear(torch.autograd.Function):
 
 def _linear_kernel(mat: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     if not (type(mat) is type(weight) is RemoteTensor and weight.dim() == 2 and mat.dim() >= 2):
-        # Mixed devices and vectors: as PyTorch takes it apart, errors included.
+        # Mixed devices, vectors, and what the compiler traces: as PyTorch takes it apart, errors included.
+        if bias is not None and weight.dim() == 2 and mat.dim() >= 2:
+            rows = torch.addmm(bias, mat.reshape(-1, mat.shape[-1]), weight.t())
+            return rows.view(*mat.shape[:-1], weight.shape[0])
         product = torch.matmul(mat, weight.t())
         return product if bias is None else product + bias
     if torch.is_grad_enabled() and (
@@ -110,7 +124,7 @@ def _dropout(mat: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa:
     if p == 1:
         return mat * torch.zeros_like(mat)
     with torch.no_grad():
-        mask = issue(None, _own.dropout_mask.default, (mat, p), None)
+        mask = _call(_own.dropout_mask.default, (mat, p))
     product: torch.Tensor = mat * mask
     return product
 
@@ -118,7 +132,7 @@ def _dropout(mat: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa:
 class _LSTMCell(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates_in: torch.Tensor, gates_hidden: torch.Tensor, cell: torch.Tensor) -> Any:
-        hidden, after, workspace = issue(None, _own.lstm_cell.default, (gates_in, gates_hidden, cell), None)
+        hidden, after, workspace = _call(_own.lstm_cell.default, (gates_in, gates_hidden, cell))
         ctx.save_for_backward(cell, after, workspace)
         return hidden, after
 
@@ -126,9 +140,7 @@ class _LSTMCell(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_hidden: torch.Tensor, grad_cell: torch.Tensor) -> Any:
         cell, after, workspace = ctx.saved_tensors
-        gates, of_cell = issue(
-            None, _own.lstm_cell_backward.default, (grad_hidden, grad_cell, cell, after, workspace), None
-        )
+        gates, of_cell = _call(_own.lstm_cell_backward.default, (grad_hidden, grad_cell, cell, after, workspace))
         return gates, gates, of_cell
 
 

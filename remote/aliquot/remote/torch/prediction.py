@@ -242,14 +242,17 @@ def _predict(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str,
 
 def _corrected(session: Session, func: Any, args: Sequence[Any], returned: Any) -> Any:
     """A prediction, where a CPU's kernel is known to differ from the meta kernel."""
-    if session.welcome.device != "cpu":
-        return returned
-    evaluating = func is _aten._native_batch_norm_legit_no_training.default or (
-        func is _aten.native_batch_norm.default and not args[5]
-    )
-    if evaluating:
+    if makes_no_statistics(session, func, args):
         return returned[0], returned[1].new_empty(0), returned[2].new_empty(0)
     return returned
+
+
+def makes_no_statistics(session: Session, func: Any, args: Sequence[Any]) -> bool:
+    """Whether a CPU's batch norm, evaluated, leaves its second and third result empty, as no meta kernel says."""
+    return session.welcome.device == "cpu" and (
+        func is _aten._native_batch_norm_legit_no_training.default
+        or (func is _aten.native_batch_norm.default and not args[5])
+    )
 
 
 def _made(func: Any, args: Sequence[Any], returned: Any) -> Any:
@@ -260,8 +263,10 @@ def _made(func: Any, args: Sequence[Any], returned: Any) -> Any:
 
 
 def _source(schema: Any, alias: Any) -> int | None:
+    """Which argument is viewed. Of a list of views the schema only says that they are some: of the one that may be."""
     for index, item in enumerate(schema.arguments):
-        if item.alias_info is not None and item.alias_info.before_set & alias.before_set:
+        of = item.alias_info
+        if of is not None and not of.is_write and (not alias.before_set or of.before_set & alias.before_set):
             return index
     return None
 
@@ -419,7 +424,10 @@ def ask(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     site = session.site(tensors._getframe(1))
     session.counters.operators += 1
     reply, _ = session.ask(
-        messages.Call(request, site, _template(0, func, args, kwargs, []), words, handles), request, site
+        messages.Call(request, site, _template(0, func, args, kwargs, []), words, handles),
+        request,
+        site,
+        func.name().removeprefix("aten::"),
     )
     made: list[Any] = []
     used: set[int] = set()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -31,14 +32,20 @@ from aliquot.remote.torch.errors import from_fault
 CHUNK_BYTES = FRAME_BYTES_MAX - 64
 
 _WORDS_FIRST = 8 * 6
-_WORDS_MOST = 256 * 6
-"""Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time."""
+_WORDS_MOST = 64 * 6
+"""Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time; never so
+many that a server that is as fast as its client stands still until they are there."""
 
-_MARK_EVERY = 24
+_MARK_EVERY = 96
 """Frames of operators between two marks. The client runs ahead of the last mark but one at most."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120
+
+naming: ContextVar[bool] = ContextVar("naming", default=False)
+"""Whether tensors are described to the compiler: by the name that PyTorch's C++ has for their device, whatever the
+program calls it.
+"""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,11 @@ class Counters:
     operators: int = 0
     frames: int = 0
     waits: int = 0
+    waited_s: float = 0.0
+    held_s: float = 0.0
+    """The program was so far ahead that it had to wait."""
+    replays: int = 0
+    """Captured steps that were run again."""
     sent_bytes: int = 0
     received_bytes: int = 0
     data_bytes: int = 0
@@ -74,7 +86,8 @@ class Session:
         self.sites: list[tuple[CodeType, int] | None] = [None]
         self.site_numbers: dict[tuple[CodeType, int], int] = {}
         self.last_site = 0
-        self.wait_sites: dict[int, int] = {}
+        self.places: dict[tuple[int, str], list[float]] = {}
+        """Where the program has stood still: of a line and what it did there, how often and for how many seconds."""
         self.closed: BaseException | None = None
         self.recording: list[int] | None = None
         self.made: list[weakref.ref[Any]] = []
@@ -95,6 +108,7 @@ class Session:
         self._faults: dict[int, messages.Fault] = {}
         self._replies: dict[int, messages.Reply] = {}
         self._chunks: dict[int, bytearray] = {}
+        self._unwanted: set[int] = set()
         self._receiving = False
         self._arrived = threading.Condition()
         self._sending = threading.RLock()
@@ -200,13 +214,18 @@ class Session:
 
     def describe(self, site: int) -> str:
         """File and line of a site; empty where it is not known."""
+        found = self.locate(site)
+        return f'File "{found[0]}", line {found[1]}, in {found[2]}' if found else ""
+
+    def locate(self, site: int) -> tuple[str, int, str] | None:
+        """File, line and function of a site; None where it is not known."""
         where = self.sites[site] if 0 <= site < len(self.sites) else None
         if where is None:
-            return ""
+            return None
         code, last = where
         positions = list(code.co_positions())
-        line = positions[last // 2][0] if last // 2 < len(positions) else code.co_firstlineno
-        return f'File "{code.co_filename}", line {line}, in {code.co_name}'
+        line = positions[last // 2][0] if last // 2 < len(positions) else None
+        return code.co_filename, line or code.co_firstlineno, code.co_name
 
     def flush(self) -> None:
         """Send what is pending."""
@@ -248,7 +267,7 @@ class Session:
         self._mark = self.request()
         self.send(messages.Mark(self._mark))
         if previous:
-            self.wait(previous, counted=False)
+            self.wait(previous, ahead=True)
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, behind what was sent before."""
@@ -279,28 +298,42 @@ class Session:
             self._requests += 1
             return self._requests
 
-    def ask(self, message: msgspec.Struct, request: int, site: int = 0) -> tuple[messages.Reply, bytearray]:
-        """Send everything pending and then a request; wait for its answer.
+    def ask(
+        self, message: msgspec.Struct, request: int, site: int = 0, what: str = ""
+    ) -> tuple[messages.Reply, bytearray]:
+        """Send everything pending and then a request; wait for its answer. `what`: the program does at `site`.
 
         Raises:
             RemoteError: the request, or something before it, failed.
         """
+        self.begin(message)
+        return self.wait(request, site=site, what=what)
+
+    def begin(self, message: msgspec.Struct) -> None:
+        """Send everything pending and then a request, whose answer somebody waits for later."""
         if self.recording is not None:
             raise self.refuse_recording("an element is waited for")
         with self._sending:
             self.flush()
             self.send(message)
-        if site:
-            self.wait_sites[site] = self.wait_sites.get(site, 0) + 1
-        return self.wait(request)
 
-    def wait(self, request: int, *, counted: bool = True) -> tuple[messages.Reply, bytearray]:
-        """Wait for the answer to a request that was sent.
+    def forget(self, request: int) -> None:
+        """Nobody will wait for the answer to a request."""
+        with self._arrived:
+            if self._replies.pop(request, None) is None:
+                self._unwanted.add(request)
+            self._chunks.pop(request, None)
+
+    def wait(
+        self, request: int, *, site: int = 0, what: str = "", ahead: bool = False
+    ) -> tuple[messages.Reply, bytearray]:
+        """Wait for the answer to a request that was sent. `ahead`: so as not to run further ahead.
 
         Raises:
             RemoteError: it, or something before it, failed.
         """
-        if counted:
+        began_s = 0.0 if request in self._replies else time.perf_counter()
+        if began_s and not ahead:
             self.counters.waits += 1
             self.threshold = _WORDS_FIRST
         while True:
@@ -319,19 +352,35 @@ class Session:
                     self._receiving = False
                     self._arrived.notify_all()
         data = self._chunks.pop(request, bytearray())
+        if began_s:
+            self._stood(time.perf_counter() - began_s, site, what, ahead)
         if reply.fault:
             self._raise(reply.fault)
         return reply, data
+
+    def _stood(self, seconds: float, site: int, what: str, ahead: bool) -> None:  # noqa: FBT001
+        if ahead:
+            self.counters.held_s += seconds
+            return
+        self.counters.waited_s += seconds
+        place = self.places.setdefault((site, what), [0, 0.0])
+        place[0] += 1
+        place[1] += seconds
 
     def _take(self, frame: bytes) -> None:
         self.counters.received_bytes += len(frame)
         if frame[0] == Kind.CHUNK:
             _, request, _ = DATA_HEADER.unpack_from(frame)
+            if request in self._unwanted:
+                return
             self._chunks.setdefault(request, bytearray()).extend(memoryview(frame)[DATA_HEADER.size :])
             return
         message = messages.decode(frame)
         if isinstance(message, messages.Reply):
             with self._arrived:
+                if message.request in self._unwanted:
+                    self._unwanted.discard(message.request)
+                    return
                 self._replies[message.request] = message
                 if message.request in self.arrivals:
                     self.arrivals[message.request] = time.perf_counter()
@@ -368,12 +417,15 @@ class Session:
             RemoteError: something failed.
         """
         request = self.request()
-        self.ask(messages.Mark(request), request, self.site(sys._getframe(1)))
+        self.ask(messages.Mark(request), request, self.site(sys._getframe(1)), "synchronize()")
 
-    def statistics(self) -> dict[str, int]:
-        """The session's numbers on the server: bytes used, at most, allowed, and allocations."""
+    def statistics(self, *, timed: bool = False) -> dict[str, int]:
+        """The session's numbers on the server: bytes used, at most, allowed, allocations, and microseconds it was busy;
+        from the first time that they are asked for `timed`, also those within operators.
+        """
         request = self.request()
-        reply, _ = self.ask(messages.Mark(request, statistics=True), request)
+        ask = messages.Mark(request, statistics=True, timed=timed)
+        reply, _ = self.ask(ask, request, self.site(sys._getframe(1)), "memory statistics")
         return dict(reply.numbers)
 
     def close(self) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from aliquot.remote.core import messages
 from aliquot.remote.core.layouts import contiguous_stride, overlaps
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import tensor as tensors
+from aliquot.remote.torch.coming import ask, coming
 from aliquot.remote.torch.prediction import layout_of
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
@@ -52,29 +52,16 @@ def _fill(made: RemoteTensor, dense: torch.Tensor) -> None:
     made._layout.session.send_data(made._allocation.handle, data)
 
 
-def download(tensor: RemoteTensor) -> torch.Tensor:
-    """The elements, as a contiguous CPU tensor. Waits.
+def download(tensor: RemoteTensor, what: str = ".cpu()") -> torch.Tensor:
+    """The elements, as a contiguous CPU tensor. Waits; `what` the program does for that is put down.
 
     Raises:
         RemoteError: an operator that was issued before failed.
     """
-    layout, allocation = tensor._layout, tensor._allocation
-    session = allocation.session
-    request = session.request()
-    site = session.site(tensors._getframe(1))
-    _, data = session.ask(
-        messages.Fetch(
-            request,
-            site,
-            allocation.handle,
-            layout.name,
-            layout.shape,
-            layout.stride,
-            tensor._offset,
-        ),
-        request,
-        site,
-    )
+    layout = tensor._layout
+    site = layout.session.site(tensors._getframe(1))
+    session, request = ask(tensor, site)
+    _, data = session.wait(request, site=site, what=what)
     here = torch.empty(layout.shape, dtype=layout.dtype)
     size_bytes = here.numel() * here.element_size()
     if len(data) != size_bytes:
@@ -85,7 +72,7 @@ def download(tensor: RemoteTensor) -> torch.Tensor:
 
 
 def _item(_: Any, args: Sequence[Any], __: dict[str, Any]) -> Any:
-    return download(args[0]).item()
+    return download(args[0], ".item()").item()
 
 
 def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -119,12 +106,15 @@ def _to_copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     rest = {name: value for name, value in kwargs.items() if name in ("dtype", "memory_format") and value is not None}
     if device is None or (device.type == "aliquot" and device.index in (None, session.index)):
         return issue(None, func, (source,), rest)
-    if dtype is not None and dtype.itemsize < source._layout.dtype.itemsize:
+    if dtype is not None and (dtype.itemsize < source._layout.dtype.itemsize or kwargs.get("non_blocking")):
         source = issue(None, func, (source,), {"dtype": dtype})
     # Dense tensors keep the order of their elements in memory, as copies between devices do.
-    here = download(_memory_order(source))
     order = _order(source)
-    if order is not None and rest.get("memory_format") in (None, torch.preserve_format):
+    kept = rest.get("memory_format") in (None, torch.preserve_format)
+    if kwargs.get("non_blocking") and kept and device.type == "cpu" and dtype in (None, source._layout.dtype):
+        return coming(_memory_order(source), order, session.site(tensors._getframe(1)))
+    here = download(_memory_order(source))
+    if order is not None and kept:
         back = sorted(range(len(order)), key=order.__getitem__)
         here = here.permute(back)
     return _aten._to_copy.default(here, device=device, **rest) if rest or device.type != "cpu" else here

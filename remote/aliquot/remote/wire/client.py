@@ -23,7 +23,7 @@ from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.endpoint import Endpoint
 from aliquot.remote.core.versions import VERSION_MAX, VERSION_MIN
 from aliquot.remote.core.window import DOWN_LIMITS, TELL_AFTER_S, Limits, Receiving, Sending, WindowError
-from aliquot.remote.ending import (
+from aliquot.remote.errors import (
     SessionClosed,
     SessionError,
     SessionLeaseEnded,

@@ -14,7 +14,7 @@ from hashlib import sha256
 import grpc
 
 from aliquot.remote.core.endpoint import Endpoint
-from aliquot.remote.ending import SessionUnreachable
+from aliquot.remote.errors import SessionUnreachable
 
 
 def pinned_credentials(endpoint: Endpoint, timeout_s: float) -> grpc.ChannelCredentials:

@@ -27,6 +27,7 @@ static const struct text texts[] = {
     TEXT(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
     TEXT(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
     TEXT(CUDA_ERROR_NOT_READY, "device not ready"),
+    TEXT(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
     TEXT(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
     TEXT(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     TEXT(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),

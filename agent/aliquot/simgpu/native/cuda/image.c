@@ -116,18 +116,68 @@ bool image_read(struct image *image, const void *data)
     return true;
 }
 
-bool image_declares(const struct image *image, const char *name)
+/* What follows an entry point's name; NULL: there is none of that name. */
+static const char *entry_point(const struct image *image, const char *name)
 {
     char token[NAME_MAX_BYTES];
-    if (!image->ptx)
-        return true;
     for (const char *text = image->ptx; *text;) {
         text = word(text, token);
         if (strcmp(token, ".entry") != 0)
             continue;
         text = word(text, token);
         if (strcmp(token, name) == 0)
+            return text;
+    }
+    return NULL;
+}
+
+bool image_declares(const struct image *image, const char *name)
+{
+    return !image->ptx || entry_point(image, name);
+}
+
+/* One declaration, `.param .align 8 .b8 name[16]` and its like, up to a comma or the closing bracket, which is left in
+ * `token`. */
+static const char *read_parameter(const char *text, char *token, size_t *alignment, size_t *bytes)
+{
+    size_t element = 0, count = 1;
+    *alignment = 0;
+    while (*(text = word(text, token)) && *token && strcmp(token, ",") && strcmp(token, ")")) {
+        if (strcmp(token, ".align") == 0) {
+            text = word(text, token);
+            *alignment = strtoull(token, NULL, 10);
+        } else if (strcmp(token, "[") == 0) {
+            text = word(text, token);
+            count = strtoull(token, NULL, 10);
+        } else if (type_bytes(token))
+            element = type_bytes(token);
+    }
+    *bytes = element * count;
+    if (!*alignment)
+        *alignment = element ? element : 1;
+    return text;
+}
+
+bool image_parameter(const struct image *image, const char *entry, size_t number, size_t *offset, size_t *bytes)
+{
+    char token[NAME_MAX_BYTES];
+    const char *text = entry_point(image, entry);
+    size_t end = 0, alignment;
+    if (!text)
+        return false;
+    text = word(text, token);
+    if (strcmp(token, "(") != 0)
+        return false;
+    for (size_t i = 0; *text; i++) {
+        text = read_parameter(text, token, &alignment, bytes);
+        if (!*bytes)
+            return false;
+        *offset = (end + alignment - 1) / alignment * alignment;
+        end = *offset + *bytes;
+        if (i == number)
             return true;
+        if (strcmp(token, ",") != 0)
+            return false;
     }
     return false;
 }

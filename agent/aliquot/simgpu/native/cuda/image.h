@@ -27,6 +27,9 @@ bool image_read(struct image *image, const void *data);
 /* Whether it has an entry point of this name; of a binary we only know that it may. */
 bool image_declares(const struct image *image, const char *name);
 
+/* Place and size of one parameter of an entry point, as PTX declares it; false: there is none of that number. */
+bool image_parameter(const struct image *image, const char *entry, size_t number, size_t *offset, size_t *bytes);
+
 void image_drop(struct image *image);
 
 #endif

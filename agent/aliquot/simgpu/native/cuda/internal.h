@@ -120,6 +120,7 @@ void registry_clear(void);
 /* Device addresses: from a range that the process reserves without memory behind it. 0: none left. */
 CUdeviceptr addresses_take(uint64_t bytes, uint64_t alignment);
 void addresses_give(CUdeviceptr address, uint64_t bytes);
+bool addresses_within(CUdeviceptr pointer, uint64_t bytes); /* all of it in one allocation of this process */
 void addresses_forget(void);
 bool addresses_backed(void); /* ALIQUOT_SIMGPU_BACKED=1: device addresses are real host memory */
 

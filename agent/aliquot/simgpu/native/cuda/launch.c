@@ -1,7 +1,7 @@
 /*
- * Kernels. They compute nothing: a kernel takes the time that its argument (for `spin`) or the scenario says, and
- * the device runs one after the other, whichever process they come from. So the time-slicing that programs see is
- * there, and NVML's utilisation follows from it.
+ * Kernels. But for a few that are known by their names (kernels.c) they compute nothing: a kernel takes the time that
+ * its argument (for `spin`) or the scenario says, and the device runs one after the other, whichever process they come
+ * from. So the time-slicing that programs see is there, and NVML's utilisation follows from it.
  */
 #include "launch.h"
 
@@ -53,15 +53,44 @@ static void count(struct CUctx_st *context)
         __atomic_add_fetch(&counted->launches, 1, __ATOMIC_RELAXED);
 }
 
-static CUresult launch(CUfunction function, CUstream handle, void **arguments)
+const void *parameter(const struct parameters *parameters, size_t number, size_t offset, size_t bytes)
+{
+    if (parameters->each)
+        return parameters->each[number];
+    return offset + bytes <= parameters->bytes ? parameters->packed + offset : NULL;
+}
+
+/* The list that may stand in for the addresses of parameters: pairs of a tag and a value, up to a tag of 0. */
+static struct parameters handed_over(void **arguments, void **extra)
+{
+    enum { END, BUFFER_POINTER, BUFFER_SIZE };
+    struct parameters found = {.each = arguments};
+    for (; extra && !arguments && (uintptr_t)*extra != END; extra += 2) {
+        if ((uintptr_t)*extra == BUFFER_POINTER)
+            found.packed = extra[1];
+        else if ((uintptr_t)*extra == BUFFER_SIZE)
+            memcpy(&found.bytes, extra[1], sizeof found.bytes);
+        else
+            break;
+    }
+    return found;
+}
+
+static CUresult launch(CUfunction function, CUstream handle, void **arguments, void **extra)
 {
     NEED(function);
+    NEED(!(arguments && extra));
     NEED_CONTEXT(context);
+    struct parameters parameters = handed_over(arguments, extra);
+    const void *stated = function->spins ? parameter(&parameters, 0, 0, sizeof(uint64_t)) : NULL;
     uint64_t duration_ns = cuda_device(context->ordinal)->kernel_ns;
-    if (function->spins && arguments && arguments[0])
-        memcpy(&duration_ns, arguments[0], sizeof duration_ns);
+    if (stated)
+        memcpy(&duration_ns, stated, sizeof duration_ns);
     if (stream_capture(handle))
         return graph_capture_kernel(stream_capture(handle), duration_ns);
+    CUresult result = function->kernel && addresses_backed() ? kernel_run(function->kernel, &parameters) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
     count(context);
     if (duration_ns)
         stream_queue(stream_of(context, handle), duration_ns);
@@ -73,17 +102,16 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
                                CUstream stream, void **arguments, void **extra)
 {
     ENTER("cuda_launch");
-    (void)shared_bytes, (void)extra;
+    (void)shared_bytes;
     NEED(grid_x && grid_y && grid_z && block_x && block_y && block_z);
-    return launch(function, stream, arguments);
+    return launch(function, stream, arguments, extra);
 }
 
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
 {
     ENTER("cuda_launch");
-    (void)extra;
     NEED(config && config->gridDimX && config->blockDimX);
-    return launch(function, config->hStream, arguments);
+    return launch(function, config->hStream, arguments, extra);
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -93,7 +121,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
     ENTER("cuda_launch");
     (void)shared_bytes;
     NEED(grid_x && grid_y && grid_z && block_x && block_y && block_z);
-    return launch(function, stream, arguments);
+    return launch(function, stream, arguments, NULL);
 }
 
 EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument)

@@ -6,8 +6,25 @@
 
 struct CUfunc_st {
     bool spins; /* its first argument says how long it runs, in nanoseconds */
+    const struct kernel *kernel; /* one that is known by its name; NULL: it computes nothing */
+    CUmodule module;
+    char *name;
     struct CUfunc_st *next;
 };
+
+/* What a launch hands over: each parameter's address, or (`each` is NULL) all of them in one piece of memory. */
+struct parameters {
+    void **each;
+    const char *packed;
+    size_t bytes;
+};
+
+/* A parameter by its number and place; NULL: it was not handed over. */
+const void *parameter(const struct parameters *parameters, size_t number, size_t offset, size_t bytes);
+
+/* Kernels that are known by their name (kernels.c): done by the processor, at once, where memory is backed. */
+const struct kernel *kernel_named(const char *name);
+CUresult kernel_run(const struct kernel *kernel, const struct parameters *parameters);
 
 struct CUstream_st {
     struct CUctx_st *context;

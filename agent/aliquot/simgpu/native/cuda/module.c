@@ -20,6 +20,7 @@ static void drop(struct CUmod_st *module)
 {
     while (module->functions) {
         struct CUfunc_st *next = module->functions->next;
+        free(module->functions->name);
         free(module->functions);
         module->functions = next;
     }
@@ -121,9 +122,15 @@ static CUresult function_of(CUfunction *function, CUmodule module, const char *n
     if (!image_declares(&module->image, name))
         return CUDA_ERROR_NOT_FOUND;
     struct CUfunc_st *created = calloc(1, sizeof *created);
-    if (!created)
+    if (created)
+        created->name = strdup(name);
+    if (!created || !created->name) {
+        free(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     created->spins = strcmp(name, "spin") == 0;
+    created->kernel = kernel_named(name);
+    created->module = module;
     cuda_lock();
     created->next = module->functions;
     module->functions = created;
@@ -180,6 +187,20 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value
     ENTER("cuda_module");
     (void)attribute, (void)value;
     NEED(function);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t number, size_t *offset, size_t *bytes)
+{
+    ENTER("cuda_module");
+    size_t place, size;
+    NEED(function && offset);
+    if (!function->module->image.ptx)
+        return CUDA_ERROR_NOT_SUPPORTED; /* we don't look into binaries */
+    NEED(image_parameter(&function->module->image, function->name, number, &place, &size));
+    *offset = place;
+    if (bytes)
+        *bytes = size;
     return CUDA_SUCCESS;
 }
 

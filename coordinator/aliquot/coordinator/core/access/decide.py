@@ -76,7 +76,13 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
         _check_room(state, token.principal, len(held) + len(new))
         _check_room_for_token(state, token.principal)
     expires_ms = _bounded_by_source(state, command, token.expires_ms)
-    issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=command.by.principal)
+    issued = replace(
+        token,
+        created_ms=now_ms,
+        expires_ms=expires_ms,
+        issued_by=command.by.principal,
+        generation=state.enrolment.newest,  # which goes out with it
+    )
     if issued.expired(now_ms):
         raise InvalidField("ttl_ms", "the token would be expired already")
     facts: list[Fact] = [RoleGranted(now_ms, token.principal, grant) for grant in new]
@@ -131,7 +137,13 @@ def open_session(state: Planning, command: c.OpenSession, now_ms: int) -> Decisi
         if len(books.tokens) >= records.TOKENS_MAX:
             raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
         _check_room(state, token.principal, 0)
-    issued = replace(token, created_ms=now_ms, expires_ms=expires_ms, issued_by=by.principal)
+    issued = replace(
+        token,
+        created_ms=now_ms,
+        expires_ms=expires_ms,
+        issued_by=by.principal,
+        generation=state.enrolment.newest,
+    )
     facts: tuple[Fact, ...] = (TokenIssued(now_ms, issued),)
     return Decision((*facts, TokensEnded(now_ms, ended)) if ended else facts, issued)
 

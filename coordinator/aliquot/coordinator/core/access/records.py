@@ -55,6 +55,8 @@ class Token(msgspec.Struct, frozen=True):
     issued_by: str = ""
     grants: tuple[Grant, ...] = ()
     """What the token allows beside its principal's grants: of a session, what the identity provider vouched for."""
+    generation: int = 1
+    """The latest of the pool's authority that its holder trusts, as far as it has said so."""
 
     @property
     def session(self) -> bool:

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.troubles import ORDER, WorkKey, WorkKind
+from aliquot.coordinator.core.use.lending import borrow
 
 CLOSED_ATTEMPTS = 4
 """A look at nodes that close counts as so many attempts of a turn: a millisecond or two in a large pool."""
@@ -114,6 +115,8 @@ def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
         if given:
             return Attempt(given)
         return below_limits.reclaim(state, admission, lease, demand, now_ms)
+    if demand.opportunistic and state.lenders and (placement := borrow(state, lease, demand, now_ms)) is not None:
+        return Attempt([granted(lease.lease_id, lease.lease_epoch + 1, placement, now_ms)], again=True)
     filled = backfill(
         state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
     )

@@ -74,9 +74,12 @@ def join(state: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled
         raise InvalidField("node_id", f"{records.ENROLLED_MAX} nodes have joined, which is the bound")
     facts = (
         InviteUsed(now_ms, found.invite_id, command.node_id, command.key_sha256),
-        NodeEnrolled(now_ms, command.node_id, command.key_sha256, found.by, command.node_name),
+        NodeEnrolled(now_ms, command.node_id, command.key_sha256, found.by, command.node_name, state.enrolment.newest),
     )
-    return Decision(facts, Enrolled(command.node_id, command.key_sha256, now_ms, found.by, command.node_name))
+    return Decision(
+        facts,
+        Enrolled(command.node_id, command.key_sha256, now_ms, found.by, command.node_name, state.enrolment.newest),
+    )
 
 
 def _check_invited(state: Planning, found: Invite, command: c.JoinNode) -> None:

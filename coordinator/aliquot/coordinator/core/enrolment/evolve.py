@@ -1,4 +1,4 @@
-"""How facts about nodes' keys change the State."""
+"""How facts about nodes' keys and the pool's authority change the State."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.enrolment.facts import (
+    AuthorityBegun,
+    AuthorityRetired,
+    AuthorityTrusted,
     InvitesForgotten,
     InviteUsed,
     NodeDisenrolled,
@@ -41,7 +44,7 @@ def _forgotten(state: State, fact: InvitesForgotten) -> None:
 
 
 def _enrolled(state: State, fact: NodeEnrolled) -> None:
-    enrolled = Enrolled(fact.node_id, fact.key_sha256, fact.at_ms, fact.by, fact.name)
+    enrolled = Enrolled(fact.node_id, fact.key_sha256, fact.at_ms, fact.by, fact.name, fact.generation)
     state.enrolment.enrolled[fact.node_id] = enrolled
     state.touch_enrolled(fact.node_id)
 
@@ -49,6 +52,29 @@ def _enrolled(state: State, fact: NodeEnrolled) -> None:
 def _disenrolled(state: State, fact: NodeDisenrolled) -> None:
     del state.enrolment.enrolled[fact.node_id]
     state.touch_enrolled(fact.node_id)
+
+
+def _begun(state: State, fact: AuthorityBegun) -> None:
+    state.enrolment.generations += (fact.generation,)
+    state.touch_authority()
+
+
+def _retired(state: State, fact: AuthorityRetired) -> None:
+    state.enrolment.generations = tuple(
+        replace(each, retired_ms=fact.at_ms) if each.number == fact.number else each
+        for each in state.enrolment.generations
+    )
+    state.touch_authority()
+
+
+def _trusted(state: State, fact: AuthorityTrusted) -> None:
+    enrolled, tokens = state.enrolment.enrolled, state.access.tokens
+    if fact.node_id:
+        enrolled[fact.node_id] = replace(enrolled[fact.node_id], generation=fact.number)
+        state.touch_enrolled(fact.node_id)
+    if fact.token_id:
+        tokens[fact.token_id] = replace(tokens[fact.token_id], generation=fact.number)
+        state.touch_token(fact.token_id)
 
 
 def index(state: State) -> None:
@@ -63,4 +89,7 @@ APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     InvitesForgotten: _forgotten,
     NodeEnrolled: _enrolled,
     NodeDisenrolled: _disenrolled,
+    AuthorityBegun: _begun,
+    AuthorityRetired: _retired,
+    AuthorityTrusted: _trusted,
 }

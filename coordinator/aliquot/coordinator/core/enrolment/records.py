@@ -1,4 +1,4 @@
-"""What is known of nodes' keys, and of invites to bring one."""
+"""What is known of nodes' keys, of invites to bring one, and of the generations of the pool's authority."""
 
 from __future__ import annotations
 
@@ -13,6 +13,24 @@ INVITE_KEPT_MS: Final = 24 * 3_600_000
 INVITE_TTL_MAX_MS: Final = 30 * 24 * 3_600_000
 
 
+class Generation(msgspec.Struct, frozen=True):
+    """One certificate authority of the pool. Its key follows from the pool's secret and the salt."""
+
+    number: int
+    salt: bytes = b""
+    """What an older copy of the journal does not have. Of the first there is none."""
+    begun_ms: int = 0
+    by: str = ""
+    """The principal that had it made."""
+    retired_ms: int = 0
+    """Since when nobody needs to trust it any more; 0: it is trusted."""
+
+
+FIRST_GENERATION: Final = Generation(1)
+GENERATIONS_MAX: Final = 1_000
+SALT_BYTES: Final = 32
+
+
 class Enrolled(msgspec.Struct, frozen=True):
     """A node, and the one key that speaks for it."""
 
@@ -24,6 +42,8 @@ class Enrolled(msgspec.Struct, frozen=True):
     """The principal that invited it."""
     name: str = ""
     """What the node was called when it joined."""
+    generation: int = 1
+    """The latest of the pool's authority that it trusts, as far as it has said so."""
 
 
 class Invite(msgspec.Struct, frozen=True):
@@ -55,3 +75,10 @@ class EnrolmentBooks:
         """By node id."""
         self.invites: dict[str, Invite] = {}
         """By invite id."""
+        self.generations: tuple[Generation, ...] = (FIRST_GENERATION,)
+        """Of the pool's authority, the oldest first. The last is trusted, and at most one before it."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the latest generation."""
+        return self.generations[-1].number

@@ -294,8 +294,9 @@ class Inventory:
         right when a foreign process grows afterwards.
         """
         device = self.device_record(plan.device_uuid)
-        share = device.share_used_milli + plan.share_milli
-        memory = device.memory_used_bytes + plan.memory_bytes
+        own_share, own_memory = plan.own_share_milli, plan.own_memory_bytes
+        share = device.share_used_milli + own_share
+        memory = device.memory_used_bytes + own_memory
         if plan.share_milli <= 0 or plan.memory_bytes < 0:
             raise InventoryError(f"a slice needs a share of 1..1000 and memory >= 0: {plan}")
         if share > device.spec.compute_milli or memory > device.spec.leasable_bytes:
@@ -304,18 +305,18 @@ class Inventory:
                 f"{device.share_used_milli} of {WHOLE_SHARE_MILLI} and {device.memory_used_bytes} of "
                 f"{device.spec.leasable_bytes} bytes are held"
             )
-        self._hold(device, plan.share_milli, plan.memory_bytes, 1)
+        self._hold(device, own_share, own_memory, 1)
 
     def release(self, plan: SlicePlan) -> None:
         """Give a slice back. InventoryError if the device does not hold that much."""
         device = self.device_record(plan.device_uuid)
         if (
             device.slices < 1
-            or device.share_used_milli < plan.share_milli
-            or device.memory_used_bytes < plan.memory_bytes
+            or device.share_used_milli < plan.own_share_milli
+            or device.memory_used_bytes < plan.own_memory_bytes
         ):
             raise InventoryError(f"device {plan.device_uuid!r} does not hold {plan}; released twice?")
-        self._hold(device, -plan.share_milli, -plan.memory_bytes, -1)
+        self._hold(device, -plan.own_share_milli, -plan.own_memory_bytes, -1)
         if not device.present and not device.slices and self._undo is None:
             self._forget_device(device)
 

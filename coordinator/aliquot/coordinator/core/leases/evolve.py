@@ -43,6 +43,8 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.evolve import offended
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.use import evolve as using
+from aliquot.coordinator.core.use.records import NO_USE
 
 ACCOUNTS_LOOKED_AT = 3
 """For each lease that is forgotten: more than it can have opened."""
@@ -70,6 +72,7 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
     if (
         state.tenancy.guarantees
         or state.elastic
+        or (fact.request.demand.opportunistic and state.lenders)
         or min(state.holding_by_priority, default=lease.request.priority) < lease.request.priority
     ):
         state.offer_again()  # others may have to make room for it
@@ -151,6 +154,7 @@ def _take(
         node_id = piece.plan.node_id
         state.inventory.reserve(piece.plan)
         state.slice_ids_by_node[node_id][piece.slice_id] = None
+        using.borrows(state, piece)
         if state.hold_of_device:
             holds.look_at_device(state, piece.plan.device_uuid)
         if piece.member != member:
@@ -220,6 +224,8 @@ def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
             ended_by=fact.by,
         ),
     )
+    state.lenders.pop(fact.lease_id, None)
+    using.lender_goes(state, lease, fact.at_ms)
 
 
 def _hold_against(state: State, lease: Lease, reason: EndReason, at_ms: int) -> None:
@@ -262,7 +268,14 @@ def _lease_requeued(state: State, fact: LeaseRequeued) -> None:
         not_before_ms=fact.not_before_ms,
         avoid_device_uuids=fact.avoid_device_uuids,
         acknowledged_shape=lease.shape,  # there is nothing left to adapt to
+        use=replace(
+            NO_USE,
+            exempt_until_ms=lease.use.exempt_until_ms,
+            exempt_reason=lease.use.exempt_reason,
+            exempt_by=lease.use.exempt_by,
+        ),
     )
+    state.lenders.pop(fact.lease_id, None)
     _set_lease(state, lease)
     counting.grant_ends(state, lease)
     counting.be_patient(state, lease)
@@ -291,6 +304,7 @@ def _lease_ended(state: State, fact: LeaseEnded) -> None:
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
     state.elastic_ends(fact.lease_id)
+    state.lenders.pop(fact.lease_id, None)
     _set_lease(
         state,
         replace(
@@ -381,6 +395,8 @@ def move_slice(
 def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], at_ms: int) -> None:
     counting.freed(state, lease, piece, at_ms)
     state.inventory.release(piece.plan)
+    using.borrowed_no_more(state, piece)
+    using.inherit(state, piece)
     state.node_touched(piece.plan.node_id)
     on_node = state.slice_ids_by_node[piece.plan.node_id]
     del on_node[piece.slice_id]

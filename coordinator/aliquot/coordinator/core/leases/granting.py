@@ -310,8 +310,8 @@ def _over_pool(state: Planning, pool: str, placement: Placement) -> OverLimit | 
     for member in placement.members:
         for plan in member:
             if state.inventory.node(plan.node_id).spec.pool == pool:
-                share += plan.share_milli
-                memory += plan.memory_bytes
+                share += plan.own_share_milli
+                memory += plan.own_memory_bytes
     if not share:
         return None
     for (name, _), totals in state.inventory.totals().items():

@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.coordinator.core.errors import BrokenInvariant
 from aliquot.coordinator.core.types import RequestSpec, SlicePlan
+from aliquot.coordinator.core.use.records import NO_USE, LeaseUse
 
 
 class SliceState(enum.IntEnum):
@@ -221,7 +222,9 @@ class Lease(msgspec.Struct, frozen=True):
     ended_by: str = ""
     """The principal that ended it; empty: the pool itself did, or it has not ended."""
     warnings: tuple[str, ...] = ()
-    """What has happened to cards that it used, the latest last."""
+    """What has happened to cards that it used, and warnings of idleness, the latest last."""
+    use: LeaseUse = NO_USE
+    """What it does with what it holds."""
 
     @property
     def state(self) -> LeaseState:

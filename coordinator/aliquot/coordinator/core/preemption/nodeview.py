@@ -104,15 +104,15 @@ class NodeViews:
             member = (lease.lease_id, piece.lease_epoch, piece.member)
             members[member] = members.get(member, True) and soon
             if goes and not soon:
-                leaver = Leaver(lease.lease_id, plan.share_milli, plan.memory_bytes, piece.deadline_ms)
+                leaver = Leaver(lease.lease_id, plan.own_share_milli, plan.own_memory_bytes, piece.deadline_ms)
                 late.setdefault(plan.device_uuid, []).append(leaver)
                 continue
             if goes:
                 sums = leaving.setdefault(plan.device_uuid, [0, 0])
             else:
                 sums = staying.setdefault(plan.device_uuid, {}).setdefault(lease.lease_id, [0, 0])
-            sums[0] += plan.share_milli
-            sums[1] += plan.memory_bytes
+            sums[0] += plan.own_share_milli
+            sums[1] += plan.own_memory_bytes
         devices = []
         for record in state.inventory.node(node_id).devices:
             uuid = record.spec.uuid

@@ -27,6 +27,7 @@ from aliquot.coordinator.core.tenancy.specs import (
 )
 from aliquot.coordinator.core.tenancy.view import TenancyView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.use.records import ENDING, WARNINGS_MAX, IdlePolicy
 
 SCALE_RULES_MAX = 32
 _YEAR_MS = 366 * 86_400_000
@@ -107,10 +108,25 @@ def check_queue(spec: QueueSpec, path: str) -> None:
     _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
     _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
     _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
+    _idle(spec.idle, f"{path}.idle")
     if len(spec.scaling) > SCALE_RULES_MAX:
         raise InvalidField(f"{path}.scaling", f"{len(spec.scaling)} rules; at most {SCALE_RULES_MAX}")
     for number, rule in enumerate(spec.scaling):
         _scale_rule(rule, f"{path}.scaling[{number}]")
+
+
+def _idle(policy: IdlePolicy | None, path: str) -> None:
+    if policy is None:
+        return
+    _range(f"{path}.after_ms", policy.after_ms, 60_000, _YEAR_MS)
+    if len(policy.warn_ms) > WARNINGS_MAX:
+        raise InvalidField(f"{path}.warn_ms", f"{len(policy.warn_ms)} warnings; at most {WARNINGS_MAX}")
+    for number, warn_ms in enumerate(policy.warn_ms):
+        after_ms = policy.warn_ms[number - 1] if number else 0
+        if not after_ms < warn_ms < policy.after_ms:
+            raise InvalidField(f"{path}.warn_ms", "warnings come one after another, and all before `after`")
+    if policy.action in ENDING and not policy.warn_ms:
+        raise InvalidField(f"{path}.warn_ms", "nothing is ended without a warning", hint="such as warn: [1h]")
 
 
 def _scale_rule(rule: ScaleRule, path: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.tenancy.scaling import ScaleRule
+from aliquot.coordinator.core.use.records import IdlePolicy
 
 UNLIMITED = -1
 ROOT = "root"
@@ -127,6 +128,8 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What holds elastic leases of this queue, and of those below it, back."""
     on_over_limit: OnOverLimit | None = None
     """Of tenants that say nothing themselves; None: as the queue above has it."""
+    idle: IdlePolicy | None = None
+    """What follows when leases of this queue are idle; None: as the queue above has it, in the end notices only."""
 
 
 class Period(enum.StrEnum):

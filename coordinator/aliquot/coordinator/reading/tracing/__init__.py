@@ -1,0 +1,1 @@
+"""One request from its first fact to its last, as a trace and as a timeline."""

@@ -1,0 +1,142 @@
+"""For each alert: series under which it fires, and series under which it does not, in promtool's notation.
+
+Each number is 30 s after the one before it; `AxN` is A and N more of it, `A+BxN` N more, each larger by B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DEVICE = 'node="gpu-07", index="3", model="H100-80", uuid="GPU-5f3c"'
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`wrong` and `right`: series and their values."""
+
+    wrong: dict[str, str]
+    right: dict[str, str]
+    at: str = "30m"
+    """When it is looked at."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Those of the alert that fires, beside its severity."""
+
+
+def _device(metric: str, wrong: str, right: str, at: str = "30m", **more: str) -> Case:
+    series = f"aliquot_device_{metric}{{{DEVICE}}}"
+    beside = {f"aliquot_device_{name}{{{DEVICE}}}": values for name, values in more.items()}
+    labels = {"node": "gpu-07", "index": "3", "model": "H100-80", "uuid": "GPU-5f3c"}
+    return Case({series: wrong, **beside}, {series: right, **beside}, at, labels)
+
+
+def _pool(series: str, wrong: str, right: str, at: str = "30m", **labels: str) -> Case:
+    return Case({series: wrong}, {series: right}, at, labels)
+
+
+_MEMORY = {"memory_total_bytes": f"{80 * GIB}x200", "memory_reserved_bytes": "0x200"}
+_XIDS = f'aliquot_device_xids_total{{{DEVICE}, severity="fatal"}}'
+_PROGRAMS = f'aliquot_device_xids_total{{{DEVICE}, severity="program"}}'
+_SLOW = {
+    'aliquot_grant_to_active_seconds_bucket{le="1.0"}': "0x100",
+    'aliquot_grant_to_active_seconds_bucket{le="30.0"}': "0+1x100",
+    'aliquot_grant_to_active_seconds_bucket{le="+Inf"}': "0+1x100",
+    "aliquot_grant_to_active_seconds_count": "0+1x100",
+}
+_QUICK = {**_SLOW, 'aliquot_grant_to_active_seconds_bucket{le="1.0"}': "0+1x100"}
+_LATE = {**_QUICK, 'aliquot_grant_to_active_seconds_bucket{le="30.0"}': "0x100"}
+_CALLS = "aliquot_calls_total"
+_REFUSED = "aliquot_requests_refused_total"
+
+CASES: dict[str, Case] = {
+    "GPUHighUtilization": _device("utilisation_ratio", "0.97x100", "0.5x100"),
+    "GPULowUtilization": _device("utilisation_ratio", "0.01x300", "0.4x300", "80m", leases="1x300"),
+    "GPUMemoryHigh": _device("memory_used_bytes", f"{75 * GIB}x200", f"{40 * GIB}x200", **_MEMORY),
+    "GPUMemoryFull": _device("memory_used_bytes", f"{79 * GIB}x200", f"{74 * GIB}x200", **_MEMORY),
+    "GPUHighTemperature": _device("temperature_celsius", "85x100", "80x100"),
+    "GPUCriticalTemperature": _device("temperature_celsius", "93x100", "90x100"),
+    "AliquotDeviceUnwell": _device("healthy", "0x100", "1x40 0x10 1x50"),
+    "AliquotXidFatal": Case(
+        {_XIDS: "0x50 1x50"},
+        {_XIDS: "1x100", _PROGRAMS: "0+10x100"},
+        "29m",
+        {"node": "gpu-07", "index": "3", "model": "H100-80", "uuid": "GPU-5f3c", "severity": "warning"},
+    ),
+    "AliquotForeignMemory": _device("foreign_bytes", f"{4 * GIB}x100", "1000x100"),
+    "AliquotLimitPassed": Case(
+        {'aliquot_agent_limit_breaches_total{node="gpu-07", tier="preload"}': "0x50 1x50"},
+        {'aliquot_agent_limit_breaches_total{node="gpu-07", tier="watchdog"}': "0x50 1x50"},
+        "29m",
+        {"node": "gpu-07", "tier": "preload"},
+    ),
+    "AliquotCardNeedsPerson": Case(
+        {'aliquot_cards_unwell{state="SERVICE"}': "1x100"}, {'aliquot_cards_unwell{state="REPAIRING"}': "1x100"}
+    ),
+    "AliquotIncidentOld": _pool("aliquot_incident_oldest_seconds", "1x400", "0x400", "180m"),
+    "AliquotManyCardsOut": Case(
+        {'aliquot_cards_out{cause="xid-79"}': "8x100", 'aliquot_devices{pool="p", model="H100-80"}': "64x100"},
+        {'aliquot_cards_out{cause="xid-79"}': "1x100", 'aliquot_devices{pool="p", model="H100-80"}': "8x100"},
+    ),
+    "SchedulerQueueHigh": _pool("aliquot_queue_depth", "150x100", "150x3 20x100"),
+    "SchedulingLatencyHigh": Case(_SLOW, _QUICK),
+    "GPUSchedulingLatencyHigh": Case(
+        {
+            'aliquot_decision_seconds_bucket{le="0.1"}': "0x100",
+            'aliquot_decision_seconds_bucket{le="0.25"}': "0+1x100",
+            'aliquot_decision_seconds_bucket{le="+Inf"}': "0+1x100",
+        },
+        {
+            'aliquot_decision_seconds_bucket{le="0.1"}': "0+1x100",
+            'aliquot_decision_seconds_bucket{le="+Inf"}': "0+1x100",
+        },
+    ),
+    "AliquotPoolFull": Case(
+        {
+            'aliquot_leased_share_milli{pool="p", model="m"}': "990x300",
+            'aliquot_capacity_share_milli{pool="p", model="m"}': "1000x300",
+            "aliquot_queue_depth": "3x300",
+        },
+        {
+            'aliquot_leased_share_milli{pool="p", model="m"}': "990x300",
+            'aliquot_capacity_share_milli{pool="p", model="m"}': "1000x300",
+            "aliquot_queue_depth": "0x300",
+        },
+        "80m",
+        {"pool": "p", "model": "m"},
+    ),
+    "AliquotNoLeader": Case(
+        {'aliquot_leading{instance="a"}': "0x100", 'aliquot_leading{instance="b"}': "0x100"},
+        {'aliquot_leading{instance="a"}': "0x100", 'aliquot_leading{instance="b"}': "1x100"},
+    ),
+    "AliquotNotGranting": Case(
+        {"aliquot_granting": "0x100", "aliquot_leading": "1x100"},
+        {"aliquot_granting": "1x100", "aliquot_leading": "1x100"},
+    ),
+    "AliquotCommitFailures": _pool(
+        'aliquot_commit_failures_total{instance="a"}', "0x50 2x50", "2x100", "29m", instance="a"
+    ),
+    "AliquotTargetDown": Case(
+        {'up{job="aliquot-agent", instance="a"}': "0x100"},
+        {'up{job="aliquot-agent", instance="a"}': "1x100", 'up{job="another", instance="b"}': "0x100"},
+        labels={"job": "aliquot-agent", "instance": "a"},
+    ),
+    "AliquotNodeSilent": Case({'aliquot_nodes{state="LOST"}': "1x100"}, {'aliquot_nodes{state="READY"}': "1x100"}),
+    "AliquotAgentAlone": _pool('aliquot_agent_connected{node="gpu-07"}', "0x100", "1x100", node="gpu-07"),
+    "AliquotSetAside": _pool("aliquot_set_aside", "1x100", "0x100"),
+    "AliquotLoopLag": _pool('aliquot_loop_lag_seconds{instance="a"}', "0.8x100", "0.01x100", instance="a"),
+    "AliquotDenials": _pool('aliquot_denied_total{reason="TOKEN_UNKNOWN"}', "0+20x100", "0+1x100"),
+    "AliquotGrantsSlowFast": Case(_LATE, _QUICK, "40m"),
+    "AliquotGrantsSlowSlowly": Case(
+        {**_LATE, 'aliquot_grant_to_active_seconds_bucket{le="30.0"}': "0+0.9x100"}, _QUICK, "40m"
+    ),
+    "AliquotCallsFailFast": Case(
+        {_CALLS + '{method="Get"}': "0+10x100", _REFUSED + '{reason="INTERNAL"}': "0+1x100"},
+        {_CALLS + '{method="Get"}': "0+10x100", _REFUSED + '{reason="NEVER_FITS"}': "0+5x100"},
+        "40m",
+    ),
+    "AliquotCallsFailSlowly": Case(
+        {_CALLS + '{method="Get"}': "0+1000x100", _REFUSED + '{reason="OVERLOADED"}': "0+4x100"},
+        {_CALLS + '{method="Get"}': "0+1000x100"},
+        "40m",
+    ),
+}

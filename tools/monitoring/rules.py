@@ -1,0 +1,248 @@
+"""Recording rules, alerts and service levels, in the form that Prometheus reads.
+
+Nothing here is newer than Prometheus 2.42. Severities: `critical` wakes somebody, `warning` is for the working day,
+`info` is looked at once a week. Each alert has a section in the runbook, which a test holds it to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+RUNBOOK = "docs/operations.md"
+INTERVAL = "30s"
+_HEAD = "# Written by `python -m tools.monitoring`: change tools/monitoring/rules.py, not this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert: what must hold for how long, and what it tells people."""
+
+    name: str
+    expr: str
+    hold: str
+    severity: str
+    summary: str
+    description: str
+
+    def document(self) -> dict[str, Any]:
+        """As Prometheus reads it."""
+        return {
+            "alert": self.name,
+            "expr": self.expr,
+            "for": self.hold,
+            "labels": {"severity": self.severity},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook": f"{RUNBOOK}#{self.name.lower()}",
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A service level: the part of `all` that is bad is to stay below `budget`."""
+
+    name: str
+    """As in the names of its series and alerts."""
+    alert: str
+    bad: str
+    """Rates over `$window`."""
+    all: str
+    budget: float
+    least: float
+    """So many events must have happened in the longer window, or nothing is said."""
+    text: str
+
+
+LEVELS = (
+    Level(
+        "grant_to_active",
+        "AliquotGrantsSlow",
+        'sum(increase(aliquot_grant_to_active_seconds_count[$window]))'
+        ' - sum(increase(aliquot_grant_to_active_seconds_bucket{le="30.0"}[$window]))',
+        "sum(increase(aliquot_grant_to_active_seconds_count[$window]))",
+        0.01,
+        20,
+        "99 % of grants are active within 30 s",
+    ),
+    Level(
+        "calls_answered",
+        "AliquotCallsFail",
+        'sum(increase(aliquot_requests_refused_total{reason=~"INTERNAL|JOURNAL_UNAVAILABLE|OVERLOADED"}[$window]))'
+        " or vector(0)",
+        "sum(increase(aliquot_calls_total[$window]))",
+        0.001,
+        100,
+        "99.9 % of calls are answered",
+    ),
+)  # fmt: skip
+
+_PAGE = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
+_TICKET = ((3.0, "1d", "2h"), (1.0, "3d", "6h"))
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+
+RECORDED = (
+    (
+        "aliquot:leased_share:ratio",
+        "sum by (pool, model) (aliquot_leased_share_milli) / sum by (pool, model) (aliquot_capacity_share_milli)",
+    ),
+    (
+        "aliquot:leased_memory:ratio",
+        "sum by (pool, model) (aliquot_leased_memory_bytes) / sum by (pool, model) (aliquot_capacity_memory_bytes)",
+    ),
+    (
+        "aliquot:tenant_used_devices:sum",
+        (
+            "sum by (tenant) (aliquot_slice_utilisation_ratio * on (node, slice_id) group_left (tenant)"
+            " max by (node, slice_id, tenant) (aliquot_lease_info))"
+        ),
+    ),
+    ("aliquot:tenant_held_devices:sum", "sum by (tenant) (aliquot_tenant_share_milli) / 1000"),
+    (
+        "aliquot:queue_wait_seconds:p95",
+        "histogram_quantile(0.95, sum by (le) (rate(aliquot_queue_wait_seconds_bucket[5m])))",
+    ),
+    (
+        "aliquot:grant_to_active_seconds:p95",
+        "histogram_quantile(0.95, sum by (le) (rate(aliquot_grant_to_active_seconds_bucket[5m])))",
+    ),
+    (
+        "aliquot:decision_seconds:p95",
+        "histogram_quantile(0.95, sum by (le) (rate(aliquot_decision_seconds_bucket[5m])))",
+    ),
+)
+
+_DEVICE = "{{ $labels.node }} device {{ $labels.index }} ({{ $labels.model }}, {{ $labels.uuid }})"
+_BUSY = "avg_over_time(aliquot_device_utilisation_ratio[5m])"
+_MEMORY = (
+    "aliquot_device_memory_used_bytes / (aliquot_device_memory_total_bytes - aliquot_device_memory_reserved_bytes)"
+)
+
+DEVICE_ALERTS = (
+    Alert("GPUHighUtilization", f"{_BUSY} > 0.9", "5m", "info", f"{_DEVICE} is busy",
+          "A kernel has run in {{ $value | humanizePercentage }} of the last five minutes. That is what it is for."),
+    Alert("GPULowUtilization",
+          "avg_over_time(aliquot_device_utilisation_ratio[30m]) < 0.1 and aliquot_device_leases > 0", "30m", "info",
+          f"{_DEVICE} is leased and does little",
+          "Leases hold it, and a kernel ran in {{ $value | humanizePercentage }} of the last half hour."),
+    Alert("GPUMemoryHigh", f"{_MEMORY} > 0.9", "5m", "warning", f"{_DEVICE} has little memory left",
+          "{{ $value | humanizePercentage }} is used."),
+    Alert("GPUMemoryFull", f"{_MEMORY} > 0.95", "2m", "warning", f"{_DEVICE} has no memory left",
+          "{{ $value | humanizePercentage }} is used: what asks for more fails."),
+    Alert("GPUHighTemperature", "aliquot_device_temperature_celsius > 80", "5m", "warning", f"{_DEVICE} is hot",
+          "It has {{ $value }} degrees."),
+    Alert("GPUCriticalTemperature", "aliquot_device_temperature_celsius > 90", "1m", "critical",
+          f"{_DEVICE} is too hot", "It has {{ $value }} degrees: it slows down, and may switch itself off."),
+    Alert("AliquotDeviceUnwell", "aliquot_device_healthy == 0", "10m", "warning", f"{_DEVICE} takes no leases",
+          "Its agent has not been content with it for ten minutes."),
+    Alert("AliquotXidFatal", 'increase(aliquot_device_xids_total{severity="fatal"}[10m]) > 0', "0m", "warning",
+          f"{_DEVICE} reported a fatal XID", "{{ $value | humanize }} within ten minutes."),
+    Alert("AliquotForeignMemory", "aliquot_device_foreign_bytes > 1073741824", "15m", "warning",
+          f"{_DEVICE} is used outside any lease", "{{ $value | humanize1024 }}B are covered by no slice."),
+    Alert("AliquotLimitPassed",
+          'increase(aliquot_agent_limit_breaches_total{tier!="watchdog"}[10m]) > 0', "0m", "warning",
+          "{{ $labels.node }}: a slice passed a limit that its tier {{ $labels.tier }} denies",
+          "{{ $value | humanize }} times within ten minutes."),
+)  # fmt: skip
+
+HEALTH_ALERTS = (
+    Alert("AliquotCardNeedsPerson", 'sum(aliquot_cards_unwell{state="SERVICE"}) > 0', "0m", "warning",
+          "{{ $value }} cards wait for a person", "No repair that the pool may do has helped them."),
+    Alert("AliquotIncidentOld",
+          "time() - (aliquot_incident_oldest_seconds > 0) > 7200", "5m", "warning",
+          "a card has been out of service for {{ $value | humanizeDuration }}",
+          "Repairs are over within minutes where the pool may do them."),
+    Alert("AliquotManyCardsOut", "sum(aliquot_cards_out) > 1 and sum(aliquot_cards_out) / sum(aliquot_devices) > 0.1",
+          "5m", "critical", "{{ $value }} cards are out of service", "More than a tenth of the pool."),
+)  # fmt: skip
+
+POOL_ALERTS = (
+    Alert("SchedulerQueueHigh", "sum(aliquot_queue_depth) > 100", "5m", "warning", "{{ $value }} requests wait",
+          "More than a hundred have waited for five minutes."),
+    Alert("SchedulingLatencyHigh", "aliquot:grant_to_active_seconds:p95 > 10", "5m", "warning",
+          "grants take {{ $value | humanizeDuration }} to become active", "The 95th percentile of five minutes."),
+    Alert("GPUSchedulingLatencyHigh", "aliquot:decision_seconds:p95 > 0.1", "5m", "warning",
+          "deciding takes {{ $value | humanizeDuration }}", "The 95th percentile of five minutes."),
+    Alert("AliquotPoolFull", "aliquot:leased_share:ratio > 0.95 and on () sum(aliquot_queue_depth) > 0", "1h", "info",
+          "{{ $labels.pool }} {{ $labels.model }} is full and requests wait",
+          "{{ $value | humanizePercentage }} has been leased for an hour."),
+)  # fmt: skip
+
+CONTROL_ALERTS = (
+    Alert("AliquotNoLeader", "(sum(aliquot_leading) or vector(0)) != 1", "1m", "critical",
+          "{{ $value }} coordinators lead", "One does, always; leases that run are not touched meanwhile."),
+    Alert("AliquotNotGranting", "sum(aliquot_granting) < 1 and sum(aliquot_leading) >= 1", "1m", "critical",
+          "a coordinator leads and grants nothing", "Its journal can't be written, or writes take too long."),
+    Alert("AliquotCommitFailures", "increase(aliquot_commit_failures_total[10m]) > 0", "0m", "warning",
+          "{{ $labels.instance }} could not write its journal",
+          "{{ $value | humanize }} groups of facts within ten minutes."),
+    Alert("AliquotTargetDown", 'up{job=~".*aliquot.*"} == 0', "5m", "critical",
+          "{{ $labels.job }} at {{ $labels.instance }} does not answer", "Its metrics can't be read."),
+    Alert("AliquotNodeSilent", 'sum(aliquot_nodes{state=~"SUSPECT|LOST"}) > 0', "5m", "warning",
+          "{{ $value }} nodes are not heard", "Nothing new is placed there; what runs there goes on."),
+    Alert("AliquotAgentAlone", "aliquot_agent_connected == 0", "5m", "warning",
+          "the agent of {{ $labels.node }} reaches no coordinator", "It keeps what it has and takes nothing new."),
+    Alert("AliquotSetAside", "sum(aliquot_set_aside) > 0", "0m", "warning", "{{ $value }} items are set aside",
+          "Deciding them failed again and again, by a defect; everything else goes on."),
+    Alert("AliquotLoopLag", "max by (instance) (aliquot_loop_lag_seconds) > 0.5", "5m", "warning",
+          "{{ $labels.instance }} is {{ $value | humanizeDuration }} late", "Its event loop has too much to do."),
+    Alert("AliquotDenials", "sum(increase(aliquot_denied_total[10m])) > 100", "0m", "warning",
+          "{{ $value | humanize }} calls were refused for who made them", "Within ten minutes."),
+)  # fmt: skip
+
+
+def level_alerts(level: Level) -> list[Alert]:
+    """Two for each level: one that wakes somebody, one for the working day."""
+    made = []
+    for word, severity, windows in (("Fast", "critical", _PAGE), ("Slowly", "warning", _TICKET)):
+        expr = " or ".join(
+            f"(aliquot:{level.name}:errors_{long} > {factor * level.budget:.6g}"
+            f" and aliquot:{level.name}:errors_{short} > {factor * level.budget:.6g}"
+            f" and aliquot:{level.name}:events_{long} >= {level.least:g})"
+            for factor, long, short in windows
+        )
+        made.append(
+            Alert(
+                f"{level.alert}{word}", expr, "2m", severity,
+                "the error budget burns: {{ $value | humanizePercentage }} of events are bad",
+                f"The level is that {level.text}.",
+            )
+        )  # fmt: skip
+    return made
+
+
+def alerts() -> list[Alert]:
+    """All of them."""
+    of_levels = [alert for level in LEVELS for alert in level_alerts(level)]
+    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *CONTROL_ALERTS, *of_levels]
+
+
+def document() -> dict[str, Any]:
+    """The file of rules."""
+    recorded = [{"record": name, "expr": expr} for name, expr in RECORDED]
+    of_levels = []
+    for level in LEVELS:
+        for window in WINDOWS:
+            bad, whole = (text.replace("$window", window) for text in (level.bad, level.all))
+            errors = f"({bad}) / ({whole} > 0)"
+            of_levels.append({"record": f"aliquot:{level.name}:errors_{window}", "expr": errors})
+            of_levels.append({"record": f"aliquot:{level.name}:events_{window}", "expr": whole})
+    groups: dict[str, list[dict[str, Any]]] = {
+        "aliquot-recorded": recorded,
+        "aliquot-levels": of_levels,
+        "aliquot-devices": [alert.document() for alert in DEVICE_ALERTS],
+        "aliquot-health": [alert.document() for alert in HEALTH_ALERTS],
+        "aliquot-pool": [alert.document() for alert in POOL_ALERTS],
+        "aliquot-control-plane": [alert.document() for alert in CONTROL_ALERTS],
+        "aliquot-levels-alerts": [alert.document() for level in LEVELS for alert in level_alerts(level)],
+    }
+    return {"groups": [{"name": name, "interval": INTERVAL, "rules": rules} for name, rules in groups.items()]}
+
+
+def as_yaml() -> str:
+    """As it is committed."""
+    return _HEAD + yaml.safe_dump(document(), sort_keys=False, width=120, allow_unicode=True)
