@@ -16,9 +16,9 @@ a second are read over REST, each as it is due whether the one before has been a
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
 
-`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console and coordinator share
-the machine: `load` is its load average at the end, and times mean little where that is above the number of cores. The
-last line is one JSON object.
+`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
+and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
+number of cores. The last line is one JSON object.
 """
 
 from __future__ import annotations

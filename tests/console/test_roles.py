@@ -36,6 +36,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("LeaseService.Explain", "POST", "/leases:explain", REQUEST),
     ("LeaseService.Get", "GET", "/leases/{lease}", None),
     ("LeaseService.Explain", "GET", "/leases/{lease}/explanation", None),
+    ("LeaseService.GetTimeline", "GET", "/leases/{lease}/timeline", None),
     ("LeaseService.Release", "POST", "/leases/{lease}:release", None),
     ("LeaseService.AcknowledgeShape", "POST", "/leases/{lease}:acknowledge", {"shape": 1}),
     ("LeaseService.Watch", "GET", "/events?tenant=vision", None),

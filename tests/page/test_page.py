@@ -64,7 +64,7 @@ async def test_from_the_question_to_the_release(visitor: Visitor) -> None:
     await page.get_by_label("Reason, for people").fill("done")
     await page.get_by_role("dialog").get_by_role("button", name="Release").click()
     await expect(page.locator(".note.bad")).to_contain_text("Ended: released")
-    await expect(page.locator(".story")).to_contain_text("became active")
+    await expect(page.locator(".story")).to_contain_text("active")
 
 
 async def test_a_tenant_sees_nothing_of_another(visitor: Visitor) -> None:

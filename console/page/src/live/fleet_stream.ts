@@ -12,6 +12,8 @@ export interface Received {
   error: unknown;
   /** Of the last change; 0: there is none yet. */
   atMs: number;
+  /** Since when no coordinator answers; 0: one does. */
+  awayMs: number;
   live: boolean;
 }
 
@@ -55,7 +57,7 @@ const shared = new SharedStream(
 
 export function useFleet(): Received {
   const columns = useMemo(() => new Columns(), []);
-  const state = useSignal({ version: 0, error: null as unknown, atMs: 0 });
+  const state = useSignal({ version: 0, error: null as unknown, atMs: 0, awayMs: 0 });
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
@@ -65,7 +67,7 @@ export function useFleet(): Received {
         const picture = await get<Picture>("/fleet", undefined, abort.signal);
         columns.undrawnMs ||= performance.now();
         columns.apply(wholeOf(picture));
-        state.value = { version: state.peek().version + 1, error: null, atMs: picture.at_ms };
+        state.value = { ...state.peek(), version: state.peek().version + 1, error: null, atMs: picture.at_ms };
         shared.start(picture.id);
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -79,6 +81,9 @@ export function useFleet(): Received {
       for (const message of messages) {
         if (message.kind === RESYNC) {
           if (!timer) void load();
+        } else if (message.kind === "pool") {
+          const sinceMs = Number(message.data.since_ms ?? 0);
+          state.value = { ...state.peek(), awayMs: message.data.reachable === false ? sinceMs || Date.now() : 0 };
         } else if (message.kind === "change") {
           const changed = message.data as unknown as Changed;
           columns.undrawnMs ||= cameMs;
@@ -87,7 +92,7 @@ export function useFleet(): Received {
         }
       }
       if (!atMs) return;
-      state.value = { version: state.peek().version + 1, error: null, atMs };
+      state.value = { ...state.peek(), version: state.peek().version + 1, error: null, atMs };
     });
     void load();
     return () => {

@@ -21,7 +21,7 @@ const VIEWS: [string, string][] = [
 ];
 
 export function Fleet(): JSX.Element {
-  const { columns, version, error, atMs, live } = useFleet();
+  const { columns, version, error, atMs, awayMs, live } = useFleet();
   const view = param("view");
   const filters = { pool: param("pool"), model: param("model"), state: param("state"), words: param("q").toLowerCase() };
   const shown = useMemo(
@@ -42,9 +42,10 @@ export function Fleet(): JSX.Element {
         </div>
       </Heading>
       {error !== null && <Problem error={error} />}
-      {!live && atMs > 0 && (
+      {(!live || awayMs > 0) && atMs > 0 && (
         <p class="stale" role="status">
-          As of {moment(atMs)}: the stream broke, and is opened again by itself.
+          As of {moment(atMs)}: {awayMs ? `no coordinator answers since ${moment(awayMs)}` : "the stream broke"}. It goes on
+          by itself.
         </p>
       )}
       {!columns.size && !error && (atMs ? <Empty>No node has joined yet.</Empty> : <Waiting what="receiving the fleet" />)}

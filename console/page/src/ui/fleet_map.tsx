@@ -37,6 +37,8 @@ const DRAWN = "fleet-drawn";
 
 interface Layout {
   cell: number;
+  /** From one cell to the next, in pixels of the page. */
+  pitch: number;
   width: number;
   height: number;
   perLine: number;
@@ -52,12 +54,13 @@ function layOut(shown: Shown, width: number): Layout {
   let layout: Layout | undefined;
   for (let cell = CELL_MAX; cell >= CELL_MIN; cell--) {
     const named = cell >= NAMED_FROM;
-    const gap = cell >= 8 ? 8 : 3;
-    const blockWidth = across * (cell + 1) + gap;
-    const blockHeight = rows * (cell + 1) + gap + (named ? NAME_PX : 0);
+    const gap = cell >= 8 ? 8 : cell >= 5 ? 4 : 2;
+    const pitch = cell >= 5 ? cell + 1 : cell;
+    const blockWidth = across * pitch + gap;
+    const blockHeight = rows * pitch + gap + (named ? NAME_PX : 0);
     const perLine = Math.max(1, Math.floor((width + gap) / blockWidth));
     const height = Math.ceil(shown.nodes.length / perLine) * blockHeight;
-    layout = { cell, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named };
+    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named };
     if (height <= HEIGHT_WANTED) break;
   }
   return layout as Layout;
@@ -123,8 +126,8 @@ export function FleetMap(props: Props): JSX.Element {
     const block = Math.floor(y / layout.blockHeight) * layout.perLine + Math.floor(x / layout.blockWidth);
     const node = shown.nodes[block];
     if (!node || x >= layout.perLine * layout.blockWidth) return null;
-    const across = Math.floor((x % layout.blockWidth) / (layout.cell + 1));
-    const down = Math.floor(((y % layout.blockHeight) - (layout.named ? NAME_PX : 0)) / (layout.cell + 1));
+    const across = Math.floor((x % layout.blockWidth) / layout.pitch);
+    const down = Math.floor(((y % layout.blockHeight) - (layout.named ? NAME_PX : 0)) / layout.pitch);
     const device = Math.max(0, down) * PER_ROW + Math.min(across, PER_ROW - 1);
     return { node: block, device: Math.min(device, node.devices - 1) };
   };
@@ -156,20 +159,6 @@ export function FleetMap(props: Props): JSX.Element {
   };
   return (
     <div class="fleet">
-      <canvas
-        ref={canvas}
-        tabIndex={0}
-        role="application"
-        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
-        onPointerMove={(event) => point(find(event))}
-        onPointerLeave={() => point(null)}
-        onClick={(event) => {
-          const node = shown.nodes[find(event)?.node ?? -1];
-          if (node) props.onOpen(node);
-        }}
-        onKeyDown={move}
-        onFocus={() => at.value ?? point(shown.nodes.length ? { node: 0, device: 0 } : null)}
-      />
       <p class="hint" role="status">
         <bdi>{hint.value || "Point at a device to see what it is; click to open its node."}</bdi>
       </p>
@@ -187,6 +176,20 @@ export function FleetMap(props: Props): JSX.Element {
           </span>
         ))}
       </p>
+      <canvas
+        ref={canvas}
+        tabIndex={0}
+        role="application"
+        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
+        onPointerMove={(event) => point(find(event))}
+        onPointerLeave={() => point(null)}
+        onClick={(event) => {
+          const node = shown.nodes[find(event)?.node ?? -1];
+          if (node) props.onOpen(node);
+        }}
+        onKeyDown={move}
+        onFocus={() => at.value ?? point(shown.nodes.length ? { node: 0, device: 0 } : null)}
+      />
     </div>
   );
 }
@@ -283,8 +286,8 @@ function draw(
       const number = node.first + device;
       const state = columns.states[number] ?? 0;
       if (!state) continue;
-      const x = left + (device % PER_ROW) * (cell + scale);
-      const y = top + Math.floor(device / PER_ROW) * (cell + scale);
+      const x = left + (device % PER_ROW) * layout.pitch * scale;
+      const y = top + Math.floor(device / PER_ROW) * layout.pitch * scale;
       places[number] = y * width + x;
       paint(pixels, width, y * width + x, cell, state, column[number] ?? 0, colours);
     }
@@ -299,7 +302,7 @@ function draw(
     const x = (pointed.node % layout.perLine) * layout.blockWidth;
     const y = Math.floor(pointed.node / layout.perLine) * layout.blockHeight + (layout.named ? NAME_PX : 0);
     const rows = Math.ceil(node.devices / PER_ROW);
-    context.strokeRect(x, y, Math.min(PER_ROW, node.devices) * (layout.cell + 1) - 1, rows * (layout.cell + 1) - 1);
+    context.strokeRect(x, y, Math.min(PER_ROW, node.devices) * layout.pitch, rows * layout.pitch);
     context.setTransform(1, 0, 0, 1, 0, 0);
   }
   return { image, pixels, layout, colours, column, pointed, places };
