@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+from base64 import b64decode
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -17,7 +19,9 @@ from aliquot.console.picture import frame
 from aliquot.console.settings import Settings
 from aliquot.console.streams import Streams
 from tests.console.conftest import Site, following, served
-from tests.coordinator.pool import eventually
+from tests.coordinator.pool import eventually, running, settings_for, sqlite
+from tests.failover.cluster import free_address
+from tests.identity import ADMIN_TOKEN
 
 OURS = {"X-Aliquot-Console": "1"}
 
@@ -65,6 +69,31 @@ async def test_a_coordinator_that_is_older_and_has_no_columns(site: Site, monkey
             refused = await http.get(path)
             assert (refused.status_code, refused.json()["reason"]) == (501, "NOT_SERVED")
         assert (await http.get("/devices")).status_code == 200, "the rest is served as ever"
+
+
+async def test_a_coordinator_that_is_started_again_is_followed_by_the_same_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "_PROBE_S", 0.1)
+    where = free_address()
+    settings = dataclasses.replace(settings_for(sqlite(tmp_path / "books.db")), listen=where)
+    app = make_app(Settings(), lambda token: AsyncPool(where, token=token, timeout_s=5.0, agent_sockets=()))
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    async with contextlib.AsyncExitStack() as stack:
+        async with running(settings) as pool:
+            await pool.declare(2, devices=2)
+            address = await stack.enter_async_context(served(app, lifespan="on"))
+            stream = await stack.enter_async_context(following(address, "/fleet/events", headers=headers))
+        kind, _, data = await stream.next()
+        assert (kind, data["reachable"]) == ("pool", False)
+        async with running(settings) as pool:
+            kinds = [await stream.next() for _ in range(2)]
+            assert {kind for kind, _, _ in kinds} == {"pool", "resync"}
+            await pool.allocate("1")
+            assert (await stream.next())[0] == "change"
+            async with httpx.AsyncClient() as http:
+                shown = (await http.get(f"{address}/api/v1/fleet", headers=headers)).json()
+            assert sorted(b64decode(shown["shares"])) == [0, 0, 0, 100]
 
 
 async def test_hundreds_who_do_not_read_cost_no_more_than_their_connections(

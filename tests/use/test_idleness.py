@@ -247,6 +247,15 @@ def test_a_lender_that_ends_leaves_no_hole(books: Books, watcher: Watcher, lende
     assert state_hash(books.replayed()) == state_hash(books.state)
 
 
+def test_what_is_borrowed_is_not_lent(books: Books, watcher: Watcher, lender: Lease) -> None:
+    borrower = books.allocate(request(500, GIB, opportunistic=True, preemptible=True))
+    books.settle()
+    borrower = books.activate(borrower)
+    watcher.see_all([(lender, quiet()), (borrower, quiet())], looks=40)
+    assert books.again(borrower).use.state is UseState.IDLE
+    assert not books.again(borrower).use.lent
+
+
 def test_a_lender_on_its_way_out_sends_those_away_who_use_its_share(
     books: Books, watcher: Watcher, lender: Lease
 ) -> None:
@@ -261,7 +270,9 @@ def test_a_lender_on_its_way_out_sends_those_away_who_use_its_share(
 def test_a_loan_goes_on_over_a_take_over_and_ends_with_the_first_activity(
     books: Books, watcher: Watcher, lender: Lease
 ) -> None:
-    borrower = books.activate(books.allocate(request(250, GIB, opportunistic=True, preemptible=True)))
+    borrower = books.allocate(request(250, GIB, opportunistic=True, preemptible=True))
+    books.settle()
+    borrower = books.activate(borrower)
     books.start(books.restored())
     watcher.see(lender, quiet(), looks=3)
     assert not books.again(borrower).ending

@@ -66,6 +66,8 @@ class Watchdog:
 
     def suspects(self, device_uuid: str) -> bool:
         """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""
+        if self._watch.quiet(device_uuid):
+            return False
         leases = {record.spec.lease_id for record in self._state.reserved_on(device_uuid)}
         return self._watch.suspects(device_uuid, leases)
 

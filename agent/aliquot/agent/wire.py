@@ -85,10 +85,9 @@ def slice_activity(device: DeviceState, piece: SliceUsage, *, alone: bool) -> tu
     if alone and piece.uses and load.activity_source is ActivitySource.COUNTERS:
         return load.activity_percent, load.activity_source
     if device.process_peaks is not None:
+        # Peaks add up, so programs of one lease that take turns do not look idle.
         peaks = device.process_peaks
-        busy = max((peaks.get(use.pid, 0) for use in piece.uses), default=0)
-        # Shares of one device add up, so programs of one lease that take turns do not look idle.
-        return min(100, max(busy, slice_percent(device, piece) or 0)), ActivitySource.PROCESSES
+        return min(100, sum(peaks.get(use.pid, 0) for use in piece.uses)), ActivitySource.PROCESSES
     if not piece.uses:
         return 0, ActivitySource.PROCESSES
     if alone and load.activity_percent is not None:

@@ -139,6 +139,18 @@ class Slice:
     """The slice of an idle lease whose share it uses; empty: its share is its own."""
 
 
+class ActivitySource(_Word):
+    """What says how active something is."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    KERNELS = "KERNELS"
+    """Time in which any kernel ran: one of 132 multiprocessors reads 100 %."""
+    PROCESSES = "PROCESSES"
+    """The driver's samples of single processes."""
+    COUNTERS = "COUNTERS"
+    """The card's performance counters."""
+
+
 class UseState(_Word):
     """What a lease does with what it holds."""
 
@@ -353,6 +365,10 @@ class Telemetry:
     power_mw: int | None = None
     unattributed_bytes: int | None = None
     sampled_ms: int | None = None
+    activity_percent: int | None = None
+    """The busiest engine since the last sample, by the best source that there is."""
+    activity_source: ActivitySource | None = None
+    power_limit_mw: int | None = None
 
 
 class Standing(_Word):

@@ -24,6 +24,7 @@ from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
 from aliquot.console.streams import Streams
+from aliquot.console.tagged import Tagged
 
 BODY_BYTES_MAX = 4 << 20
 OPENAPI = "/api/v1/openapi.json"
@@ -45,7 +46,7 @@ def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp
 
 def dress(api: FastAPI, settings: Settings) -> Door:
     """An API with the page beside it, behind the door."""
-    return Door(Page(Hot(api, api.state.pools)), settings.origin)
+    return Door(Page(Hot(Tagged(api), api.state.pools)), settings.origin)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
@@ -83,6 +84,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     app.state.origin = settings.origin
     app.state.session = settings.session
     app.state.codes = Codes()
+    app.state.providers = oidc.Providers()
     for room in (leases, nodes, fleet, health, tenancy, plans, access, session, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
     app.include_router(oidc.router)

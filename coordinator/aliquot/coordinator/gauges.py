@@ -15,6 +15,7 @@ from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
 from aliquot.coordinator.reading.watch import WatchHub
@@ -26,7 +27,7 @@ class LeadersGauges:
     """Those of all parts of a coordinator that leads."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, relays: RelayService, hub: WatchHub, sweep_timer: SweepTimer
+        self, writer: Writer, roster: Roster, relays: RelayService, hub: WatchHub, fleet: Fleet, sweep_timer: SweepTimer
     ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
             return lambda: 0 if (state := writer.state) is None else count(state)
@@ -39,6 +40,7 @@ class LeadersGauges:
             ("aliquot_relays", "Relays that are connected", lambda: len(relays)),
             ("aliquot_relayed_agents", "Agents that are connected through them", lambda: relays.streams),
             ("aliquot_watchers", "Watch streams that are open", lambda: len(hub)),
+            ("aliquot_fleet_watchers", "Streams of all devices as columns that are open", lambda: len(fleet)),
             ("aliquot_watch_waiting", "Changes that wait in the watchers' queues", lambda: hub.waiting),
             ("aliquot_watch_kept", "Changes that are kept for watchers who come late", lambda: hub.kept),
             ("aliquot_granting", "1 while anything is granted", lambda: int(writer.granting)),

@@ -185,7 +185,7 @@ class Leading:
             paused=[self.roster.start_again, self.keepalive.start_again],
             pressure=self.roster.set_pressure,
         )
-        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
+        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.fleet, self.sweep_timer)
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
             Authenticator(view, clock, journal.pool_secret), metrics.denials, clock, settings.access.bounds()

@@ -154,6 +154,10 @@ class Use:
             return f"more of {lender.slice_id} is used by others than it has"
         return ""
 
+    def borrowers_of(self, slice_id: str) -> list[str]:
+        """The slices held on one."""
+        return list(self._borrowers.get(slice_id, ()))
+
     def freed(self, piece: Piece) -> None:
         """A slice holds nothing any more: whoever was on it holds its own now."""
         if piece.lender:

@@ -140,6 +140,11 @@ class Watch:
         """What is remembered of one device."""
         return self.devices.get(device_uuid, DeviceWatch())
 
+    def quiet(self, device_uuid: str) -> bool:
+        """Whether nothing at all is held against anybody on this device: asked at every poll, so without a copy."""
+        device = self.devices.get(device_uuid)
+        return not self.records and (device is None or not (device.offences or device.strays))
+
     def suspects(self, device_uuid: str, leases: Iterable[str]) -> bool:
         """Whether a device, on which these leases have slices, is to be looked at more often."""
         device = self.of(device_uuid)

@@ -37,7 +37,9 @@ class Attribution:
             uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
             self._containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
-        self._last = {key: holders for key, holders in self._last.items() if key[0] != device_uuid or key in present}
+        gone = [key for key in self._last if key[0] == device_uuid and key not in present]
+        for key in gone:
+            del self._last[key]
         device = self._state.devices.get(device_uuid)
         return account(
             device_uuid,

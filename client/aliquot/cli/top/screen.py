@@ -15,12 +15,14 @@ from aliquot.cli._table import table
 from aliquot.cli._views import weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
 from aliquot.client import Device, Lease, Node
+from aliquot.client.use import UseState
 
 USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
 BAR_WIDTH = 24
 LEASE_ID_WIDTH = 15
 FIXED_LINES = 10
 """The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""
+
 
 
 def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
@@ -158,6 +160,15 @@ def _leases(snapshot: Snapshot, most: int | None) -> Table:
     return made
 
 
+def _state(lease: Lease) -> Text:
+    """Also what it does with what it holds, where that is nothing."""
+    state = words.state(lease.state)
+    use = lease.use
+    if use is not None and use.state in (UseState.HELD, UseState.IDLE, UseState.HUNG, UseState.GHOST):
+        state = Text.assemble(state, (f" {words.use_state(use)}", "yellow"))
+    return state
+
+
 def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
     reserved = sum(part.memory_bytes for part in lease.slices)
     known = [snapshot.observed_bytes.get(part.slice_id) for part in lease.slices]
@@ -169,7 +180,7 @@ def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
         lease.lease_id,
         lease.tenant,
         words.asked(lease),
-        words.state(lease.state),
+        _state(lease),
         words.where(lease.slices),
         words.share(sum(part.share_milli for part in lease.slices)) if lease.slices else words.UNKNOWN,
         words.bar(((part, style), (1.0 - part if lease.slices else 0.0, RESERVED)), BAR_WIDTH // 2),

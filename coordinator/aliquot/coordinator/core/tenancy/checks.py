@@ -118,7 +118,7 @@ def check_queue(spec: QueueSpec, path: str) -> None:
 def _idle(policy: IdlePolicy | None, path: str) -> None:
     if policy is None:
         return
-    _range(f"{path}.after_ms", policy.after_ms, 60_000, _YEAR_MS)
+    _range(f"{path}.after_ms", policy.after_ms, 1000, _YEAR_MS)
     if len(policy.warn_ms) > WARNINGS_MAX:
         raise InvalidField(f"{path}.warn_ms", f"{len(policy.warn_ms)} warnings; at most {WARNINGS_MAX}")
     for number, warn_ms in enumerate(policy.warn_ms):

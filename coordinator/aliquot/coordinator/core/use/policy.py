@@ -32,7 +32,11 @@ def told_of_all(policy: IdlePolicy, lease: Lease, now_ms: int) -> bool:
 
 
 def may_lend(policy: IdlePolicy, lease: Lease, idle_ms: int) -> bool:
-    """Whether what it holds may be lent: before anything is ended, once its holder has been told."""
+    """Whether what it holds may be lent: before anything is ended, once its holder has been told. What is itself
+    borrowed is not.
+    """
+    if any(piece.plan.lender for piece in lease.current):
+        return False
     if policy.action is IdleAction.LEND:
         return idle_ms >= policy.after_ms
     return policy.action in ENDING and lease.use.warned > 0

@@ -1,0 +1,156 @@
+"""Notices of idle leases: real addresses on this machine, a real pool; told once, until it works, and confirmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliquot.cli.notify.notices import Notices, Rule
+from aliquot.cli.notify.rules import read_rules
+from aliquot.cli.notify.sending import Outcome, Sender
+from aliquot.client import Lease, LeaseState, admin
+from aliquot.client.use import LeaseUse, UseState
+from aliquot.common.errors import ConfigError
+from aliquot.common.utilisation import Utilisation, score, status_of
+from tests.use.real import QUICK, idle_pool, until
+
+
+class Listener(ThreadingHTTPServer):
+    """What is posted to it; as often as it is told to, it fails first."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+        self.failures = 0
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Listener
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        failing, self.server.failures = self.server.failures > 0, self.server.failures - 1
+        if not failing:
+            self.server.heard.append((self.path, body))
+        self.send_response(503 if failing else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Silence."""
+
+
+@contextmanager
+def listening() -> Iterator[Listener]:
+    with Listener() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def lease(tenant: str = "vision/a", warned: int = 1, since_ms: int = 5) -> Lease:
+    use = LeaseUse(
+        UseState.IDLE, since_ms, warned, 0, 0, "release", False, False, 0, "", "", None, None, None
+    )  # fmt: skip
+    return Lease(
+        lease_id="l-1", state=LeaseState.ACTIVE, gpu="1", tenant=tenant, queue="", pool="", name="demo", priority=0,
+        gang_size=1, ttl_s=60, detached=False, labels={}, slices=(), lease_epoch=1, created_ms=1, granted_ms=1,
+        active_ms=1, ended_ms=0, end_reason="", end_detail="", note="", requeues=0, seq=1,
+        warnings=("idle for 60 minutes",), use=use,
+    )  # fmt: skip
+
+
+def test_each_warning_is_told_once_to_whom_it_concerns() -> None:
+    notices = Notices([Rule("all", ("x",)), Rule("vision", ("x",), tenant="vision"), Rule("bio", ("x",), tenant="bio")])
+    assert [notice.rule.name for notice in notices.of(lease())] == ["all", "vision"]
+    assert notices.of(lease()) == []
+    assert len(notices.of(lease(warned=2))) == 2
+    assert len(notices.of(lease(since_ms=9))) == 2, "another spell"
+    assert notices.of(lease(warned=0)) == []
+    assert Notices([Rule("all", ("x",))], notices.sent).of(lease(warned=2)) == [], "also by one that starts again"
+
+
+def test_what_can_not_be_told_is_told_again_and_others_are_not_held_up() -> None:
+    done: list[Outcome] = []
+    failures = [OSError("down"), OSError("down")]
+
+    def deliver(notice: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    sender = Sender(deliver, done.append, first_retry_s=0.01)
+    notice = Notices([Rule("all", ("x",))]).of(lease())[0]
+    assert sender.send(notice)
+    until(lambda: done)
+    assert done == [Outcome(notice, True)]
+    sender.close()
+
+
+def test_rules_say_what_is_wrong_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    for wrong in (
+        "rules: []",
+        "rules: [{name: a}]",
+        "rules: [{name: a, to: [x], control: y}]",
+        "rules: [{nam: a}]",
+        "[",
+    ):
+        path.write_text(wrong)
+        with pytest.raises(ConfigError):
+            read_rules(path)
+    path.write_text("rules: [{name: a, to: ['json://x'], tenant: t}, {name: b, control: 'http://x'}]")
+    assert [rule.name for rule in read_rules(path)] == ["a", "b"]
+
+
+def test_the_score_has_the_weights_and_names_that_dashboards_know() -> None:
+    gib = 1 << 30
+    assert score(0, 0, 90 * gib, 100 * gib, 60_000, 600_000) == 19.0  # a server that nobody asks
+    assert status_of(19.0) is Utilisation.LOW
+    assert [status_of(value) for value in (9.9, 10, 20, 70, 70.1)] == ["idle", "low", "normal", "normal", "high"]
+    assert score(None, 0, 0, gib, 0, 1) is None
+
+
+def test_nothing_is_ended_before_a_notifier_has_told_somebody(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    with idle_pool(QUICK) as local, listening() as listener, local.connect() as pool:
+        policy = admin.IdlePolicy(action="release", after_s=3, warn_s=(2,))
+        pool.admin.apply(admin.Declarations(queues=(admin.QueueSpec("default", idle=policy),)))
+        held = pool.allocate("0.5,1Gi", detached=True)
+        until(lambda: (use := pool.get(held.lease_id).use) is not None and use.warned)
+        (row,) = pool.use(quiet_only=True).rows
+        assert (row.lease.use.state, row.policy) == (UseState.HELD, "release")  # type: ignore[union-attr]
+        address = f"127.0.0.1:{listener.server_address[1]}"
+        rules.write_text(
+            f"rules: [{{name: chat, to: ['json://{address}/chat']}}, {{name: r, control: 'http://{address}/control'}}]"
+        )
+        assert pool.get(held.lease_id).state is LeaseState.ACTIVE
+        command = [sys.executable, "-m", "aliquot.cli", "notify", "-f", str(rules), "--state", str(tmp_path / "sent")]
+        environment = {
+            **os.environ, "ALIQUOT_COORDINATOR": local.address, "ALIQUOT_TOKEN_FILE": str(local.token_file),
+        }  # fmt: skip
+        process = subprocess.Popen(command, env=environment)
+        try:
+            until(lambda: pool.get(held.lease_id).state is LeaseState.ENDED)
+        finally:
+            process.terminate()
+            process.wait()
+        assert pool.get(held.lease_id).end_reason == "IDLE"
+        heard = dict(listener.heard)
+        assert heard["/chat"]["title"] == f"{held.lease_id} of default is held"
+        finding = heard["/control"]
+        assert finding.keys() >= {"gpu_id", "pod", "namespace", "hostname", "score", "status", "timestamp"}
+        assert (finding["namespace"], finding["status"]) == ("default", "idle")
