@@ -38,6 +38,8 @@ interface Picture {
 }
 
 interface Changed {
+  /** A layout and a number that counts up, with a dot between. */
+  version: string;
   at_ms: number;
   nodes?: FleetNode[];
   index?: string;
@@ -61,12 +63,27 @@ export function useFleet(): Received {
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
+    /** What is shown; empty while a picture is on its way. */
+    let shownId = "";
+    /** What comes meanwhile: of that, what is later than the picture is put down after it. */
+    let kept: Changed[] = [];
+    const apply = (changed: Changed): number => {
+      if (!isLater(changed.version, shownId)) return 0;
+      columns.apply(changeOf(changed));
+      shownId = changed.version;
+      return changed.at_ms;
+    };
     const load = async (): Promise<void> => {
       timer = 0;
+      shownId = "";
+      kept = [];
       try {
         const picture = await get<Picture>("/fleet", undefined, abort.signal);
         columns.undrawnMs ||= performance.now();
         columns.apply(wholeOf(picture));
+        shownId = picture.id;
+        kept.forEach(apply);
+        kept = [];
         state.value = { ...state.peek(), version: state.peek().version + 1, error: null, atMs: picture.at_ms };
         shared.start(picture.id);
       } catch (error) {
@@ -80,15 +97,15 @@ export function useFleet(): Received {
       const cameMs = performance.now();
       for (const message of messages) {
         if (message.kind === RESYNC) {
-          if (!timer) void load();
+          if (!timer && shownId) void load();
         } else if (message.kind === "pool") {
           const sinceMs = Number(message.data.since_ms ?? 0);
           state.value = { ...state.peek(), awayMs: message.data.reachable === false ? sinceMs || Date.now() : 0 };
         } else if (message.kind === "change") {
           const changed = message.data as unknown as Changed;
           columns.undrawnMs ||= cameMs;
-          columns.apply(changeOf(changed));
-          atMs = changed.at_ms;
+          if (shownId) atMs = apply(changed) || atMs;
+          else kept.push(changed);
         }
       }
       if (!atMs) return;
@@ -103,6 +120,12 @@ export function useFleet(): Received {
     };
   }, []);
   return { columns, ...state.value, live: shared.reading.value.state !== "broken" };
+}
+
+function isLater(id: string, than: string): boolean {
+  const [layout, version] = id.split(".");
+  const [otherLayout, otherVersion] = than.split(".");
+  return layout === otherLayout && Number(version) > Number(otherVersion);
 }
 
 function wholeOf(picture: Picture): FleetChange {
