@@ -141,7 +141,7 @@ const COLUMNS: Column<Lease>[] = [
     sort: (lease) => lease.name || lease.lease_id,
   },
   { title: "State", cell: (lease) => <State word={lease.state} />, sort: (lease) => lease.state },
-  { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true },
+  { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
   { title: "Where, or why not", cell: (lease) => <Where lease={lease} />, wide: true },
   { title: "Used", cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
   { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true },
