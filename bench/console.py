@@ -16,9 +16,9 @@ a second are read over REST, each as it is due whether the one before has been a
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
 
-`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's, and null here. Client, console and coordinator share
-the machine: `load` is its load average at the end, and times mean little where that is above the number of cores. The
-last line is one JSON object.
+`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
+and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
+number of cores. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, Lease, Request
+from bench._page import fields_of_the_page
 from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
 from tests.identity import ADMIN_TOKEN
 
 PROGRAM = [sys.executable, "-m", "aliquot.console"]
-OF_THE_PAGE = ("first_picture_ms", "update_ms", "js_gzip_kb")
 CONNECTIONS = 8
 BATCH = 50
 
@@ -192,7 +192,7 @@ async def measure(
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
     took = sorted(reading.took_ms)
-    return dict.fromkeys(OF_THE_PAGE) | {
+    return {
         "coordinator_cores_100_viewers": round(statistics.median(watched) - statistics.median(alone), 3),
         "console_cores": round(statistics.median(console_cores), 3),
         "console_rss_mb": round(rss_mb, 1),
@@ -238,6 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     with coordinator("--journal", "memory:") as pool, console_before(pool.address) as (console, pid):
         found = asyncio.run(measure(pool.address, console, pool.popen.pid, pid, options))
+        found |= asyncio.run(fields_of_the_page(pool.address, console, ADMIN_TOKEN))
     if not options.json:
         for name, value in found.items():
             print(f"{name:30} {value}")

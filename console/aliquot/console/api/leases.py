@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 
 from aliquot.client import AsyncPool, Explanation, Lease, LeaseState, Page, Request
+from aliquot.client import Timeline as LeaseTimeline
 from aliquot.client.documents import plain
 from aliquot.console.api.answers import answer, page_of, require_match, shows
 from aliquot.console.api.asking import Allocation, Asked, Fields, IfMatch, Key, PageSize, Reason, Shape
@@ -74,6 +75,12 @@ async def one_lease(pool: AsyncPool, lease_id: str, if_none_match: str) -> Respo
 async def why(pool: Pool, lease_id: str) -> Response:
     """Why it waits or ended, or where it is."""
     return answer((await pool.why(lease_id))[1])
+
+
+@router.get("/leases/{lease_id}/timeline", responses=shows(LeaseTimeline))
+async def timeline(pool: Pool, lease_id: str) -> Response:
+    """What has happened to it, from the pool's facts."""
+    return answer(await pool.timeline(lease_id))
 
 
 @router.post("/leases/{lease_id}:release", responses=shows(Lease))
