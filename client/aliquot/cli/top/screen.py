@@ -24,7 +24,6 @@ FIXED_LINES = 10
 """The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""
 
 
-
 def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
     """The whole screen, in at most `rows` lines."""
     head = _head(snapshot)
