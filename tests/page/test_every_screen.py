@@ -76,7 +76,7 @@ async def test_signing_in_has_nothing_serious_either(visitor: Visitor) -> None:
 
 async def test_each_command_that_is_shown_is_one(visitor: Visitor) -> None:
     site = visitor.site
-    lease = site.ask(name="it's \"named\" $HOME", tenant="vision")
+    lease = site.ask(name='it\'s "named" $HOME', tenant="vision")
     page = await visitor.sign_in(site.admin_token)
     shown: set[str] = set()
     for path in (*SCREENS, f"/lease?id={lease['lease_id']}"):
