@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from aliquot.cli.demo import acts, elsewhere, replay
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
+from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
 
 TRACES_VARIABLE = "ALIQUOT_TRACES"
@@ -141,6 +143,8 @@ def _sum_up(out: Out, story: Story, usages: list[LeaseUsage], replayed: replay.R
             Text(), Text(f"All {len(story.steps)} steps held ({claims} checks) in {story.took_s:.0f} s.", "bold green")
         )
         out.show("Yours to play with:  aliquot up   then   aliquot run --gpu 0.25,8Gi -- PROGRAM   and   aliquot top")
+        if importlib.util.find_spec("fastapi") is not None:
+            out.show(f"In a browser:         http://127.0.0.1:{CONSOLE_PORT}, once it is up")
     else:
         failed = story.steps[-1].title if story.steps else "starting"
         out.show(Text(), Text(f"It did not hold: {failed}", "bold red"))
