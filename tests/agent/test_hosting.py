@@ -35,7 +35,7 @@ async def test_a_slice_is_active_once_its_process_answers_and_names_the_endpoint
     serving: Node, coordinator: Coordinator
 ) -> None:
     await grant(serving, coordinator)
-    assert list(coordinator.snapshots[0].node.serves) == [types_pb2.SERVE_REMOTE]
+    assert list(coordinator.snapshots[0].node.serves) == [types_pb2.SERVE_REMOTE, types_pb2.SERVE_CUDA]
     coordinator.desire(remote(serving.uuids[0]))
     report = await coordinator.until_status("l-1.1.0", ACTIVE)
     told = await asyncio.to_thread(ask, report.endpoint)
