@@ -17,7 +17,7 @@ from aliquot.agent.settings import Settings as AgentSettings
 from aliquot.common import config
 from aliquot.coordinator.settings.config import Settings as CoordinatorSettings
 from aliquot.kube.node.settings import ENV_PREFIX as NODE_PREFIX
-from aliquot.kube.node.settings import InjectionMode
+from aliquot.kube.node.settings import InjectionMode, Mode
 from aliquot.kube.node.settings import Settings as NodeSettings
 from aliquot.kube.settings import Settings as KubeSettings
 from tests.chart.conftest import FULL, Documents, documents
@@ -27,6 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
+    "claims": {"node": {"mode": "dra"}, "webhook": {"enabled": True, "replicas": 3}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
 }
 
@@ -110,6 +111,60 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     reads = {(name, verb) for name in ("pods", "nodes") for verb in ("get", "list", "watch")}
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
+
+
+def test_dashboards_and_rules_come_along() -> None:
+    assert not [each for each in documents() if "dashboard" in each["metadata"]["name"]]
+    found = documents({"monitoring": {"dashboards": True, "rules": True}})
+    folder = manifests.REPOSITORY / "deploy" / "monitoring"
+    dashboards = {
+        name: text
+        for each in found
+        if each["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+        for name, text in each["data"].items()
+    }
+    assert dashboards == {path.name: path.read_text() for path in (folder / "dashboards").glob("*.json")}
+    assert dashboards
+    rules = named(found, "ConfigMap", "aliquot-rules")["data"]["aliquot.yaml"]
+    assert rules == (folder / "rules.yaml").read_text()
+
+
+def test_who_serves_remote_pods_may_write_secrets_and_read_none() -> None:
+    found = documents({"kube": {"remotePods": True}})
+    role = named(found, "ClusterRole", "aliquot-kube")
+    (rule,) = [rule for rule in role["rules"] if "secrets" in rule["resources"]]
+    assert set(rule["verbs"]) == {"create", "patch"}
+    text = named(found, "ConfigMap", "aliquot-kube")["data"]["kube.toml"]
+    assert tomllib.loads(text)["kube"]["remote_pods"] is True
+
+
+def test_a_node_of_claims_may_publish_its_devices() -> None:
+    found = documents({"node": {"mode": "dra"}})
+    role = named(found, "ClusterRole", "aliquot-agent")
+    allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert {("resourceslices", verb) for verb in ("get", "list", "create", "update")} <= allowed
+    assert ("resourceclaims", "get") in allowed
+    assert ("resourceclaims", "patch") not in allowed
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    node = next(each for each in spec["containers"] if each["name"] == "node")
+    read = config.load(NodeSettings, env_prefix=NODE_PREFIX, file=None, table=None, env=environment(node), flags={})
+    assert read.settings.mode is Mode.DRA
+    mounted = {mount["mountPath"] for mount in node["volumeMounts"]}
+    assert {str(read.settings.plugins), str(read.settings.plugins_registry)} <= mounted
+
+
+def test_the_webhook_reads_what_it_is_given() -> None:
+    found = documents({"webhook": {"enabled": True}})
+    container = named(found, "Deployment", "aliquot-webhook")["spec"]["template"]["spec"]["containers"][0]
+    env = environment(container)
+    read = config.load(KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=env, flags={})
+    assert str(read.settings.webhook_tls) in {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert read.settings.webhook_port == container["ports"][0]["containerPort"]
+    role = named(found, "ClusterRole", "aliquot-webhook")["rules"]
+    configuration = named(found, "MutatingWebhookConfiguration", "aliquot-pods")
+    assert role[0]["resourceNames"] == [configuration["metadata"]["name"]]
+    service = named(found, "Service", configuration["webhooks"][0]["clientConfig"]["service"]["name"])
+    assert service["spec"]["selector"]["app.kubernetes.io/component"] == "webhook"
 
 
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:

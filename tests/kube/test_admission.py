@@ -51,7 +51,7 @@ def client(api: FakeApi, token: str) -> KubeClient:
 
 async def test_a_tenant_can_write_no_assignment_in_any_way(api: FakeApi) -> None:
     async with client(api, "tenant") as tenant:
-        with pytest.raises(KubeForbidden, match="scheduler alone"):
+        with pytest.raises(KubeForbidden, match="own parts alone"):
             await tenant.post(PATH, pod_document("a", annotations=ASSIGNED))
         made = msgspec.json.decode(await tenant.post(PATH, pod_document("a", annotations={"mine": "1"})))
         for sub in ("", "/status"):
@@ -97,4 +97,4 @@ def test_what_the_cluster_needs_to_start_is_left_alone() -> None:
     (expression,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert expression["operator"] == "NotIn"
     assert {"kube-system", "aliquot-system"} <= set(expression["values"])
-    assert [one["patchType"] for one in policy["spec"]["mutations"]] == ["ApplyConfiguration"]
+    assert [one["patchType"] for one in policy["spec"]["mutations"]] == ["ApplyConfiguration", "JSONPatch"]

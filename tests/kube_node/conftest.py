@@ -18,7 +18,7 @@ from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOT
 from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.seam import CONDITION, Pod
 from aliquot.kube.node.service import NodeService
-from aliquot.kube.node.settings import InjectionMode, Settings
+from aliquot.kube.node.settings import InjectionMode, Mode, Settings
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.foreign_cgroups import hierarchy, subtree
@@ -49,7 +49,16 @@ class Place:
         before = self.kubelet.registrations
         self.service = await NodeService.open(self.settings, NODE, self.cluster, self)
         self._task = asyncio.create_task(self.service.run())
+        if self.settings.mode is Mode.DRA:
+            await auntil(self._announced, "it is announced")
+            await self.kubelet.register_driver()
+            await auntil(lambda: self.cluster.slice is not None, "its devices are published")
+            return
         await auntil(lambda: self.kubelet.registrations > before and self.kubelet.allocatable > 0, "it has registered")
+
+    def _announced(self) -> bool:
+        claims = self.service.claims if self.service is not None else None
+        return claims is not None and len(claims.plugin._servers) == 2
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -140,7 +149,7 @@ def desired_stop(piece: agent_pb2.DesiredSlice) -> agent_pb2.DesiredSlice:
 @pytest.fixture
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """Parameters (`indirect`): the tiers, the way of injection, whether cgroups are systemd's."""
-    tiers, injection, systemd = getattr(request, "param", ("preload,watchdog", "cdi", False))
+    tiers, injection, systemd, *rest = getattr(request, "param", ("preload,watchdog", "cdi", False))
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-kn-")))
         await asyncio.to_thread(directory.chmod, 0o755)
@@ -168,6 +177,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
             kubelet_cgroup_root=root,
             injection=InjectionMode(injection),
             cdi_dir=kubelet.cdi,
+            mode=Mode(rest[0]) if rest else Mode.CLASSIC,
+            plugins=kubelet.folder / "plugins",
+            plugins_registry=kubelet.registry,
             interval_s=0.2,
         )
         found = Place(agent, coordinator, kubelet, FakeCluster(), settings)

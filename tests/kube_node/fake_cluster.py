@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from aliquot.kube.core.claims import RawClaim
+from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
 
@@ -17,6 +20,8 @@ class FakeCluster:
     pods: dict[str, Pod] = field(default_factory=dict)
     node: NodeRecord | None = field(default_factory=lambda: NodeRecord("node-1"))
     drivers: frozenset[str] = frozenset()
+    claims: dict[tuple[str, str], RawClaim] = field(default_factory=dict)
+    slice: Mapping[str, Any] | None = None
     away: bool = False
     patches: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -52,6 +57,17 @@ class FakeCluster:
         self._answer()
         wanted = (namespace, name)
         return next((p for p in self.pods.values() if (p.identity.namespace, p.identity.name) == wanted), None)
+
+    async def claim(self, namespace: str, name: str) -> RawClaim | None:
+        self._answer()
+        return self.claims.get((namespace, name))
+
+    async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
+        self._answer()
+        if self.slice is None:
+            self.slice = make(1)
+        elif not same_devices(self.slice["spec"], make(1)["spec"]):
+            self.slice = make(self.slice["spec"]["pool"]["generation"] + 1)
 
     async def foreign_drivers(self, node: str) -> frozenset[str]:
         self._answer()

@@ -19,10 +19,16 @@ from typing import Any
 
 import grpc
 
+from aliquot.kube.core.claims import DRIVER
+from aliquot.kube.node.channels import unix_channel
 from aliquot.kube.node.core.cgroup_names import pod_cgroups
 from aliquot.kube.node.core.resources import PERCENT_RESOURCE, UNIT_RESOURCES
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
+from aliquot.kube.node.protos import dra_pb2 as dra_pb
+from aliquot.kube.node.protos import dra_pb2_grpc as dra_rpc
+from aliquot.kube.node.protos import pluginregistration_pb2 as registration_pb
+from aliquot.kube.node.protos import pluginregistration_pb2_grpc as registration_rpc
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from tests.agent.foreign_cgroups import hierarchy, run_in
@@ -75,6 +81,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     """Health by unit, by resource."""
     pods: dict[str, AdmittedPod] = field(default_factory=dict)
+    driver: Path = Path()
     registrations: int = 0
     asked: int = 0
     refused: int = 0
@@ -92,6 +99,10 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     @property
     def pod_resources(self) -> Path:
         return self.folder / "pod-resources" / "kubelet.sock"
+
+    @property
+    def registry(self) -> Path:
+        return self.folder / "plugins_registry"
 
     @property
     def cdi(self) -> Path:
@@ -235,6 +246,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             except grpc.aio.AioRpcError as error:
                 raise StartRefused(error.details()) from error
             answer = pod.answers[container]
+        elif container in pod.answers:
+            answer = pod.answers[container]  # of a claim
         container_id = f"{next(self._ids):064x}"
         cgroup = pod.cgroup / (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
         cgroup.mkdir()
@@ -246,6 +259,43 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         started = Running(container_id, cgroup, run_in(cgroup, command, environment))
         pod.running.append(started)
         return started
+
+    # drivers of claims
+
+    async def register_driver(self) -> None:
+        """As its plugin watcher does with a socket that appears. Raises `grpc.aio.AioRpcError`."""
+        socket = self.registry / f"{DRIVER}-reg.sock"
+        async with unix_channel(socket) as channel:
+            stub = registration_rpc.RegistrationStub(channel)
+            info = await stub.GetInfo(registration_pb.InfoRequest(), timeout=5)
+            assert (info.type, info.name) == ("DRAPlugin", DRIVER)
+            assert "v1.DRAPlugin" in info.supported_versions
+            self.driver = Path(info.endpoint)
+            await stub.NotifyRegistrationStatus(registration_pb.RegistrationStatus(plugin_registered=True))
+
+    async def admit_claim(self, name: str, uid: str) -> AdmittedPod:
+        """A pod that has its cgroup; its claims are prepared when it starts."""
+        pod = AdmittedPod("default", name, uid, self._cgroup(uid))
+        pod.cgroup.mkdir(parents=True)
+        self.pods[uid] = pod
+        return pod
+
+    async def prepare_claim(self, claim: dra_pb.Claim) -> list[str]:
+        """Ids of CDI devices. Raises `StartRefused` with what the driver said."""
+        async with unix_channel(self.driver) as channel:
+            stub = dra_rpc.DRAPluginStub(channel)
+            request = dra_pb.NodePrepareResourcesRequest(claims=[claim])
+            answer = (await stub.NodePrepareResources(request, timeout=45)).claims[claim.uid]
+        if answer.error:
+            raise StartRefused(answer.error)
+        return [cdi for device in answer.devices for cdi in device.cdi_device_ids]
+
+    async def unprepare_claim(self, claim: dra_pb.Claim) -> None:
+        async with unix_channel(self.driver) as channel:
+            stub = dra_rpc.DRAPluginStub(channel)
+            request = dra_pb.NodeUnprepareResourcesRequest(claims=[claim])
+            answer = (await stub.NodeUnprepareResources(request, timeout=45)).claims[claim.uid]
+        assert not answer.error, answer.error
 
     def remove(self, pod: AdmittedPod) -> None:
         """End what is left of a pod."""

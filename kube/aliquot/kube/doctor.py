@@ -19,6 +19,7 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.webhook import CONFIGURATION
 
 _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
 _MUTATING_MINOR: Final = 36
@@ -111,8 +112,7 @@ class Doctor:
             text = "pods must name schedulerName: aliquot themselves"
             wanted.append(("aliquot-pods", resources.MUTATING_POLICIES, text))
         else:
-            text = f"Kubernetes 1.{self._minor} has no mutating policies: pods name schedulerName: aliquot themselves"
-            yield Finding(Mark.NOTE, "policies", text)
+            yield await self._webhook()
         for name, resource, without in wanted:
             bindings = Resource(resource.version, resource.plural.removesuffix("ies") + "ybindings", namespaced=False)
             there = [await self._there(kind, name) for kind in (resource, bindings)]
@@ -121,6 +121,20 @@ class Doctor:
             else:
                 what = "its binding is missing" if there[0] else "it is missing"
                 yield Finding(Mark.BAD, "policies", f"{name}: {what}; {without}", mend)
+
+    async def _webhook(self) -> Finding:
+        """What stands for mutating policies before there are any."""
+        try:
+            found = msgspec.json.decode(await self._client.get(resources.MUTATING_WEBHOOKS.path(name=CONFIGURATION)))
+        except KubeNotFound:
+            text = f"Kubernetes 1.{self._minor} has no mutating policies: pods name schedulerName: aliquot themselves"
+            return Finding(
+                Mark.NOTE, "webhook", text, "helm upgrade aliquot deploy/chart/aliquot --set webhook.enabled=true"
+            )
+        if not all(each["clientConfig"].get("caBundle") for each in found["webhooks"]):
+            text = "the webhook has not said yet which authority its certificate is of: pods with parts are refused"
+            return Finding(Mark.BAD, "webhook", text, "kubectl -n aliquot-system logs deployment/aliquot-webhook")
+        return Finding(Mark.GOOD, "webhook", "pods that ask for parts go to our scheduler by it")
 
     async def _coordinator(self) -> AsyncIterator[Finding]:
         try:

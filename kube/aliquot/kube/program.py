@@ -1,7 +1,8 @@
 """Our processes in a cluster.
 
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
-aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs
+aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
+aliquot-kube webhook        admission, where the API server has no mutating policies
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """
@@ -24,13 +25,16 @@ from aliquot.client import AsyncPool
 from aliquot.common import config as common_config
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
+from aliquot.kube import webhook
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
+from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.controllers.compute_pools import ComputePoolController
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
+from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
@@ -40,7 +44,7 @@ from aliquot.kube.wiring import Parts, closing, following, make_extender, make_p
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
     """Which process, and its settings. Raises ConfigError."""
     parser = argparse.ArgumentParser(prog="aliquot-kube", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("process", choices=("extender", "controllers"))
+    parser.add_argument("process", choices=("extender", "controllers", "webhook"))
     parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{TABLE}] is read")
     parser.add_argument("--kubeconfig", metavar="FILE", help="instead of the pod's own service account")
     parser.add_argument("--cluster", metavar="NAME", help="names this cluster among those that share the pool")
@@ -59,6 +63,10 @@ async def run(process: str, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     cluster = find_cluster(settings.kubeconfig)
+    if process == "webhook":
+        async with KubeClient(cluster) as client:
+            await run_webhook(client, settings, stop)
+        return
     async with KubeClient(cluster) as client, AsyncPool() as pool:
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
         if process == "extender":
@@ -88,17 +96,35 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
         await runner.cleanup()
 
 
+async def run_webhook(client: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
+    """The webhook, until `stop`. It asks no pool. Raises ConfigError."""
+    certificate = webhook.Certificate(settings.webhook_tls)
+    end, port = await webhook.serve(
+        webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+    )
+    try:
+        async with running(webhook.keep(certificate, client)) as failed:
+            say_ready(address=f"{settings.webhook_host}:{port}")
+            await until(stop, failed)
+    finally:
+        await end()
+
+
 async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:
     """The controllers, as long as this process leads. Raises LeadershipLost."""
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
         kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
         pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(
             parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
         )
-        async with running(*following(parts), reconciler.run(), kueue.run(), elastic.run(), pools.run()) as failed:
+        work = [reconciler.run(), kueue.run(), elastic.run(), pools.run(), claims.run()]
+        if settings.remote_pods:
+            work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).run())
+        async with running(*following(parts), *work) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed
 

@@ -6,6 +6,7 @@ Where the coordinator is, and the token, come from the client's own settings (`A
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -28,6 +29,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen_host: str = "127.0.0.1"
     listen_port: int = 8760
     """Of the extender. Its scheduler is on the same machine: whoever reaches this can bind pods."""
+    webhook_host: str = "0.0.0.0"  # noqa: S104 - the API server calls it from elsewhere
+    webhook_port: int = 8443
+    webhook_tls: Path = Path("/etc/aliquot/tls")
+    """A folder with tls.crt, tls.key and ca.crt."""
     namespace: str = ""
     """Where the controllers' Lease is; empty: this pod's own."""
     kubeconfig: str = ""
@@ -37,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a gang's lease may be without all members being bound."""
     silence: DurationMs = DurationMs(55_000)
     """For how long nothing may be heard of the API server."""
+    remote_pods: bool = False
+    """Whether pods may have GPUs of other machines by annotation: the controllers then write Secrets."""
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""
     log_level: str = "info"

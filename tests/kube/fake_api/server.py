@@ -13,9 +13,9 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods, policies
+from tests.kube.fake_api import pods, policies, webhooks
 from tests.kube.fake_api.selectors import selector
-from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, told
+from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
 
 ADMIN = "admin-token"
 KINDS = (
@@ -25,12 +25,17 @@ KINDS = (
     ("v1", "events", "Event", True),
     ("v1", "configmaps", "ConfigMap", True),
     ("v1", "services", "Service", True),
+    ("v1", "secrets", "Secret", True),
     ("coordination.k8s.io/v1", "leases", "Lease", True),
+    ("resource.k8s.io/v1", "deviceclasses", "DeviceClass", False),
+    ("resource.k8s.io/v1", "resourceclaims", "ResourceClaim", True),
+    ("resource.k8s.io/v1", "resourceslices", "ResourceSlice", False),
     ("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", False),
     ("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", False),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
     ("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+    ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False),
     ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
 )
 
@@ -171,6 +176,10 @@ class FakeApi:
                 return 200, await self._watch(request, kind, namespace)
             return 200, self._list(request, kind, namespace)
         body = await request.read()
+        if request.method == "POST" and plural == "pods" and not name:
+            pod = msgspec.json.decode(body)
+            pod.setdefault("spec", {}).setdefault("schedulerName", "default-scheduler")
+            body = msgspec.json.encode(await webhooks.mutate(self.store, namespace, pod))
         return self._write(request, user, kind, (namespace, name), sub, body)
 
     def _permit(self, user: str, verb: str, plural: str, sub: str) -> None:
@@ -221,6 +230,8 @@ class FakeApi:
             item = {**item, "status": old["status"]}
         if kind.plural == "pods" and not sub:
             pods.check_update(kind, item, old)
+        if kind.plural == "secrets" and item.get("type", "Opaque") != old.get("type", "Opaque"):
+            raise invalid(kind, key[1], "type: Invalid value: field is immutable")
         return self.store.update(kind, key, item, user, f"UPDATE/{sub}" if sub else "UPDATE")
 
     def _patch(

@@ -408,7 +408,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if self._stories == _STORIES_MAX:
             raise Overloaded(f"{_STORIES_MAX} timelines are being read", retry_after_ms=1_000)
         # One at a time, and to its end even where nobody waits for it any more: a thread can't be stopped.
-        return timeline_message(lease, await asyncio.shield(self._read_story(lease)))
+        sees = caller().sees
+        return timeline_message(lease, await asyncio.shield(self._read_story(lease)), self._view, sees)
 
     async def _read_story(self, lease: Lease) -> Story:
         self._stories += 1

@@ -71,6 +71,8 @@ def write_lease(
         slot.reason = shown_text(piece.reason, view, sees)
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
+            if (served := observed.served.latest(piece.slice_id)) is not None:
+                slot.served.CopyFrom(served)
             slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
 
 

@@ -75,6 +75,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- fail "coordinator.journal.postgres.dsn: name the database, such as host=db dbname=aliquot user=aliquot sslmode=verify-full" }}
 {{- end }}
 {{- end }}
+{{- if and (eq .Values.node.mode "dra") (ne .Values.node.injection "cdi") }}
+{{- fail "node.mode=dra gives claims to containers by CDI; set node.injection=cdi" }}
+{{- end }}
 {{- if and .Values.metrics.serviceMonitors (not .Values.metrics.tokenSecret) }}
 {{- fail "metrics.serviceMonitors needs metrics.tokenSecret: metrics are shown to who has a token" }}
 {{- end }}

@@ -30,15 +30,22 @@ NODES: Final = Resource("v1", "nodes", namespaced=False)
 NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)
 EVENTS: Final = Resource("v1", "events")
 CONFIG_MAPS: Final = Resource("v1", "configmaps")
+SECRETS: Final = Resource("v1", "secrets")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 MUTATING_POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+)
 VALIDATING_POLICIES: Final = Resource(
     "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
 )
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io/v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io/v1", "resourceclaims")
+RESOURCE_SLICES: Final = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io/v1", "deviceclasses", namespaced=False)
 WORKLOADS: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")
 ADMISSION_CHECKS: Final = Resource("kueue.x-k8s.io/v1beta2", "admissionchecks", namespaced=False)
 COMPUTE_POOLS: Final = Resource("aliquot.dev/v1alpha1", "computepools", namespaced=False)

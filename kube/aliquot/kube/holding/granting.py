@@ -10,11 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from aliquot.client import AsyncPool, IdempotencyMismatch, Lease, LeaseNotFound, PoolError, Request, WaitUntil
+from aliquot.client import (
+    AsyncPool,
+    IdempotencyMismatch,
+    Lease,
+    LeaseNotFound,
+    MemberPlace,
+    PoolError,
+    Request,
+    WaitUntil,
+)
 from aliquot.kube.core.leases import KubeLease, lease_key
 from aliquot.kube.core.names import LEASE_ATTEMPT
 from aliquot.kube.holding.batching import GrantBatches
@@ -64,6 +73,17 @@ class Granter:
             return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
 
         return await self._granted(f"{namespace}/{gang}", request, ask)
+
+    async def exactly(
+        self, namespace: str, gang: str, request: Request, node: str, devices: Sequence[str]
+    ) -> KubeLease:
+        """A lease on these devices of a node, or not at all: what `grant_on` raises."""
+        place = MemberPlace(node, tuple(devices))
+
+        async def grant(asked: Request, key: str) -> Lease:
+            return await self._pool.grant_on(asked, [place], until=WaitUntil.GRANTED, wait_s=_GRANT_S, key=key)
+
+        return await self._granted(f"{namespace}/{gang}", request, grant)
 
     async def undo(self, lease: KubeLease, why: str, *, wait: bool = False) -> bool:
         """Release a lease; False where the coordinator can't be reached, and reconciling does it later."""

@@ -31,15 +31,24 @@ OWNERS_S = 60.0
 
 
 class Advertiser:
-    """Use from one event loop."""
+    """Use from one event loop. Without `memory` and plugins nothing is advertised but who owns the devices."""
 
     def __init__(
-        self, node: str, plugins: Sequence[DevicePlugin], cluster: Cluster, monotonic_s: Callable[[], float]
+        self,
+        node: str,
+        plugins: Sequence[DevicePlugin],
+        cluster: Cluster,
+        monotonic_s: Callable[[], float],
+        *,
+        memory: bool = True,
     ) -> None:
         self._node = node
         self._plugins = tuple(plugins)
         self._cluster = cluster
         self._monotonic_s = monotonic_s
+        self._memory = memory
+        self.owners: list[str] = []
+        """Who else gives out the devices of this node, in words."""
         self._heard_s = float("-inf")
         self._asked_s = float("-inf")
         self._drivers: frozenset[str] = frozenset()
@@ -58,10 +67,11 @@ class Advertiser:
             self._there = self._there.ill()
         await self._ask_drivers(now_s)
         owners = other_owners(self.record.allocatable if self.record is not None else {}, self._drivers)
+        self.owners = owners
         advertised = NOTHING if owners else self._there
         for plugin in self._plugins:
             plugin.advertise(advertised)
-        await self._patch(advertised, self._condition(owners))
+        await self._patch(advertised if self._memory else NOTHING, self._condition(owners))
 
     async def _ask_drivers(self, now_s: float) -> None:
         if now_s - self._asked_s < OWNERS_S:

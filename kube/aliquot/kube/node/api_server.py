@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,11 +14,10 @@ from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeError, KubeNotFound
 from aliquot.kube.api.informer import Informer
-from aliquot.kube.api.resources import Resource
+from aliquot.kube.core.claims import RawClaim
+from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
-
-RESOURCE_SLICES = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -97,6 +96,9 @@ class _Slices(msgspec.Struct, gc=False):
     items: list[_Slice]
 
 
+_CLAIM = msgspec.json.Decoder(RawClaim)
+
+
 class ApiServer:
     """See `seam.Cluster`. Use from one event loop."""
 
@@ -149,10 +151,38 @@ class ApiServer:
             raise ClusterUnreachable(error.message) from error
         return _pod(msgspec.json.decode(data, type=_Pod))
 
+    async def claim(self, namespace: str, name: str) -> RawClaim | None:
+        """See `seam.Cluster`."""
+        try:
+            return _CLAIM.decode(await self._client.get(resources.RESOURCE_CLAIMS.path(namespace, name)))
+        except KubeNotFound:
+            return None
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+
+    async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
+        """See `seam.Cluster`."""
+        wanted = dict(make(1))
+        path = resources.RESOURCE_SLICES.path(name=wanted["metadata"]["name"])
+        try:
+            try:
+                there = msgspec.json.decode(await self._client.get(path))
+            except KubeNotFound:
+                await self._client.post(resources.RESOURCE_SLICES.path(), wanted)
+                return
+            generation = int(there["spec"]["pool"]["generation"])
+            if same_devices(there["spec"], make(generation)["spec"]):
+                return
+            wanted = dict(make(generation + 1))
+            wanted["metadata"] = {**wanted["metadata"], "resourceVersion": there["metadata"]["resourceVersion"]}
+            await self._client.put(path, wanted)
+        except KubeError as error:
+            raise ClusterUnreachable(error.message) from error
+
     async def foreign_drivers(self, node: str) -> frozenset[str]:
         """See `seam.Cluster`. A cluster without ResourceSlices has none."""
         try:
-            data = await self._client.get(RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
+            data = await self._client.get(resources.RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
         except KubeNotFound:
             return frozenset()
         except KubeError as error:

@@ -86,6 +86,11 @@ class Binder:
                     raise NotPrepared(_text(error)) from error
             await asyncio.sleep(AGAIN_S)
 
+    async def bind(self, pod: Pod, units: Sequence[str]) -> None:
+        """Tie a pod to the lease that its annotations name. Raises `NotBound`, `BadAssignment` and `AgentError`."""
+        async with self._lock(pod):
+            await self._bind(pod, await self._agent.status(), units)
+
     async def _pod_of(self, units: Sequence[str]) -> Pod:
         """The pod that was given these units. Raises `NotBound` and others of `_TRIED_AGAIN`."""
         held = await self._resources.held_since(self._monotonic_s())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from aliquot.common.errors import AliquotError
+from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.node.core.identity import PodIdentity
 
 CONDITION = "aliquot.dev/Enforced"
@@ -76,6 +77,14 @@ class Cluster(Protocol):
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name as it is now, not from a cache; None: there is none."""
+
+    async def claim(self, namespace: str, name: str) -> RawClaim | None:
+        """The ResourceClaim of that name as it is now, not from a cache; None: there is none."""
+
+    async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
+        """Put a ResourceSlice in the place of the one by its name, unless it says the same. `make(generation)` makes
+        it; the generation rises with each that differs.
+        """
 
     async def foreign_drivers(self, node: str) -> frozenset[str]:
         """Drivers that have ResourceSlices for this node."""

@@ -16,6 +16,10 @@ from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.resources import UNIT_RESOURCES
 from aliquot.kube.node.device_plugin import DevicePlugin
+from aliquot.kube.node.dra.plugin import DraPlugin
+from aliquot.kube.node.dra.prepared import PreparedClaims
+from aliquot.kube.node.dra.preparing import CdiNeeded, Preparer
+from aliquot.kube.node.dra.publishing import Publisher
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection
 from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.pod_resources import PodResources
@@ -24,11 +28,20 @@ from aliquot.kube.node.registration import Registration
 from aliquot.kube.node.releasing import Releaser
 from aliquot.kube.node.reporting import Reporting
 from aliquot.kube.node.seam import Cluster
-from aliquot.kube.node.settings import LIBRARY, InjectionMode, Settings
+from aliquot.kube.node.settings import LIBRARY, InjectionMode, Mode, Settings
 
 log = logging.getLogger(__name__)
 
 AGENT_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class Claims:
+    """The parts of the mode `dra`."""
+
+    prepared: PreparedClaims
+    plugin: DraPlugin
+    publisher: Publisher
 
 
 @dataclass(slots=True)
@@ -46,12 +59,14 @@ class NodeService:
     leaving: Leaving
     reporting: Reporting
     cluster: Cluster
+    claims: Claims | None
+    """In the mode `dra`."""
     _changed: asyncio.Event
     _listed: bool = False
 
     @classmethod
     async def open(cls, settings: Settings, node: str, cluster: Cluster, releaser: Releaser) -> NodeService:
-        """Wait for the agent to say which node this is. Raises `OSError`."""
+        """Wait for the agent to say which node this is. Raises `OSError`, `CdiNeeded`."""
         info = await _info(LocalAgent(settings.agent_socket))
         agent = Agent(settings.agent_socket)
         injection = _injection(settings)
@@ -69,7 +84,12 @@ class NodeService:
             reporting=reporting,
             monotonic_s=time.monotonic,
         )
-        plugins = tuple(DevicePlugin(resource, injection, binder.prepare) for resource in UNIT_RESOURCES)
+        claims = None
+        plugins: tuple[DevicePlugin, ...] = ()
+        if settings.mode is Mode.DRA:
+            claims = _claims(settings, node, cluster, binder, injection)
+        else:
+            plugins = tuple(DevicePlugin(resource, injection, binder.prepare) for resource in UNIT_RESOURCES)
         return cls(
             settings=settings,
             node=node,
@@ -77,11 +97,12 @@ class NodeService:
             agent=agent,
             plugins=plugins,
             registrations=tuple(Registration(plugin, settings.device_plugins) for plugin in plugins),
-            advertiser=Advertiser(node, plugins, cluster, time.monotonic),
+            advertiser=Advertiser(node, plugins, cluster, time.monotonic, memory=claims is None),
             binder=binder,
             leaving=Leaving(cluster, records, cgroups, injection, releaser),
             reporting=reporting,
             cluster=cluster,
+            claims=claims,
             _changed=asyncio.Event(),
         )
 
@@ -96,10 +117,14 @@ class NodeService:
         finally:
             for plugin in self.plugins:
                 await plugin.close()
+            if self.claims is not None:
+                await self.claims.plugin.close()
 
     async def _register(self) -> None:
         """The kubelet hears of units when it is known how many there are."""
         await self.advertiser.look(await self._status())
+        if self.claims is not None:
+            await self.claims.plugin.serve(self.settings.plugins, self.settings.plugins_registry)
         async with asyncio.TaskGroup() as tasks:
             for each in self.registrations:
                 tasks.create_task(each.run(), name=f"registration of {each.resource}")
@@ -123,9 +148,15 @@ class NodeService:
             self._changed.clear()
             status = await self._status()
             await self.advertiser.look(status)
+            if self.claims is not None:
+                record = self.advertiser.record
+                uid = record.uid if record is not None else ""
+                await self.claims.publisher.look(status, uid, self.advertiser.owners)
             if status is None or not self._listed:
                 continue
             pods = self.reporting.pods
+            if self.claims is not None:
+                pods = self.reporting.pods = self.claims.prepared.told(pods)
             try:
                 await self.binder.reconcile(pods)
                 await self.leaving.look(pods, await self.agent.status())
@@ -155,3 +186,22 @@ def _injection(settings: Settings) -> Injection:
     if settings.injection is InjectionMode.CDI:
         return CdiInjection(settings.cdi_dir)
     return MountInjection(settings.state_dir / "places", LIBRARY if settings.preload else "")
+
+
+def _claims(settings: Settings, node: str, cluster: Cluster, binder: Binder, injection: Injection) -> Claims:
+    if settings.injection is not InjectionMode.CDI:
+        raise CdiNeeded(
+            "claims are given to containers by CDI, and injection is by mounts",
+            hint="set injection to cdi (containerd from 1.7 with enable_cdi), or mode to classic",
+        )
+    prepared = PreparedClaims(settings.state_dir / "claims")
+    preparer = Preparer(
+        node=node,
+        cluster=cluster,
+        binder=binder,
+        claims=prepared,
+        injection=injection,
+        monotonic_s=time.monotonic,
+    )
+    plugin = DraPlugin(preparer.prepare, preparer.unprepare)
+    return Claims(prepared, plugin, Publisher(node, cluster, time.monotonic))

@@ -20,6 +20,15 @@ class InjectionMode(enum.Enum):
     MOUNTS = "mounts"
 
 
+class Mode(enum.Enum):
+    """How Kubernetes gives out this node's devices."""
+
+    CLASSIC = "classic"
+    """By extended resources, through our scheduler."""
+    DRA = "dra"
+    """By ResourceSlices and claims, through any kube-scheduler."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """See docs/kubernetes-node.md."""
 
@@ -27,7 +36,11 @@ class Settings(msgspec.Struct, frozen=True):
     """The Node's, as a pod has it from `spec.nodeName`. Empty: the host's name."""
     agent_socket: Path = Path("/run/aliquot/agent.sock")
     state_dir: Path = Path("/var/lib/aliquot/kube-node")
+    mode: Mode = Mode.CLASSIC
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
+    plugins: Path = Path("/var/lib/kubelet/plugins")
+    plugins_registry: Path = Path("/var/lib/kubelet/plugins_registry")
+    """The kubelet's, for drivers of claims."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     cgroup_root: Path = Path("/sys/fs/cgroup")
     kubelet_cgroup_root: str = "/"

@@ -1,0 +1,288 @@
+"""ResourceClaims of our devices get leases, and lose them: what kube-scheduler has allocated is mirrored in the pool.
+
+A lease that can't be had is said on the claim, and tried again: the node refuses to prepare the claim meanwhile, with
+that reason. A lease that the pool takes back ends the pods that use the claim, which kube-scheduler itself never does
+for claims. What ends with its claim is released, also when the claim went while nobody looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from aliquot.client import PoolError, Request
+from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_NAME_CHARS
+from aliquot.kube.api import objects
+from aliquot.kube.api.client import MERGE, KubeClient
+from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.informer import Informer
+from aliquot.kube.api.objects import Regarding
+from aliquot.kube.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from aliquot.kube.core import claims, names
+from aliquot.kube.core.claims import ClaimRefused, RawClaim, Wanted
+from aliquot.kube.core.leases import KubeLease, labels_of
+from aliquot.kube.core.shapes import RawMeta
+from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.granting import Granter
+from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.telling import Teller
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 10.0
+_AGAIN_S: Final = 2.0
+"""How soon a lease that could not be had is tried for again: the kubelet asks again, too."""
+
+
+class _Text(msgspec.Struct, gc=False):
+    string: str = ""
+
+
+class _Device(msgspec.Struct, gc=False):
+    name: str = ""
+    attributes: dict[str, _Text] | None = None
+
+
+class _Pool(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _SliceSpec(msgspec.Struct, gc=False):
+    driver: str = ""
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    devices: list[_Device] | None = None
+
+
+class _Slice(msgspec.Struct, gc=False):
+    metadata: RawMeta = msgspec.field(default_factory=RawMeta)
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
+class ClaimController:
+    """See the module's docstring. `run` follows claims; where the cluster has none of that version it waits."""
+
+    def __init__(
+        self, client: KubeClient, book: LeaseBook, requests: Requests, teller: Teller, *, again_s: float = _AGAIN_S
+    ) -> None:
+        self._client = client
+        self._book = book
+        self._requests = requests
+        self._teller = teller
+        self._again_s = again_s
+        self._granter = Granter(book.pool, book)
+        self._due: set[str] = set()
+        self._gone: set[str] = set()
+        """Uids of claims that the API server has said are deleted."""
+        self._wake = asyncio.Event()
+        self.claims: Informer[RawClaim, RawClaim] = Informer(
+            client, RESOURCE_CLAIMS, RawClaim, lambda one: one, on_change=self._changed, optional=True
+        )
+        self.slices: Informer[_Slice, _Slice] = Informer(
+            client,
+            RESOURCE_SLICES,
+            _Slice,
+            lambda one: one if one.spec.driver == claims.DRIVER else None,
+            fields=f"spec.driver={claims.DRIVER}",
+            on_change=lambda _, __, ___: self._touch_all(),
+            optional=True,
+        )
+        book.on_lease.append(self._lease_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        following = [asyncio.ensure_future(self.claims.run()), asyncio.ensure_future(self.slices.run())]
+        try:
+            for known in (self._book.synced, self.claims.synced, self.slices.synced):
+                await known.wait()
+            loop = asyncio.get_running_loop()
+            while True:
+                self._touch_all()
+                await self._sweep()
+                deadline = loop.time() + _EVERY_S
+                while loop.time() < deadline:
+                    self._wake.clear()
+                    await self._turn()
+                    try:
+                        async with asyncio.timeout(min(self._again_s, max(0.0, deadline - loop.time()))):
+                            await self._wake.wait()
+                    except TimeoutError:
+                        self._due.update(key for key, one in self.claims.items().items() if self._was_refused(one))
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+
+    async def _turn(self) -> None:
+        gone, self._gone = self._gone, set()
+        for uid in gone:
+            await self._let_go(uid, "its claim was deleted")
+        due, self._due = self._due, set()
+        for key in sorted(due):
+            try:
+                await self._look(key)
+            except (PoolError, KubeError) as error:
+                log.warning("claim %s could not be looked at, and is again: %s", key, error.message)
+                self._due.add(key)
+
+    # ----------------------------------------------------------------------------------------------------- a claim
+
+    async def _look(self, key: str) -> None:
+        claim = self.claims.get(key)
+        if claim is None:
+            return
+        uid, namespace = claim.metadata.uid, claim.metadata.namespace
+        lease = self._book.of_gang(namespace, claims.gang_of(uid))
+        try:
+            wanted = claims.wanted(claim)
+            if wanted is None:
+                if lease is not None:
+                    await self._granter.undo(lease, "its claim is not allocated any more")
+                if (claim.metadata.annotations or {}).get(names.LEASE_ID):
+                    await self._tell(claim, None, "")
+                return
+            lease = await self._mirror(claim, wanted, lease)
+        except ClaimRefused as error:
+            await self._refuse(claim, error.explain())
+        except KubeError:
+            raise
+        except PoolError as error:
+            await self._refuse(claim, error.message)
+        except AliquotError as error:
+            await self._refuse(claim, error.explain())
+        else:
+            if lease is not None:
+                await self._tell(claim, lease, "")
+
+    async def _mirror(self, claim: RawClaim, wanted: Wanted, lease: KubeLease | None) -> KubeLease | None:
+        """The lease of a claim; None: it is being taken back. Raises ClaimRefused, PoolError, KubeError."""
+        uuids = self._uuids(wanted)
+        if lease is not None and not lease.holding:
+            if lease.state in {"PREEMPTING", "QUEUED"}:
+                await self._end_pods(claim, f"its lease is {lease.state}")
+            if lease.state == "QUEUED":
+                await self._granter.undo(lease, "it was taken back")
+            return None
+        if lease is not None:
+            if claims.mirrors(lease, wanted.node, uuids):
+                return lease
+            await self._granter.undo(lease, "its claim was allocated elsewhere", wait=True)
+        elif self._had(claim):
+            # Its pods run, or are about to, under a lease that has ended: they are not given another one meanwhile.
+            if claim.pods:
+                await self._end_pods(claim, "its lease has ended")
+                raise ClaimRefused("its lease has ended", hint="its pods are ended, and what made them makes new ones")
+            await self._tell(claim, None, "its lease has ended")
+        meta = claim.metadata
+        account = await self._requests.account(
+            meta.namespace, meta.labels or {}, (meta.labels or {}).get(names.QUEUE, "")
+        )
+        request = Request(
+            wanted.gpu,
+            tenant=account.tenant,
+            queue=account.queue,
+            preemptible=True,
+            detached=True,
+            no_queue=True,
+            name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
+            labels=labels_of(self._book.cluster, meta.namespace, gang=claims.gang_of(meta.uid), owner=claims.OWNER),
+        )
+        return await self._granter.exactly(meta.namespace, claims.gang_of(meta.uid), request, wanted.node, uuids)
+
+    def _had(self, claim: RawClaim) -> bool:
+        lease_id = (claim.metadata.annotations or {}).get(names.LEASE_ID, "")
+        return bool(lease_id)
+
+    def _uuids(self, wanted: Wanted) -> tuple[str, ...]:
+        known = {
+            device.name: (device.attributes or {}).get(claims.UUID, _Text()).string
+            for one in self.slices
+            if one.spec.pool.name == wanted.node
+            for device in one.spec.devices or ()
+        }
+        missing = [name for name in wanted.devices if not known.get(name)]
+        if missing:
+            raise ClaimRefused(f"no ResourceSlice of {wanted.node} has device {missing[0]} (any more)")
+        return tuple(known[name] for name in wanted.devices)
+
+    async def _refuse(self, claim: RawClaim, why: str) -> None:
+        await self._tell(claim, None, why)
+        about = Regarding(
+            "ResourceClaim",
+            claim.metadata.namespace,
+            claim.metadata.name,
+            claim.metadata.uid,
+            RESOURCE_CLAIMS.version,
+        )
+        self._teller.tell(about, "AliquotClaimRefused", why, warning=True)
+
+    async def _tell(self, claim: RawClaim, lease: KubeLease | None, why: str) -> None:
+        wants = claims.annotations_for(lease, why)
+        if not why and lease is None:
+            wants[claims.REFUSED] = None
+        if not claims.differ(claim.metadata.annotations, wants):
+            return
+        patch = {"metadata": {"uid": claim.metadata.uid, "annotations": wants}}
+        try:
+            path = RESOURCE_CLAIMS.path(claim.metadata.namespace, claim.metadata.name)
+            await self._client.patch(path, patch, MERGE)
+        except KubeNotFound:
+            return
+
+    async def _end_pods(self, claim: RawClaim, why: str) -> None:
+        for pod in claim.pods:
+            if await objects.delete_pod(self._client, claim.metadata.namespace, pod.name, pod.uid):
+                log.info("pod %s/%s is deleted: %s", claim.metadata.namespace, pod.name, why)
+                about = Regarding("Pod", claim.metadata.namespace, pod.name, pod.uid)
+                self._teller.tell(about, "AliquotLeaseEnded", why, warning=True)
+
+    # ------------------------------------------------------------------------------------------------------ leases
+
+    async def _let_go(self, uid: str, why: str) -> None:
+        for lease in self._book:
+            if lease.owner == claims.OWNER and claims.claim_uid(lease.gang) == uid and lease.state != "RELEASING":
+                await self._granter.undo(lease, why)
+
+    async def _sweep(self) -> None:
+        """Leases whose claim is gone. The API server is asked: our own list may be a moment old."""
+        known = {one.metadata.uid for one in self.claims}
+        for lease in self._book:
+            uid = claims.claim_uid(lease.gang)
+            if lease.owner != claims.OWNER or uid in known or lease.state == "RELEASING":
+                continue
+            try:
+                whole = await self._book.pool.get(lease.lease_id)
+                namespace, _, name = whole.name.partition("/")
+                found = msgspec.json.decode(await self._client.get(RESOURCE_CLAIMS.path(namespace, name)))
+                if found["metadata"]["uid"] == uid:
+                    continue
+            except KubeNotFound:
+                pass
+            except (PoolError, KubeError) as error:
+                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
+                continue
+            await self._granter.undo(lease, "its claim is gone")
+
+    # ----------------------------------------------------------------------------------------------------- changes
+
+    def _changed(self, key: str, before: RawClaim | None, after: RawClaim | None) -> None:
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._gone.add(before.metadata.uid)
+        self._due.add(key)
+        self._wake.set()
+
+    def _touch_all(self) -> None:
+        self._due.update(self.claims.items())
+        self._wake.set()
+
+    def _was_refused(self, claim: RawClaim) -> bool:
+        return claims.REFUSED in (claim.metadata.annotations or {})
+
+    def _lease_changed(self, lease: KubeLease) -> None:
+        uid = claims.claim_uid(lease.gang)
+        if uid:
+            self._due.update(key for key, one in self.claims.items().items() if one.metadata.uid == uid)
+            self._wake.set()

@@ -1,0 +1,1 @@
+"""Dynamic Resource Allocation: claims that kube-scheduler has allocated are prepared before containers start."""

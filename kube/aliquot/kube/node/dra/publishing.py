@@ -1,0 +1,56 @@
+"""Keeps the node's ResourceSlice as its devices are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from aliquot.client.local import LocalStatus
+from aliquot.kube.node.agent import devices_in
+from aliquot.kube.node.core.devices import PublishedDevice, resource_slice
+from aliquot.kube.node.seam import Cluster, ClusterUnreachable
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 60.0
+"""How often to look whether it is still there, beside each change."""
+SILENT_S = 60.0
+"""For how long an agent that does not answer counts as being restarted. Then its devices are ill."""
+
+
+class Publisher:
+    """Use from one event loop."""
+
+    def __init__(self, node: str, cluster: Cluster, monotonic_s: Callable[[], float]) -> None:
+        self._node = node
+        self._cluster = cluster
+        self._monotonic_s = monotonic_s
+        self._heard_s = float("-inf")
+        self._written_s = float("-inf")
+        self._devices: list[PublishedDevice] = []
+        self._written: list[PublishedDevice] | None = None
+        self._said = ""
+
+    async def look(self, status: LocalStatus | None, node_uid: str, owners: Sequence[str]) -> None:
+        """Publish what an agent says there is; None: it does not answer. Nothing where others own the devices."""
+        now_s = self._monotonic_s()
+        if status is not None:
+            self._heard_s = now_s
+            models = {device.uuid: device.model for device in status.devices}
+            self._devices = [
+                PublishedDevice(each.uuid, models[each.uuid], each.percent, each.memory_bytes, each.healthy)
+                for each in devices_in(status)
+            ]
+        elif now_s - self._heard_s > SILENT_S:
+            self._devices = [each.ill() for each in self._devices]
+        wanted = [] if owners else self._devices
+        if not node_uid or (wanted == self._written and now_s - self._written_s < LOOK_S):
+            return
+        try:
+            await self._cluster.publish(lambda generation: resource_slice(self._node, node_uid, wanted, generation))
+        except ClusterUnreachable as error:
+            if error.message != self._said:
+                log.warning("the devices of %s can't be published: %s", self._node, error.message)
+            self._said = error.message
+        else:
+            self._written, self._written_s, self._said = list(wanted), now_s, ""

@@ -1,0 +1,144 @@
+"""Admission by a webhook, for clusters whose API server has no mutating policies (before 1.36).
+
+It answers what `core.admission` says and keeps nothing. Its certificate is read again when its files change, and the
+authority that it is of is written into the webhook's configuration, so that nobody has to copy it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from aliquot.common.errors import ConfigError
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.resources import MUTATING_WEBHOOKS
+from aliquot.kube.core import names
+from aliquot.kube.core.admission import AdmittedPod, patch_of
+
+log = logging.getLogger(__name__)
+
+CONFIGURATION: Final = "aliquot-pods"
+"""The MutatingWebhookConfiguration."""
+PATH: Final = "/mutate"
+_BODY_BYTES_MAX: Final = 4 << 20
+_LOOK_S: Final = 10.0
+
+
+class _Request(msgspec.Struct, gc=False):
+    uid: str
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Review(msgspec.Struct, rename="camel", gc=False):
+    request: _Request
+    api_version: str = ""
+
+
+_REVIEW = msgspec.json.Decoder(_Review)
+_POD = msgspec.json.Decoder(AdmittedPod)
+
+
+def application(scheduler: str = names.SCHEDULER) -> web.Application:
+    """The webhook, and `/healthz`."""
+
+    async def mutate(request: web.Request) -> web.Response:
+        try:
+            review = _REVIEW.decode(await request.read())
+            patch = patch_of(_POD.decode(review.request.object), scheduler)
+        except msgspec.MsgspecError as error:
+            return web.Response(status=400, text=f"no AdmissionReview (v1) of a pod: {error}")
+        response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
+        if patch:
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+        answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def liveness(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application(client_max_size=_BODY_BYTES_MAX)
+    app.router.add_post(PATH, mutate)
+    app.router.add_get("/healthz", liveness)
+    return app
+
+
+class Certificate:
+    """A server's certificate and key in files that somebody renews, and the authority's beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = (folder / "tls.crt", folder / "tls.key")
+        self._authority = folder / "ca.crt"
+        self._read: tuple[int, ...] = ()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            self.refresh()
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"{folder}: no tls.crt and tls.key to serve with: {error}",
+                hint="the chart's tls.secretName has them; its certificate must be for the webhook's Service, too",
+            ) from error
+
+    def refresh(self) -> bool:
+        """Read the files again if they have changed: connections from now on see it. Raises `OSError`, `SSLError`."""
+        now = tuple(path.stat().st_mtime_ns for path in self._files)
+        if now == self._read:
+            return False
+        self.context.load_cert_chain(*self._files)
+        self._read = now
+        return True
+
+    def authority(self) -> bytes:
+        """In PEM. Raises `OSError`."""
+        return self._authority.read_bytes()
+
+
+async def keep(certificate: Certificate, client: KubeClient, *, every_s: float = _LOOK_S) -> None:
+    """Follow the certificate's files, and have the webhook's configuration trust their authority; until cancelled."""
+    said = ""
+    while True:
+        problem = ""
+        try:
+            await asyncio.to_thread(certificate.refresh)
+            await trust(client, await asyncio.to_thread(certificate.authority))
+        except (OSError, ssl.SSLError, KubeError) as error:
+            problem = str(error)
+            if problem != said:
+                log.warning("the webhook's certificate: %s", problem)
+        said = problem
+        await asyncio.sleep(every_s)
+
+
+async def trust(client: KubeClient, authority: bytes) -> bool:
+    """Have the API server trust it for our webhook; whether that was news. Raises KubeError."""
+    path = MUTATING_WEBHOOKS.path(name=CONFIGURATION)
+    try:
+        found = msgspec.json.decode(await client.get(path))
+    except KubeNotFound:
+        return False
+    wanted = base64.b64encode(authority).decode()
+    if all(each["clientConfig"].get("caBundle") == wanted for each in found["webhooks"]):
+        return False
+    for each in found["webhooks"]:
+        each["clientConfig"]["caBundle"] = wanted
+    await client.put(path, found)
+    return True
+
+
+async def serve(app: web.Application, host: str, port: int, context: ssl.SSLContext) -> tuple[Callable[[], Any], int]:
+    """Serve; returns what ends it, and the port."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, ssl_context=context)
+    await site.start()
+    address: tuple[Any, ...] = runner.addresses[0]
+    return runner.cleanup, int(address[1])
