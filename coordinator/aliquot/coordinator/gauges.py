@@ -35,6 +35,7 @@ class LeadersGauges:
         hub: WatchHub,
         fleet: Fleet,
         sweep_timer: SweepTimer,
+        *,
         use: UseTotals,
     ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
