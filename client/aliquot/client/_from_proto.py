@@ -188,6 +188,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         closure=read(message.closure, values.Closure) if message.HasField("closure") else None,
         serves=tuple(_SERVES.get(number, values.Serve.UNSPECIFIED) for number in message.serves),
         remedies=tuple(message.remedies),
+        lends=message.lends,
     )
 
 

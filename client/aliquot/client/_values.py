@@ -590,6 +590,8 @@ class Node:
     """How its agent can serve leases, beside LOCAL."""
     remedies: tuple[str, ...] = ()
     """What its agent can do about sick cards: reset, reboot, verify."""
+    lends: bool = False
+    """Its agent knows slices that use the share of idle leases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ class LeadersGauges:
 
     def __init__(
         self,
+        *,
         writer: Writer,
         roster: Roster,
         relays: RelayService,
         hub: WatchHub,
         fleet: Fleet,
         sweep_timer: SweepTimer,
-        *,
         use: UseTotals,
     ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:

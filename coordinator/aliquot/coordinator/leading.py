@@ -188,7 +188,15 @@ class Leading:
             paused=[self.roster.start_again, self.keepalive.start_again],
             pressure=self.roster.set_pressure,
         )
-        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.fleet, self.sweep_timer, use)
+        self.gauges = LeadersGauges(
+            writer=self.writer,
+            roster=self.roster,
+            relays=self.relays,
+            hub=self.hub,
+            fleet=self.fleet,
+            sweep_timer=self.sweep_timer,
+            use=use,
+        )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
             Authenticator(view, clock, journal.pool_secret), metrics.denials, clock, settings.access.bounds()
