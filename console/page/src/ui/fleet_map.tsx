@@ -6,7 +6,7 @@
  */
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { theme } from "../live/theme";
 import type { Columns, FleetNode } from "../live/fleet";
 
@@ -107,7 +107,8 @@ export function FleetMap(props: Props): JSX.Element {
     [legend.current, theme.value, dark.value],
   );
 
-  useEffect(() => {
+  // Before the frame is shown, not after it.
+  useLayoutEffect(() => {
     if (!canvas.current || !layout || !legend.current) return;
     picture.current = draw(canvas.current, layout, props, colours ?? readColours(legend.current), at.value, picture.current);
     columns.touched = [];
