@@ -12,6 +12,9 @@ BIN := .venv/bin
 NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator remote kube console tests tools bench examples hatch_build.py)
 
+PAGE := console/aliquot/console/static/index.html
+PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json
+
 # Pytest's own arguments, as in: make test ARGS='-k placement'
 ARGS ?=
 # Parallel simulations: our floor is a machine with two cores.
@@ -27,7 +30,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native sync dist demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
+.PHONY: help venv proto native page sync dist demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +53,16 @@ proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
 native: venv ## compile the C parts (only what changed)
 	@for part in $(NATIVE); do $(MAKE) --silent -C $$part; done
 
+page: ## build the page of the console, which needs node and npm (without them there is REST alone)
+	@if command -v node npm >/dev/null; then $(MAKE) --silent $(PAGE); \
+	else echo "without the page, which needs node and npm: apt-get install nodejs npm"; fi
+
+# One build at a time in a checkout; npm's own messages are shown only when it fails.
+$(PAGE): $(PAGE_SOURCES)
+	@exec 9>.page.lock; flock 9; cd console/page; echo "building the page"; \
+	[[ node_modules/.package-lock.json -nt package-lock.json ]] || npm ci --silent; \
+	npm run --silent build >.build.log 2>&1 || { cat .build.log >&2; exit 1; }; touch ../../$(PAGE)
+
 sync: venv ## write the SDK for threads from the one for asyncio
 	@$(BIN)/python tools/unasync.py
 
@@ -58,15 +71,15 @@ dist: venv ## build the source distribution, the pure wheel and the wheel of nod
 	ALIQUOT_NATIVE=no $(BIN)/python -m build --no-isolation --wheel
 	ALIQUOT_NATIVE=yes $(BIN)/python -m build --no-isolation --wheel
 
-demo: proto native ## start a simulated pool, run real processes in it, break things, show who used what
+demo: proto native page ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)
 
-test: proto native ## run the tests, with the coverage gate on the two pure cores
+test: proto native page ## run the tests, with the coverage gate on the two pure cores
 	$(BIN)/python $(PYTEST) -m 'not slow' \
 	    --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term \
 	    --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
 
-test-long: proto native ## run every test, slow ones too, with many more generated examples
+test-long: proto native page ## run every test, slow ones too, with many more generated examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) --timeout=1800 $(ARGS)
 
 simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an auditor (docs/simulation.md)
@@ -85,7 +98,7 @@ fuzz-remote: proto native ## attack the engines of remote GPUs with FRAMES (1000
 	$(BIN)/python -m tests.remote_fuzz --frames $(or $(FRAMES),1000000) --json $(ARGS)
 
 # All of them run, so that one look shows everything.
-check: proto ## generated code, lint, formatting, types, layers
+check: proto page ## generated code, lint, formatting, types, layers
 	@failed=(); \
 	run() { echo "$$*"; "$$@" || failed+=("$$(basename "$$1")"); }; \
 	run $(BIN)/python tools/unasync.py --check; \
@@ -99,7 +112,7 @@ format: venv ## apply the formatter and the linter's safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: proto native ## run every benchmark in bench/ for a few seconds each (one JSON line each)
+bench: proto native page ## run every benchmark in bench/ for a few seconds each (one JSON line each)
 	@for script in $(sort $(wildcard bench/*.py)); do \
 	    case $$script in */_*) continue ;; esac; \
 	    echo "== $$script"; $(BIN)/python $$script --json $(ARGS) | tail -n 1; \
@@ -107,6 +120,7 @@ bench: proto native ## run every benchmark in bench/ for a few seconds each (one
 
 clean: ## remove .venv, stubs, compiled parts and caches
 	@for part in $(NATIVE); do $(MAKE) --silent -C $$part clean; done
+	rm -rf console/aliquot/console/static console/page/node_modules console/page/src/api/schema.d.ts .page.lock
 	rm -rf .venv .venv.lock build dist .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
-"""The build hook: Python stubs of the contract, and the C parts.
+"""The build hook: Python stubs of the contract, the C parts, and the console's page.
 
-Neither is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the
+None is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the
 first half by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
 
 The C parts are for nodes, and a wheel without them is pure Python (`py3-none-any`). `ALIQUOT_NATIVE` says which:
@@ -8,6 +8,9 @@ The C parts are for nodes, and a wheel without them is pure Python (`py3-none-an
     yes    compile, or fail: for the wheel of nodes
     no     leave them out: for the wheel of everybody else
     unset  compile on Linux where that works (docs/decisions/0023)
+
+The page is built by npm where it is not there yet, for source distributions, too, which carry it: wheels made from them
+need no npm. Without npm the console serves REST alone, and says so. Editable installs leave it to `make page`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ OTHER_PROTO_ROOTS = (Path("kube"),)
 NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 NATIVE_VARIABLE = "ALIQUOT_NATIVE"
+PAGE_SOURCES = Path("console/page")
+PAGE = Path("console/aliquot/console/static")
+PAGE_ARTIFACTS = "/console/aliquot/console/static/**"
 
 
 class BuildError(RuntimeError):
@@ -44,10 +50,12 @@ class AliquotBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Run for wheels (standard and editable); an sdist carries sources only."""
+        """Run for wheels (standard and editable), and for source distributions, which carry sources and the page."""
+        root = Path(self.root)
+        if version != "editable" and build_page(root):
+            build_data["artifacts"] += [PAGE_ARTIFACTS]
         if self.target_name != "wheel":
             return
-        root = Path(self.root)
         generate_stubs(root)
         build_data["artifacts"] += [
             "/proto/aliquot/v1/*_pb2.py",
@@ -122,6 +130,25 @@ def compile_native(root: Path) -> bool:
             # Most likely a machine without the C library's headers, whose user may need no node's parts.
             print(f"without the C parts: {said}", file=sys.stderr)
             return False
+    return True
+
+
+def build_page(root: Path) -> bool:
+    """Have npm build the page where it is not there; False where it can't be had: the console then serves REST alone.
+
+    Raises:
+        BuildError: npm is there, and failed.
+    """
+    if (root / PAGE / "index.html").is_file():
+        return True
+    npm = shutil.which("npm")
+    if npm is None or not (root / PAGE_SOURCES).is_dir():
+        print("without the page, which needs node and npm: the console serves REST alone", file=sys.stderr)
+        return False
+    for command in ([npm, "ci"], [npm, "run", "bundle"]):
+        result = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root / PAGE_SOURCES)
+        if result.returncode != 0:
+            raise BuildError(f"`{' '.join(command[1:])}` failed in {PAGE_SOURCES}:\n{result.stdout}{result.stderr}")
     return True
 
 

@@ -1,118 +1,244 @@
-"""What the console costs: reads of one lease over REST at a fixed rate, beside a pool of 80,000 devices.
+"""What the console costs, beside a pool of 80,000 devices whose leases change all the time.
 
     python bench/console.py --json
 
-`--nodes` nodes of eight devices and `--leases` leases are there; then `--rate` reads a second of a lease, each as it is
-due whether the one before has been answered or not, for `--seconds`. `rest_p99_ms` is from when a read was due to its
-answer; `grpc_p99_ms` the same through the SDK, by turns. `console_cores` and `console_rss_mb` are the console's own
-process. The bars: 5 ms, 0.5 cores, 300 MB. The fields about the page are null: there is none yet. The last line is one
-JSON object.
+`--nodes` nodes of eight devices and `--leases` leases are there, and `--changes` of these a second end or begin. By
+turns nobody looks, and `--viewers` browsers follow the fleet, each over a connection of its own, while `--rate` leases
+a second are read over REST, each as it is due whether the one before has been answered or not.
+
+| field | is | bar |
+|---|---|---|
+| `coordinator_cores_100_viewers` | what the coordinator needs more while they look | 0.1 |
+| `console_cores` | what the console needs while they look, and leases are read | 0.5 |
+| `console_rss_mb` | its memory then | 300 |
+| `rest_p99_ms` | from when a read was due to its answer | 5 |
+| `rest_cpu_ms` | what a read costs the console, while nobody looks | |
+| `viewer_kb_s` | what a viewer is sent a second | |
+| `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
+
+`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
+and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
+number of cores. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from aliquot.client import AsyncPool, Request
-from bench._pool import coordinator, declare, declared_nodes
+from aliquot.client import AsyncPool, Lease, Request
+from bench._page import fields_of_the_page
+from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
 from tests.identity import ADMIN_TOKEN
 
-PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
-OF_THE_PAGE = ("first_picture_ms", "update_ms", "js_gzip_kb", "coordinator_cores_100_viewers")
+PROGRAM = [sys.executable, "-m", "aliquot.console"]
+CONNECTIONS = 8
+BATCH = 50
 
 
-async def at_rate(read: Callable[[int], Awaitable[Any]], rate: int, seconds: float) -> list[float]:
-    """How long each read took from when it was due, in milliseconds."""
-    took: list[float] = []
-    began = time.perf_counter()
+class Http:
+    """One connection that is kept: as little work as a client can do."""
 
-    async def one(number: int) -> None:
-        due = began + number / rate
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def to(cls, console: str) -> Http:
+        """Connect."""
+        host, _, port = console.removeprefix("http://").partition(":")
+        return cls(*await asyncio.open_connection(host, int(port), limit=1 << 24))
+
+    async def ask(self, path: str) -> bytes:
+        """Send a request, and read the head of its answer."""
+        head = f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n"
+        self._writer.write(f"{head}Authorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(answer.decode())
+        return answer
+
+    async def get(self, path: str) -> bytes:
+        """The body of an answer that says its length."""
+        head = (await self.ask(path)).lower()
+        return await self.reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+class Reading:
+    """Reads of leases at a fixed rate."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
+        self.took_ms: list[float] = []
+
+    async def run(self, console: str, rate: int, seconds: float) -> None:
+        """For so long."""
+        free: asyncio.Queue[Http] = asyncio.Queue()
+        for _ in range(CONNECTIONS):
+            free.put_nowait(await Http.to(console))
+        began = time.perf_counter()
+
+        async def one(number: int) -> None:
+            due = began + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            http = await free.get()
+            await http.get(f"/leases/{self.ids[number % len(self.ids)]}")
+            free.put_nowait(http)
+            self.took_ms.append(1000 * (time.perf_counter() - due))
+
+        await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
+        while not free.empty():
+            free.get_nowait().close()
+
+
+async def churn(pool: AsyncPool, leases: list[str], changes_per_s: float, made: list[int]) -> None:
+    """End some and ask for as many, for ever: a change each. `made` counts them."""
+    number = 0
+    while True:
+        due = time.perf_counter() + 2 * BATCH / changes_per_s
+        some = [leases[(number + each) % len(leases)] for each in range(BATCH)]
+        await pool.release_batch(some)
+        for place, lease in enumerate(await pool.allocate_batch([Request("0.25", detached=True)] * BATCH)):
+            if isinstance(lease, Lease):
+                leases[(number + place) % len(leases)] = lease.lease_id
+        number += BATCH
+        made[0] += 2 * BATCH
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        await read(number)
-        took.append(1000 * (time.perf_counter() - due))
-
-    await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
-    return sorted(took)
 
 
-def _p99(took: list[float]) -> float:
-    return round(took[len(took) * 99 // 100], 2)
+@contextlib.asynccontextmanager
+async def viewers(console: str, count: int) -> AsyncIterator[list[int]]:
+    """So many follow the fleet. Gives how many bytes each has read."""
+    read = [0] * count
+    tasks = []
+
+    async def look(place: int, http: Http) -> None:
+        while chunk := await http.reader.read(1 << 16):
+            read[place] += len(chunk)
+
+    for place in range(count):
+        http = await Http.to(console)
+        await http.ask("/fleet/events")
+        tasks.append(asyncio.create_task(look(place, http)))
+    try:
+        yield read
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def measure(address: str, console: str, process: psutil.Process, options: argparse.Namespace) -> dict[str, Any]:
-    """REST and the SDK by turns."""
+async def measure(
+    address: str, console: str, coordinator_pid: int, console_pid: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """All fields."""
     await declare(address, declared_nodes(options.nodes, 8))
-    async with (
-        AsyncPool(address, token=ADMIN_TOKEN) as pool,
-        httpx.AsyncClient(
-            base_url=f"{console}/api/v1",
-            headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
-            timeout=httpx.Timeout(30.0, pool=None),
-        ) as http,
-    ):
-        asked = await pool.allocate_batch([Request("0.25", detached=True)] * options.leases)
-        ids = [lease.lease_id for lease in asked if hasattr(lease, "lease_id")]
-
-        async def by_rest(number: int) -> None:
-            (await http.get(f"/leases/{ids[number % len(ids)]}")).raise_for_status()
-
-        async def by_grpc(number: int) -> None:
-            await pool.get(ids[number % len(ids)])
-
-        rest: list[float] = []
-        grpc: list[float] = []
-        busy_s = 0.0
-        await at_rate(by_rest, options.rate, 1.0)
+    process = psutil.Process(console_pid)
+    alone: list[float] = []
+    watched: list[float] = []
+    console_cores: list[float] = []
+    read_bytes = 0
+    async with AsyncPool(address, token=ADMIN_TOKEN) as pool:
+        leases: list[str] = []
+        for _ in range(0, options.leases + 1000, 1000):
+            asked = await pool.allocate_batch([Request("0.25", detached=True)] * 1000)
+            leases += [lease.lease_id for lease in asked if isinstance(lease, Lease)]
+        reading = Reading([leases.pop() for _ in range(500)])
+        before = cpu_s_of(console_pid)
+        await reading.run(console, options.rate, options.seconds)
+        rest_cpu_ms = 1000 * (cpu_s_of(console_pid) - before) / len(reading.took_ms)
+        reading.took_ms.clear()
+        http = await Http.to(console)
+        await http.get("/fleet")
+        began = time.perf_counter()
+        snapshot = await http.get("/fleet")
+        snapshot_ms = 1000 * (time.perf_counter() - began)
+        http.close()
+        made, since = [0], time.perf_counter()
+        changing = asyncio.create_task(churn(pool, leases, options.changes, made))
         for _ in range(options.rounds):
-            before = sum(process.cpu_times()[:2])
-            rest += await at_rate(by_rest, options.rate, options.seconds)
-            busy_s += sum(process.cpu_times()[:2]) - before
-            grpc += await at_rate(by_grpc, options.rate, options.seconds)
-    return dict.fromkeys(OF_THE_PAGE) | {
-        "console_cores": round(busy_s / (options.seconds * options.rounds), 3),
-        "console_rss_mb": round(process.memory_info().rss / 1e6, 1),
-        "rest_p99_ms": _p99(sorted(rest)),
-        "rest_p50_ms": round(sorted(rest)[len(rest) // 2], 2),
-        "grpc_p99_ms": _p99(sorted(grpc)),
+            await asyncio.sleep(8)  # who looked before has left, and so has the console
+            before = cpu_s_of(coordinator_pid)
+            await asyncio.sleep(options.seconds)
+            alone.append((cpu_s_of(coordinator_pid) - before) / options.seconds)
+            async with viewers(console, options.viewers) as read:
+                await asyncio.sleep(2)
+                seen, before = sum(read), cpu_s_of(coordinator_pid)
+                await asyncio.sleep(options.seconds)
+                watched.append((cpu_s_of(coordinator_pid) - before) / options.seconds)
+                read_bytes += sum(read) - seen
+                before = cpu_s_of(console_pid)
+                await reading.run(console, options.rate, options.seconds)
+                console_cores.append((cpu_s_of(console_pid) - before) / options.seconds)
+        rss_mb = process.memory_info().rss / 1e6
+        changes_s = made[0] / (time.perf_counter() - since)
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+    took = sorted(reading.took_ms)
+    return {
+        "coordinator_cores_100_viewers": round(statistics.median(watched) - statistics.median(alone), 3),
+        "console_cores": round(statistics.median(console_cores), 3),
+        "console_rss_mb": round(rss_mb, 1),
+        "rest_p99_ms": round(percentile(took, 0.99), 2),
+        "rest_p50_ms": round(percentile(took, 0.5), 2),
+        "rest_cpu_ms": round(rest_cpu_ms, 3),
+        "viewer_kb_s": round(read_bytes / options.viewers / options.seconds / options.rounds / 1000, 2),
+        "snapshot_kb": round(len(snapshot) / 1000, 1),
+        "snapshot_ms": round(snapshot_ms, 1),
+        "coordinator_cores": round(statistics.median(alone), 3),
         "devices": options.nodes * 8,
-        "leases": len(ids),
+        "leases": len(leases),
+        "changes_s": round(changes_s),
+        "viewers": options.viewers,
         "rate": options.rate,
+        "load": round(os.getloadavg()[0], 1),
     }
+
+
+@contextlib.contextmanager
+def console_before(address: str) -> Iterator[tuple[str, int]]:
+    """A console: its address and its pid."""
+    command = [*PROGRAM, "--port", "0", "--coordinator", address, "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline().partition(" ")[2])["address"], process.pid
+        finally:
+            process.kill()
 
 
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--leases", type=int, default=5_000)
+    parser.add_argument("--leases", type=int, default=20_000)
+    parser.add_argument("--changes", type=float, default=1_000, help="of leases a second")
+    parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--rate", type=int, default=200, help="reads a second")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a round")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     options = parser.parse_args()
-    with coordinator("--journal", "memory:") as pool:
-        command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as console:
-            try:
-                assert console.stdout is not None
-                address = json.loads(console.stdout.readline().partition(" ")[2])["address"]
-                found = asyncio.run(measure(pool.address, address, psutil.Process(console.pid), options))
-            finally:
-                console.kill()
+    with coordinator("--journal", "memory:") as pool, console_before(pool.address) as (console, pid):
+        found = asyncio.run(measure(pool.address, console, pool.popen.pid, pid, options))
+        found |= asyncio.run(fields_of_the_page(pool.address, console, ADMIN_TOKEN))
     if not options.json:
         for name, value in found.items():
             print(f"{name:30} {value}")

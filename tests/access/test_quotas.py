@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import grpc.aio
 import pytest
 
-from aliquot.v1 import admin_pb2, admin_pb2_grpc
+from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2
 from tests.access.people import OWN, Person, introduce, refusal
-from tests.coordinator.pool import allocation, reason_of, running, settings_for
+from tests.coordinator.pool import allocation, eventually, reason_of, running, settings_for
 
 BELOW = f"{OWN}/more"
 ONE = admin_pb2.Quota(limit=admin_pb2.Amount(share_milli=1_000))
@@ -21,12 +22,42 @@ async def declare(person: Person, name: str, **fields: Any) -> None:
     await person.stub(admin_pb2_grpc.AdminServiceStub).Apply(request)
 
 
-async def test_below_a_limited_tenant_nothing_is_had_beyond_what_an_administrator_declares() -> None:
+async def test_a_limit_holds_all_that_is_below_together() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        user, manager = people["user"], people["manager"]
+        await declare(people.admin, OWN, quota=ONE)
+        await declare(manager, BELOW, quota=admin_pb2.Quota(limit=admin_pb2.Amount(share_milli=8_000)))
+        await user.leases.Allocate(allocation("0.5", tenant=BELOW))
+        await user.leases.Allocate(allocation("0.25", tenant=f"{OWN}/undeclared"))
+        for tenant in (OWN, BELOW, f"{BELOW}/deeper", f"{OWN}/yet-another"):
+            with pytest.raises(
+                grpc.aio.AioRpcError, match=f"tenant {OWN} holds 0.75 devices and may hold 1"
+            ) as refused:
+                await user.leases.Allocate(allocation("0.5", tenant=tenant, no_queue=True))
+            assert reason_of(refused.value) == "QUOTA_EXCEEDED"
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await user.leases.Allocate(allocation("2", tenant=tenant))
+            assert reason_of(refused.value) == "QUOTA_EXCEEDED", "and waiting would not help"
+        waits = await user.leases.Allocate(allocation("0.5", tenant=BELOW, wait_until=leases_pb2.WAIT_UNTIL_QUEUED))
+        with pytest.raises(grpc.aio.AioRpcError, match="below what is held"):
+            await declare(people.admin, OWN, quota=admin_pb2.Quota(limit=admin_pb2.Amount(share_milli=700)))
+        for lease in (await user.leases.List(leases_pb2.ListRequest(tenant=f"{OWN}/undeclared"))).leases:
+            await people.admin.leases.Release(leases_pb2.ReleaseRequest(lease_id=lease.lease_id))
+        await eventually(partial(_granted, user, waits.lease.lease_id), "it has its turn")
+
+
+async def _granted(user: Person, lease_id: str) -> bool:
+    lease = await user.leases.Get(leases_pb2.GetRequest(lease_id=lease_id))
+    return bool(lease.slices)
+
+
+async def test_below_a_tenant_with_a_budget_nothing_is_had_beyond_what_an_administrator_declares() -> None:
     async with running(settings_for()) as pool:
         people = await introduce(pool.channel)
         user, manager = people["user"], people["manager"]
         await user.leases.Allocate(allocation("0.1", tenant=BELOW))
-        await declare(people.admin, OWN, quota=ONE)
+        await declare(people.admin, OWN, budget=admin_pb2.Budget(period="month", money_micro=10**9))
         for person in (user, manager):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await person.leases.Allocate(allocation("1", tenant=BELOW))

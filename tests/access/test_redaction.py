@@ -128,6 +128,12 @@ class Reading:
 
 READ: dict[str, Any] = {
     "Get": lambda of: [leases_pb2.GetRequest(lease_id=each) for each in (of.mine, of.theirs)],
+    "GetTimeline": lambda of: [leases_pb2.GetTimelineRequest(lease_id=each) for each in (of.mine, of.theirs)],
+    "GetUse": lambda of: [
+        leases_pb2.GetUseRequest(),
+        *(leases_pb2.GetUseRequest(lease_id=each) for each in (of.mine, of.theirs)),
+        leases_pb2.GetUseRequest(tenant=OTHER),
+    ],
     "List": lambda of: [leases_pb2.ListRequest(), leases_pb2.ListRequest(tenant=OTHER)],
     "Explain": lambda of: [
         *(leases_pb2.ExplainRequest(lease_id=each) for each in (of.mine, of.theirs)),
@@ -145,6 +151,10 @@ READ: dict[str, Any] = {
     "Release": lambda of: [leases_pb2.ReleaseRequest(lease_id=of.theirs)],
     "ReleaseBatch": lambda of: [leases_pb2.ReleaseBatchRequest(lease_ids=[of.theirs])],
     "AcknowledgeShape": lambda of: [leases_pb2.AcknowledgeShapeRequest(lease_id=each) for each in (of.mine, of.theirs)],
+    "GetUse": lambda of: [
+        leases_pb2.GetUseRequest(),
+        *(leases_pb2.GetUseRequest(lease_id=each) for each in (of.mine, of.theirs)),
+    ],
     "GetNode": lambda of: [pool_pb2.GetNodeRequest(node_id="n1")],
     "ListNodes": lambda of: [pool_pb2.ListNodesRequest(with_devices=True)],
     "ListDevices": lambda of: [pool_pb2.ListDevicesRequest()],
@@ -163,7 +173,7 @@ READ: dict[str, Any] = {
     "GetAuthority": lambda of: [access_pb2.GetAuthorityRequest()],
 }
 """What a viewer or a user may call and is answered at once, with requests that lead to others' leases."""
-ASIDE = {"LeaseService.Watch", "LeaseService.KeepAlive"}
+ASIDE = {"LeaseService.Watch", "LeaseService.KeepAlive", "PoolService.WatchFleet"}
 """Streams; looked at below."""
 SERVICES = {
     name: service
@@ -209,6 +219,11 @@ async def test_no_answer_to_a_tenant_names_anothers_lease() -> None:
             while mine not in seen or "preempt" not in seen.lower():
                 seen += str(await stream.read())
             assert not [secret for secret in secrets if secret in seen]
+        fleet = user.nodes.WatchFleet(pool_pb2.WatchFleetRequest())
+        first = str(await fleet.read())
+        assert first
+        assert not [secret for secret in secrets if secret in first]
+        fleet.cancel()
         keeping = user.leases.KeepAlive()
         await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[mine]))
         assert theirs not in str(await keeping.read())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -213,6 +216,59 @@ async def test_a_card_is_tested_in_a_process_of_its_own(node: Node, coordinator:
     await asyncio.to_thread(node.foreign_burn, "1Gi", 1)
     send(coordinator, 3, VERIFY, node.uuids[1])
     assert "processes are on" in (await answer(coordinator, 3)).problem
+
+
+_DCGMI = """#!/bin/sh
+if [ "$1" = discovery ]; then
+    echo "| 0      | Name: NVIDIA A100-SXM4-40GB            |"
+    echo "|        | Device UUID: GPU-of-somebody-else      |"
+    echo "| 4      | Name: NVIDIA A100-SXM4-40GB            |"
+    echo "|        | Device UUID: $UUID |"
+    exit
+fi
+[ "$*" = "diag -r 1 -i 4" ] || exit 9
+echo "Successfully ran diagnostic for group."
+echo "| Diagnostic                | Result                                         |"
+echo "| Denylist                  | Pass                                           |"
+echo "| PCIe                      | $RESULT - GPU: 0                               |"
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "problem", "story"),
+    [
+        ("Pass", "", "dcgmi diag -r 1: 2 tests passed"),
+        ("Fail", "dcgmi diag -r 1: failed: PCIe", ""),
+        ("Warn", "", "dcgmi diag -r 1: 1 tests passed"),
+        ("", "", "dcgmi could not test it: no host engine"),
+    ],
+)
+def test_what_dcgm_says_of_a_card_counts_where_it_can_say_something(
+    node: Node, tmp_path: Path, result: str, problem: str, story: str
+) -> None:
+    program = tmp_path / "bin" / "dcgmi"
+    program.parent.mkdir()
+    said = _DCGMI.replace("$RESULT", result).replace("$UUID", node.uuids[0])
+    program.write_text(said if result else "#!/bin/sh\necho no host engine >&2; exit 235\n")
+    program.chmod(0o755)
+    command = [
+        sys.executable,
+        "-m",
+        "aliquot.agent.doctor.card",
+        "--uuid",
+        node.uuids[0],
+        "--level",
+        "1",
+        "--dcgm",
+        "1",
+    ]
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**node.base_environment(), "PATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert answer["problem"] == problem
+    assert story in answer["story"]
+    assert done.returncode == bool(problem)
 
 
 async def test_the_kernels_log_tells_of_xids_and_whose_they_are(node: Node, coordinator: Coordinator) -> None:

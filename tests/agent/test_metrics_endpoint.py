@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import urllib.request
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import GIB, Node, auntil, desired, ended_by
+from tests.agent.harness import GIB, Node, auntil, closing, desired, ended_by, make_node
 from tests.agent.test_enforcement_on_processes import grant
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -116,6 +118,26 @@ async def test_dcgm_exporters_names_are_an_opt_in(node: Node, coordinator: Coord
     assert reserved is not None
     assert abs(used + free + reserved - total) <= 2
     assert value(text, "DCGM_FI_DEV_POWER_USAGE", **labels) is not None
+
+
+async def test_what_performance_counters_say_is_shown_where_a_device_has_them(
+    tmp_path: Path, coordinator: Coordinator
+) -> None:
+    made = make_node(tmp_path / "node", ("H100-80", "A100-40"))
+    with contextlib.contextmanager(closing)(made) as node:
+        await grant(node, coordinator, desired(node.uuids[0]), flags=("--dcgm-names",))
+        node.scenario.set_utilization(0, 50, 20)
+        await auntil(
+            lambda: value(scrape(node), "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", UUID=node.uuids[0]) == 0.2, "it was sampled"
+        )
+        text = scrape(node)
+        hopper, older = node.uuids
+    assert value(text, "DCGM_FI_PROF_SM_ACTIVE", UUID=hopper) == 0.5
+    assert value(text, "DCGM_FI_PROF_DRAM_ACTIVE", UUID=hopper) == 0.2
+    assert value(text, "aliquot_device_tensor_active_ratio", uuid=hopper) == 0.2
+    assert value(text, "aliquot_device_activity_ratio", uuid=hopper) == 0.5
+    assert value(text, "DCGM_FI_PROF_SM_ACTIVE", UUID=older) is None
+    assert (value(text, "DCGM_FI_DEV_POWER_MGMT_LIMIT", UUID=older) or 0) > 0
 
 
 async def test_no_metrics_are_served_when_told_so(node: Node, coordinator: Coordinator) -> None:

@@ -110,6 +110,9 @@ class Idle:
     async def health(self, holder: Holder) -> str:
         return ""
 
+    async def measure(self, holder: Holder) -> Mapping[str, int] | None:
+        return None
+
     async def stop(self, holder: Holder) -> None:
         self.stopping = True
         await self.go_on.wait()

@@ -22,7 +22,7 @@ def test_the_whole_demonstration() -> None:
         [*PROGRAM, "demo", "--json", "--no-replay"], capture_output=True, text=True, timeout=110, check=False
     )
     told = json.loads(done.stdout)
-    assert [step["failure"] for step in told["steps"]] == [""] * 7
+    assert [step["failure"] for step in told["steps"]] == [""] * 8
     assert (done.returncode, told["ok"]) == (0, True)
     usage = {item["name"]: item for item in told["usage"]}
     assert {item["tenant"] for item in usage.values()} == {"vision", "speech"}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from aliquot.cli._exits import Exit
@@ -23,7 +24,8 @@ from aliquot.common.errors import ConfigError
 from tests.cli.conftest import PROGRAM
 from tests.polling import eventually
 
-UP = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
+WITH_PAGE = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
+UP = [*WITH_PAGE, "--no-console"]
 
 
 @pytest.fixture
@@ -83,6 +85,27 @@ def test_a_pool_that_others_reach_speaks_tls_and_its_owner_needs_no_step_more(ro
     assert made.returncode == 0, made.stderr
     with pytest.raises(PoolError), Pool(there, token="", tls=None, timeout_s=2) as stranger:
         stranger.status()
+
+
+def test_its_page_lets_its_owner_in_without_a_token(root: Path) -> None:
+    done = aliquot("up", "--detach", "--state-dir", str(root), *WITH_PAGE)
+    assert done.returncode == 0, done.stderr
+    record = PoolRecord.read(Layout(root))
+    assert record is not None
+    assert record.console.startswith("http://127.0.0.1:")
+    link = next(word for word in done.stdout.replace("\n", " ").split() if "#code=" in word)
+    made = aliquot("console", record.console, "--json", "-c", record.coordinator)
+    for url in (link, json.loads(made.stdout)["url"]):
+        page, _, code = url.partition("#code=")
+        assert page == f"{record.console}/login"
+        http = httpx.Client(base_url=f"{record.console}/api/v1", headers={"X-Aliquot-Console": "1"})
+        with http:
+            assert http.post("/session", json={"code": code}).json()["principal"] == "admin"
+            assert http.get("/fleet").json()["size"] == 1
+            assert http.post("/session", json={"code": code}).status_code == 401
+    down = aliquot("down", "--json", "--state-dir", str(root))
+    assert "console" in {part["name"] for part in json.loads(down.stdout)["stopped"]}
+    assert not any(part.alive for part in record.parts)
 
 
 def test_its_owner_is_its_administrator_while_it_is_up(root: Path) -> None:

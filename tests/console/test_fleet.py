@@ -51,7 +51,7 @@ async def test_a_picture_then_what_changes(site: Site, address: str) -> None:
     async with looking(site, address, "viewer", shown["id"]) as stream:
         await site.ask("admin", "0.5,1Gi", tenant="vision")
         kind, number, data = await stream.next()
-        assert kind == "change"
+        assert (kind, data["version"]) == ("change", number)
         assert (len(column(data["index"])), column(data["shares"])) == (4, [50])
     shares = column((await picture(site))["shares"])
     assert sorted(shares) == [0] * 7 + [50]

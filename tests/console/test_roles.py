@@ -36,6 +36,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("LeaseService.Explain", "POST", "/leases:explain", REQUEST),
     ("LeaseService.Get", "GET", "/leases/{lease}", None),
     ("LeaseService.Explain", "GET", "/leases/{lease}/explanation", None),
+    ("LeaseService.GetTimeline", "GET", "/leases/{lease}/timeline", None),
     ("LeaseService.Release", "POST", "/leases/{lease}:release", None),
     ("LeaseService.AcknowledgeShape", "POST", "/leases/{lease}:acknowledge", {"shape": 1}),
     ("LeaseService.Watch", "GET", "/events?tenant=vision", None),
@@ -53,6 +54,11 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("PoolService.ListDevices", "GET", "/gpu/metrics", None),
     ("PoolService.WatchFleet", "GET", "/fleet", None),
     ("PoolService.WatchFleet", "GET", "/fleet/events", None),
+    ("PoolService.GetHealth", "GET", "/health", None),
+    ("PoolService.QuarantineDevice", "POST", "/devices/nothing:quarantine", None),
+    ("PoolService.VerifyDevice", "POST", "/devices/nothing:verify", None),
+    ("PoolService.ReturnDevice", "POST", "/devices/nothing:return", None),
+    ("PoolService.ListNodes", "POST", "/plans", {"requests": [{"gpu": "nothing"}]}),
     ("AdminService.GetTenancy", "GET", "/tenancy", None),
     ("AdminService.Apply", "PUT", "/tenancy?dry_run=true", {"tenants": [{"name": "vision/new"}]}),
     ("AdminService.Withdraw", "DELETE", "/tenancy/tenant/vision/new", None),
@@ -90,7 +96,7 @@ OF_BROWSERS = {("POST", "/session"), ("DELETE", "/session"), ("POST", "/session/
 """In test_sessions.py."""
 AT_THE_PROVIDER = {"/login/oidc", "/login/oidc/callback"}
 """In test_oidc.py."""
-EVERYBODYS = AT_THE_PROVIDER | {"/healthz", "/health", "/readyz", "/ready", "/api/v1", "/login"}
+EVERYBODYS = AT_THE_PROVIDER | {"/healthz", "/readyz", "/ready", "/api/v1", "/login"}
 USERS = EXPECTED["LeaseService.Allocate"][0].split()
 OF_NOBODY = {"/tokens/nothing"}
 """Whom it would be about is known only where there is something."""

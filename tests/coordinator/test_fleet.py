@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable
 
 import grpc
@@ -118,6 +119,42 @@ async def test_a_node_that_is_described_anew_gets_other_numbers() -> None:
         assert len(fleet) == 7
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_happens_all_who_watch_are_shown_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "_SPARSE_AT", 6)
+    monkeypatch.setattr(fleets, "KEPT_EVENTS", 3)
+    chance = random.Random(seed)
+    async with running() as pool, sdk(pool) as connected:
+        await pool.declare(3, devices=2)
+        resuming = Fleet()
+        leases: list[str] = []
+        for step in range(40):
+            node = f"node-{chance.randrange(5)}"
+            with contextlib.suppress(grpc.aio.AioRpcError):  # in use, or not there
+                match chance.randrange(6):
+                    case 0:
+                        spec = declared(node, chance.randint(1, 3), chance.choice(["L4", "A100-80"]))
+                        await pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=[spec]))
+                    case 1:
+                        await pool.nodes.RemoveNode(pool_pb2.RemoveNodeRequest(node_id=node))
+                    case 2:
+                        await pool.nodes.Cordon(pool_pb2.CordonRequest(node_id=node))
+                    case 3:
+                        await pool.nodes.Uncordon(pool_pb2.UncordonRequest(node_id=node))
+                    case 4 if leases:
+                        await pool.release(leases.pop(chance.randrange(len(leases))))
+                    case _:
+                        lease = await pool.allocate("0.25,1Gi", no_queue=True)
+                        leases.append(lease.lease_id)
+            if step % 8 == 0:
+                await follow(connected, resuming, lambda fleet: fleet.version > 0)
+        await pool.declare(1, devices=1, prefix="last")
+        fresh = Fleet()
+        await follow(connected, fresh, lambda fleet: "last-0" in fleet.nodes)
+        await follow(connected, resuming, lambda fleet: "last-0" in fleet.nodes)
+        assert told(fresh) == told(resuming) == await whole(pool, connected)
+
+
 async def test_an_empty_pool_has_a_picture_too() -> None:
     async with running() as pool, sdk(pool) as connected:
         fleet = Fleet()
@@ -169,7 +206,6 @@ async def test_how_busy_devices_are_is_told_in_steps() -> None:
             reading = types_pb2.DeviceTelemetry(gpu_utilisation_percent=97)
             await agent.delta(agent_pb2.DeviceReport(uuid="GPU-2", telemetry=reading))
             await follow(connected, fleet, lambda fleet: list(fleet.use) == [255, 97])
-        await follow(connected, fleet, lambda fleet: FleetState.READY not in fleet.states)
 
 
 async def test_a_watch_ends_with_its_token_and_so_does_a_guard() -> None:

@@ -260,6 +260,18 @@ def test_observed_use_stands_beside_what_was_reserved(books: Books) -> None:
     assert state_hash(books.restored()) == state_hash(books.replayed()) == state_hash(books.state)
 
 
+def test_bytes_that_programs_elsewhere_moved_stand_on_the_invoice(books: Books) -> None:
+    books.do(c.ObserveUse("", 0, 0, 0, tenant="a", up_bytes=10 << 60, down_bytes=7))
+    books.do(c.ObserveUse("", 1, 0, 1, tenant="a", down_bytes=5))
+    books.do(c.ObserveUse("", 1, 0, 1, tenant="b", up_bytes=3))
+    assert books.do(c.ObserveUse("", 0, 0, 0, tenant="a")).facts == ()
+    with pytest.raises(InvalidField):
+        books.do(c.ObserveUse("", 0, 0, 1, tenant="a", up_bytes=-1))
+    today = invoice(books, 0, books.now_ms + 1)
+    assert (today.observed_up_bytes, today.observed_down_bytes, today.total_micro) == (10 << 60, 12, 0)
+    assert state_hash(books.restored()) == state_hash(books.replayed()) == state_hash(books.state)
+
+
 def test_periods_must_go_forward(books: Books) -> None:
     for from_ms, to_ms in ((10, 10), (-1, 10)):
         with pytest.raises(InvalidField):

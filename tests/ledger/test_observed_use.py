@@ -16,10 +16,10 @@ from tests.core.harness import Books, node, request
 class Measured:
     """The core's books, followed as the outbox does, on a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_ms: int = 1_000_000) -> None:
         self.books = Books()
         self.books.connect(node("one", 2))
-        self.clock = ManualClock(1_000_000)
+        self.clock = ManualClock(began_ms)
         self.use = ObservedUse(self.clock, self.books.state.leases.get, lambda uuid: 80 * GIB)
 
     def run(self, tenant: str) -> Lease:
@@ -107,3 +107,38 @@ async def test_an_invoice_shows_it_beside_what_was_reserved() -> None:
         assert int(invoice.observed_busy_milli_ms) == 250 * interval
         assert int(invoice.observed_memory_byte_ms) == GIB * interval
         assert sum(int(line.share_milli_ms) for line in invoice.lines) >= 500 * interval
+
+
+def served(lease: Lease, up_bytes: int, down_bytes: int) -> types_pb2.ServedUse:
+    return types_pb2.ServedUse(slice_id=lease.slices[0].slice_id, up_bytes=up_bytes, down_bytes=down_bytes)
+
+
+def moved(world: Measured) -> dict[str, tuple[int, int]]:
+    return {each.tenant: (each.up_bytes, each.down_bytes) for each in world.use.take()}
+
+
+def test_bytes_moved_are_added_up_by_tenant_each_once() -> None:
+    world = Measured(began_ms=0)
+    lease = world.run("a")
+    for up, down in ((100, 10), (100, 10), (150, 30)):
+        world.use.saw_served("n-one", served(lease, up, down))
+    assert moved(world) == {"a": (150, 30)}
+    assert moved(world) == {}
+    world.use.saw_served("n-one", served(lease, 40, 31))
+    assert moved(world) == {"a": (40, 1)}, "a sum that has fallen is another process's"
+    latest = world.use.served.latest(lease.slices[0].slice_id)
+    assert latest is not None
+    assert (latest.up_bytes, latest.observed_ms) == (40, world.clock.now_ms())
+    world.use.saw_served("n-two", served(lease, 999, 999))
+    assert moved(world) == {}, "it is not on that node"
+    world.books.do(c.NodeSilent("n-one", world.books.sessions["n-one"], lost=True))
+    world.changed(lease)
+    assert len(world.use.served) == 0
+
+
+def test_what_had_moved_before_this_coordinator_began_is_not_counted_again() -> None:
+    world = Measured(began_ms=1 << 50)
+    lease = world.run("a")
+    world.use.saw_served("n-one", served(lease, 1000, 1000))
+    world.use.saw_served("n-one", served(lease, 1001, 1000))
+    assert moved(world) == {"a": (1, 0)}

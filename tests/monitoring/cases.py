@@ -90,6 +90,14 @@ CASES: dict[str, Case] = {
             'aliquot_decision_seconds_bucket{le="+Inf"}': "0+1x100",
         },
     ),
+    "AliquotHeldForNothing": Case(
+        {'aliquot_use_share_milli{use="HELD"}': "400x600", 'aliquot_use_share_milli{use="ACTIVE"}': "600x600"},
+        {'aliquot_use_share_milli{use="HELD"}': "200x600", 'aliquot_use_share_milli{use="ACTIVE"}': "800x600"},
+        "150m",
+    ),
+    "AliquotLeaseHung": Case(
+        {'aliquot_leases_by_use{use="HUNG"}': "1x100"}, {'aliquot_leases_by_use{use="IDLE"}': "1x100"}
+    ),
     "AliquotPoolFull": Case(
         {
             'aliquot_leased_share_milli{pool="p", model="m"}': "990x300",

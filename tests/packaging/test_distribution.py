@@ -125,6 +125,24 @@ def test_the_base_wheel_is_for_any_system_and_whole(pure: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aliquot"}
 
 
+def test_the_page_comes_along(pure: Path, sdist: Path) -> None:
+    if not (REPOSITORY / hatch_build.PAGE / "index.html").is_file():
+        pytest.skip("needs the built page: make page")
+    static = {name for name in names_in(pure) if name.startswith("aliquot/console/static/")}
+    assert {name.rpartition(".")[2] for name in static} == {"css", "html", "js", "svg"}
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert [name for name in names if name.endswith("console/static/index.html")]
+    assert [name for name in names if name.endswith("console/page/package-lock.json")]
+    assert [name for name in names if "node_modules" in name] == []
+
+
+def test_without_npm_there_is_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / hatch_build.PAGE_SOURCES).mkdir(parents=True)
+    assert not hatch_build.build_page(tmp_path)
+
+
 def test_the_source_distribution_holds_sources_only(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = archive.getnames()

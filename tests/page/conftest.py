@@ -1,4 +1,4 @@
-"""The page in a real browser, against a pool as `aliquot up` starts it: coordinator, agents and console are processes."""
+"""The page in a real browser, against a pool as `aliquot up` starts it: all parts are processes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def site() -> Iterator[Site]:
                 console.wait(30)
 
 
-@dataclass(slots=True)
+@dataclass
 class Visitor:
     """Somebody's browser, and what it did that it should not."""
 

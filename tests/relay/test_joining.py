@@ -57,7 +57,10 @@ async def test_a_relay_joins_once_carries_agents_and_ends_with_its_token(
         assert read_joined(tmp_path / "r2") is None
 
         async with relaying("--state-dir", str(tmp_path / "r1")) as relay:
-            async with agents(await joined(pool, "n1", relay.address)):
+            # It listens before it has found the coordinator, and sends agents away until then.
+            agent = await joined(pool, "n1", relay.address)
+            await eventually(relay.connected, "the relay has connected")
+            async with agents(agent):
                 assert pool.leading.relays.streams == 1
                 admin = access_pb2_grpc.AccessServiceStub(pool.channel)
                 await admin.RevokeTokens(access_pb2.RevokeTokensRequest(principal="relay/r1"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -116,6 +118,22 @@ def test_training_with_dropout_is_the_same_to_the_last_bit(device: torch.device,
         return curve
 
     assert losses("cpu") == losses(device)
+
+
+@pytest.mark.parametrize("name", ["silu", "mish", "gelu", "hardswish", "softsign", "elu"])
+def test_activations_have_the_same_gradients_to_the_last_bit(device: torch.device, name: str) -> None:
+    function = getattr(functional, name)
+    here = torch.randn(40, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    there = here.detach().to(device).requires_grad_()
+    for tensor in (here, there):
+        (first,) = torch.autograd.grad(function(tensor).square().sum(), tensor, create_graph=True)
+        first.sum().backward()
+        function(tensor).cos().sum().backward()
+    first_here, first_there = (torch.autograd.grad(function(x).square().sum(), x)[0] for x in (here, there))
+    assert same(first_here, first_there)
+    assert here.grad is not None
+    assert there.grad is not None
+    assert torch.allclose(here.grad, there.grad.cpu(), rtol=1e-5), "of gradients, too"
 
 
 def test_a_transformer_trains_the_same_to_the_last_bit(device: torch.device) -> None:
@@ -238,3 +256,19 @@ def test_batch_norm_of_a_model_that_is_evaluated(device: torch.device) -> None:
     for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with context():
             assert same(here(x).detach(), there(x.to(device)))
+
+
+TWO = """
+import sys, torch
+import aliquot.remote.torch as remote
+from tests.remote.channels import ProcessChannel
+one, other = (remote.attach(ProcessChannel(sys.argv[1], 1 << 20)) for _ in range(2))
+x = torch.ones(2, device=other, requires_grad=True)
+(x * 3).to(one).sum().backward()
+print(x.grad.tolist())
+"""
+
+
+def test_gradients_go_through_a_second_device(server: ServerProcess) -> None:
+    done = subprocess.run([sys.executable, "-c", TWO, server.path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[3.0, 3.0]\n"), done.stderr

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+from aliquot.cli._exits import Exit
+from aliquot.client import Pool
 from aliquot.remote.launching import STARTUP, cuda_here
+from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
 
 REFUSED = """
@@ -110,7 +116,7 @@ optimizer = torch.optim.SGD([x], lr=0.1)
 for _ in range(5):
     (x * x).sum().backward()
     optimizer.step()
-    if x.detach().sum().item() < 0: break
+    x.detach().sum().item()
 """
 
 
@@ -121,7 +127,49 @@ def test_a_program_says_where_its_time_went(run_remote: Run, tmp_path: Path) -> 
     assert "aliquot:0 (served by cpu):" in done.stderr
     assert ", 5 steps" in done.stderr
     assert "1 waits a step" in done.stderr
-    assert ".item() at train.py:7" in done.stderr
+    assert ".item() at train.py:8" in done.stderr
+
+
+ENDLESS = """
+import pathlib, sys, torch
+x = torch.ones(4, device="cuda")
+while x.mul_(1).sum().item() == 4:
+    pathlib.Path(sys.argv[1]).touch()
+"""
+
+SAVING = """
+import signal, sys
+def save(*_):
+    torch.save(x, sys.argv[1] + ".pt")
+    print("saved", torch.load(sys.argv[1] + ".pt").tolist())
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tmp_path: Path, saves: bool) -> None:
+    running = tmp_path / "running"
+    script = (SAVING if saves else "") + ENDLESS
+    ended: list[subprocess.CompletedProcess[str]] = []
+    options = ("--preemptible", "--grace", "3s")
+    program = threading.Thread(
+        target=lambda: ended.append(run_remote("-c", script, str(running), gpu="2x1(A100)", options=options))
+    )
+    program.start()
+    eventually(running.exists)
+    with pool.lease("1(A100)", priority=100):
+        program.join(120)
+    (done,) = ended
+    assert "aliquot: the lease is taken back in 3 s" in done.stderr
+    if saves:
+        assert (done.returncode, done.stdout) == (3, "saved [1.0, 1.0, 1.0, 1.0]\n"), done.stderr
+        return
+    assert done.returncode == Exit.LEASE_LOST, done.stderr
+    assert "SessionLeaseEnded" in done.stderr
+    assert "aliquot: the program has ended because lease " in done.stderr
+    assert "has ended (PREEMPTED)" in done.stderr
+    assert "begin from a checkpoint" in done.stderr
 
 
 def test_the_variables_add_to_the_programs_own_path() -> None:

@@ -128,7 +128,7 @@ class Campaign(Stage):
         self.play(f"pool {2 * scale} of 3")
         self.play("start")
         auditor = self.world.auditor
-        auditor._count = self._counting(auditor._count)  # type: ignore[method-assign]
+        auditor._count = self._counting(auditor._count)  # type: ignore[method-assign, assignment]
         self.play("wait 40")
         self.play(f"queue default idle=lend after={LENDING_AFTER_MIN * 60}")
         self.play(f"queue strict idle=release after={ENDING_AFTER_MIN * 60} warn=900,1800")
@@ -163,7 +163,7 @@ class Campaign(Stage):
         self.idlers.append(idler)
         self._by_id[self._leases[name]] = idler
 
-    def _device(self, name: str) -> Any:  # noqa: ANN401 - of the simulation
+    def _device(self, name: str) -> Any:
         (uuid,) = self._programs[name][0].memory
         return next(node.devices[uuid] for node in self.world.nodes if uuid in node.devices)
 

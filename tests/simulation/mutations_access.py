@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
+
+import msgspec
 
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.core.access import decide as giving
-from aliquot.coordinator.core.access.records import Token
+from aliquot.coordinator.core.access.records import SESSION_MS_MAX, Token
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import Caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.wire.leases import lease_message
-from tests.simulation.mutant import Put, mutant
+from tests.simulation.mutant import Put, decide_by, mutant
 
 
 @mutant("tenant not looked at", "who may do something somewhere may do it for every tenant")
@@ -71,6 +74,15 @@ def _for_ever(put: Put) -> None:
 @mutant("everybody gives", "who gives a role or a token may give more than they have")
 def _generous(put: Put) -> None:
     put(giving, "_may_give", lambda state, by, grant, to="": True)
+
+
+@mutant("session outlives its voucher", "a session lasts for its twelve hours, whenever what vouches for it ends")
+def _long_session(put: Put) -> None:
+    def open_session(state: Any, command: Any, now_ms: int) -> Any:
+        token = msgspec.structs.replace(command.token, expires_ms=now_ms + SESSION_MS_MAX)
+        return giving.open_session(state, dataclasses.replace(command, token=token), now_ms)
+
+    decide_by(put, "OpenSession", open_session)
 
 
 @mutant("redaction forgotten", "a lease of another tenant is shown as it is")

@@ -112,9 +112,14 @@ def _queue_limit(put: Put) -> None:
 
     def chain(self: Any, tenant: str, queue: str) -> Any:
         found = original(self, tenant, queue)
-        return found._replace(limited=tuple(account for account in found.limited if account is found.tenant))
+        return found._replace(limited=found.trees)
 
     put(tenancy_books.Tenancy, "chain", chain)
+
+
+@mutant("limit of one tenant", "what is below a tenant does not count against its limit", kinds=("admin.quota",))
+def _tree_limit(put: Put) -> None:
+    put(tenancy_books, "upwards", lambda tenant: (tenant,))
 
 
 @mutant("all queues preempt", "that a queue ends nobody is not looked at", size="crowded", kinds=("admin.queue",))

@@ -9,8 +9,8 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.settings.config import TracingSettings
-from aliquot.v1 import leases_pb2
-from tests.coordinator.pool import Agent, agents, running, settings_for, sqlite
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
+from tests.coordinator.pool import Agent, Pool, agents, eventually, running, settings_for, sqlite
 from tests.tracing.collector import collecting, text_of
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
@@ -39,6 +39,25 @@ async def test_a_trace_survives_the_coordinator(tmp_path: Path) -> None:
             assert trace[f"lease {one} 1"].end_time_unix_nano == trace[f"lease {two} 1"].start_time_unix_nano
         assert root.start_time_unix_nano == trace["lease waits 1"].start_time_unix_nano
         assert root.end_time_unix_nano == trace["lease stops 1"].end_time_unix_nano
+
+
+async def test_each_grant_has_phases_of_its_own() -> None:
+    with collecting() as collector:
+        settings = settings_for(tracing=TracingSettings(collector.url))
+        async with running(settings) as pool, agents(Agent(pool.address, "n1")):
+            lease = await pool.allocate("1", wait_until=ACTIVE, preemptible=True)
+            await pool.nodes.Drain(pool_pb2.DrainRequest(node_id="n1"))
+            await eventually(lambda: _is(pool, lease.lease_id, types_pb2.LEASE_STATE_QUEUED), "back in its queue")
+            await pool.nodes.Uncordon(pool_pb2.UncordonRequest(node_id="n1"))
+            await eventually(lambda: _is(pool, lease.lease_id, types_pb2.LEASE_STATE_ACTIVE), "active again")
+            await pool.leases.Release(leases_pb2.ReleaseRequest(lease_id=lease.lease_id, wait_gone=True))
+        trace = collector.trace(place_of(lease.lease_id, ()).trace_id)
+        assert set(trace) == PHASES | {f"lease {phase} 3" for phase in ("waits", "starts", "runs", "stops")}
+        assert trace["lease waits 3"].start_time_unix_nano == trace["lease stops 1"].end_time_unix_nano
+
+
+async def _is(pool: Pool, lease_id: str, state: int) -> bool:
+    return (await pool.get(lease_id)).state == state
 
 
 async def test_a_lease_is_a_part_of_its_launchers_trace() -> None:

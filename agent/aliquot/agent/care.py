@@ -271,7 +271,8 @@ class Care:
         stories: dict[str, None] = {}
         for uuid in uuids:
             memory = ("--memory", str(self._settings.verify_memory)) if self._settings.verify_memory else ()
-            argv = (sys.executable, "-m", "aliquot.agent.doctor.card", "--uuid", uuid, "--level", "2", *memory)
+            level = ("--level", "2", "--dcgm", str(min(3, max(0, self._settings.verify_dcgm))))
+            argv = (sys.executable, "-m", "aliquot.agent.doctor.card", "--uuid", uuid, *level, *memory)
             ended = await self._world.run_command(argv, self._settings.verify_timeout / 1000)
             try:
                 said = json.loads(ended.last_line)

@@ -88,7 +88,7 @@ class Controller:
         """By lease id."""
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
-        self._serving = Serving(state, books, host, world, look_again=self._look_again)
+        self._serving = Serving(state, books, host, mailbox, world, look_again=self._look_again)
         self._verifier = Verifier(state, limits, host, limit_lost=self._limit_lost, not_served=self._serving.lost)
         self._lived: set[str] = set()
         """Slices whose limit was set once, perhaps before this agent started: processes may run on them."""
@@ -169,6 +169,7 @@ class Controller:
                 await self._wakeup.wait(wait_s)
         finally:
             self._verifier.cancel()
+            self._serving.cancel()
             for task in (*self._tasks.values(), *self._revoking.values()):
                 task.cancel()
 

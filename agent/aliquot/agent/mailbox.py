@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from aliquot.agent.core.deltas import DeltaTracker, DeviceReport
+from aliquot.agent.core.figures import ServedReport
+from aliquot.agent.core.model import Holder
 from aliquot.agent.core.reports import LeaseHit, ReportQueue, SliceReport
 from aliquot.agent.state import NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -31,6 +33,10 @@ class Mailbox:
         """Those that have changed enough to be sent."""
         self._whole = False
         self._hits: deque[LeaseHit] = deque(maxlen=MAX_HITS)
+        self._served: dict[Holder, ServedReport] = {}
+        """The latest of each member that is served."""
+        self._unsaid: set[Holder] = set()
+        """Those whose latest was not sent."""
         self.wakeup = Wakeup()
         """Set when there is something to take out."""
 
@@ -69,6 +75,20 @@ class Mailbox:
             self._devices.add(uuid)
             self.wakeup.set()
 
+    def serve(self, holder: Holder, report: ServedReport | None) -> None:
+        """What a member's process counts; None: it is not served any more."""
+        if report is None:
+            self._served.pop(holder, None)
+            return
+        self._served[holder] = report
+        self._unsaid.add(holder)
+        self.wakeup.set()
+
+    def rated(self, holder: Holder) -> bool:
+        """Whether something was going on when a member was reported last: that it has stopped is news then."""
+        report = self._served.get(holder)
+        return report is not None and any(report.rates.values())
+
     def request_snapshot(self) -> None:
         """The node itself has changed: a snapshot must be sent."""
         self._whole = True
@@ -91,7 +111,14 @@ class Mailbox:
         self._whole = False
         self._reports.clear()
         self._devices.clear()
+        self._unsaid.update(self._served)
         return self._tracker.reset(reports.values(), self._clock.monotonic_ms())
+
+    def take_served(self) -> list[ServedReport]:
+        """What is counted of members that are served, where it was not sent yet."""
+        reports = [self._served[holder] for holder in self._unsaid if holder in self._served]
+        self._unsaid.clear()
+        return reports
 
     def take_devices(self) -> tuple[DeviceReport, ...]:
         """What has changed enough since the last message; empty: nothing, or it is too early."""

@@ -91,6 +91,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         starting.cancel()
         return
     agent = starting.result()
+    logs.always(node=agent.state.name)
     # What start-up has loaded stays. Python collects the oldest generation only when the new objects are a quarter of
     # all, which would then never happen: unreachable cycles would pile up.
     gc.collect()

@@ -21,6 +21,7 @@ from aliquot.agent.wire import (
     device_report,
     device_to_wire,
     hit_to_wire,
+    served_to_wire,
     slice_report_to_wire,
     uses_to_wire,
 )
@@ -107,6 +108,11 @@ class Reporter:
         """What has changed enough since the last message; None: nothing, or it is too early."""
         changed = self._mailbox.take_devices()
         return delta_to_wire(self._mailbox.seq, changed) if changed else None
+
+    def served(self) -> agent_pb2.Served | None:
+        """What has changed of members that are served; None: nothing."""
+        reports = self._mailbox.take_served()
+        return agent_pb2.Served(uses=map(served_to_wire, reports)) if reports else None
 
     def confirmations(self, session_epoch: int) -> agent_pb2.SliceReports | None:
         """The next confirmations in line; None when there are none."""

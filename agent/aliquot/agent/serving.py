@@ -13,7 +13,9 @@ from aliquot.agent.core import reservations
 from aliquot.agent.core.model import Holder, Intent, Reservation, StopOrder
 from aliquot.agent.core.reservations import LOOK_AGAIN_S, RETRY_S
 from aliquot.agent.hosting.base import Host, HostError
+from aliquot.agent.hosting.measuring import Measuring
 from aliquot.agent.hosting.restarts import Restarts
+from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
 from aliquot.common.tiers import NOT_SERVED
@@ -25,7 +27,14 @@ class Serving:
     """See the module's docstring. `look_again` is called when slices may need something else than before."""
 
     def __init__(
-        self, state: NodeState, books: Bookkeeper, host: Host, world: World, *, look_again: Callable[[], None]
+        self,
+        state: NodeState,
+        books: Bookkeeper,
+        host: Host,
+        mailbox: Mailbox,
+        world: World,
+        *,
+        look_again: Callable[[], None],
     ) -> None:
         self._state = state
         self._books = books
@@ -33,6 +42,7 @@ class Serving:
         self._clock = world.clock
         self._look_again = look_again
         self._restarts = Restarts(world.monotonic_s)
+        self._measuring = Measuring(state, host, mailbox, world.monotonic_s)
         self._served: set[str] = set()
         """Slices that were served once, perhaps before this agent started: their clients will come back."""
 
@@ -72,11 +82,16 @@ class Serving:
                 await self._give_up(holder, error.message)
             return
         self._restarts.serves(holder)
+        self._measuring.begin(holder)
         for each in self._state.running(holder):
             if self._is_set(each):
                 self._served.add(each.slice_id)
                 self._books.note(each.slice_id, endpoint=endpoint, unserved="")
                 self._books.report(each)
+
+    def cancel(self) -> None:
+        """The agent ends; what serves goes on."""
+        self._measuring.cancel()
 
     def lost(self, holder: Holder, problem: str) -> None:
         """A member's process does not answer any more."""

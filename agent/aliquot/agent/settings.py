@@ -138,6 +138,8 @@ class RepairSettings(msgspec.Struct, frozen=True):
     verify_timeout: DurationMs = DurationMs(90_000)
     verify_memory: int = 0
     """Bytes of a card's memory that are tested at most; 0: 95 % of it."""
+    verify_dcgm: int = 1
+    """The level at which `dcgmi diag` is run too, where it is installed (1 takes half a minute); 0: it is not."""
 
 
 class HostingSettings(msgspec.Struct, frozen=True):

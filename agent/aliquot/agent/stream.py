@@ -330,6 +330,8 @@ class Stream:
         """What there is to send now, made one message at a time, so that each tells what is true when it is sent."""
         if self._mailbox.wants_snapshot:
             yield agent_pb2.AgentMessage(snapshot=self._reporter.snapshot(session_epoch))
+        if (served := self._reporter.served()) is not None:
+            yield agent_pb2.AgentMessage(served=served)
         while (reports := self._reporter.confirmations(session_epoch)) is not None:
             yield agent_pb2.AgentMessage(reports=reports)
         if self._renewal is not None and (renewal := self._renewal.due()) is not None:

@@ -12,6 +12,7 @@ from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.caring import MAX_CARDS, CareOrder, CareResult
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
+from aliquot.agent.core.figures import ServedReport
 from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
 from aliquot.agent.core.reports import LeaseHit, SliceReport
@@ -180,6 +181,24 @@ def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
         )
         for use in report.slices
     ]
+
+
+def served_to_wire(report: ServedReport) -> types_pb2.ServedUse:
+    """What is done for programs that use a member from elsewhere."""
+    figures, rates = report.figures, report.rates
+    return types_pb2.ServedUse(
+        slice_id=report.slice_id,
+        sessions=min(figures.get("sessions", 0), 0xFFFFFFFF),
+        ops=figures.get("ops_total", 0),
+        waits=figures.get("waits_total", 0),
+        up_bytes=figures.get("up_bytes_total", 0),
+        down_bytes=figures.get("down_bytes_total", 0),
+        run_ahead_frames=figures.get("run_ahead_frames", 0),
+        memory_bytes=figures.get("memory_bytes", 0),
+        ops_per_s=rates.get("ops_total", 0),
+        up_bytes_per_s=rates.get("up_bytes_total", 0),
+        down_bytes_per_s=rates.get("down_bytes_total", 0),
+    )
 
 
 def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]) -> types_pb2.Device:

@@ -7,6 +7,7 @@ import html
 import io
 from datetime import UTC, datetime
 
+from aliquot.cli import _words as words
 from aliquot.client.admin import Invoice
 
 GPU_HOUR = 1000 * 3_600_000
@@ -63,13 +64,18 @@ def sums(invoice: Invoice) -> list[tuple[str, str]]:
 
 def measured(invoice: Invoice) -> list[str]:
     """What agents measured beside what was reserved, in words; empty if nothing was measured."""
+    moved = []
+    if invoice.observed_up_bytes or invoice.observed_down_bytes:
+        up, down = words.amount(invoice.observed_up_bytes), words.amount(invoice.observed_down_bytes)
+        moved = [f"moved on these days by programs elsewhere, not charged: {up} up, {down} down"]
     if not invoice.observed_interval_ms:
-        return []
+        return moved
     busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
     memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
     reserved = sum(line.share_milli_ms for line in invoice.lines)
     part = f", {invoice.observed_busy_milli_ms * 100 // reserved} % of what was reserved" if reserved > 0 else ""
-    return [f"measured on the whole days (UTC) of the period: {busy} GPU-hours busy{part}, {memory} GiB-hours in use"]
+    told = f"measured on the whole days (UTC) of the period: {busy} GPU-hours busy{part}, {memory} GiB-hours in use"
+    return [told, *moved]
 
 
 def as_csv(invoice: Invoice) -> str:
@@ -86,6 +92,9 @@ def as_csv(invoice: Invoice) -> str:
         busy = hours(invoice.observed_busy_milli_ms, GPU_HOUR)
         memory = hours(invoice.observed_memory_byte_ms, GIB_HOUR)
         writer.writerow((*head, "measured", "", busy, memory, *("",) * (len(COLUMNS) - 4)))
+    if invoice.observed_up_bytes or invoice.observed_down_bytes:
+        moved = invoice.observed_up_bytes, invoice.observed_down_bytes
+        writer.writerow((*head, "bytes up and down", "", *moved, *("",) * (len(COLUMNS) - 4)))
     return text.getvalue()
 
 

@@ -68,7 +68,25 @@ def slice_of(message: types_pb2.Slice) -> values.Slice:
         mig_profile=message.mig_profile,
         tier_notes=tuple(message.tier_notes),
         endpoint=message.endpoint,
+        served=served_of(message.served) if message.HasField("served") else None,
         lender=message.lender,
+    )
+
+
+def served_of(message: types_pb2.ServedUse) -> values.ServedUse:
+    """What the process that serves a member counts."""
+    return values.ServedUse(
+        sessions=message.sessions,
+        ops=message.ops,
+        waits=message.waits,
+        up_bytes=message.up_bytes,
+        down_bytes=message.down_bytes,
+        run_ahead_frames=message.run_ahead_frames,
+        memory_bytes=message.memory_bytes,
+        ops_per_s=message.ops_per_s,
+        up_bytes_per_s=message.up_bytes_per_s,
+        down_bytes_per_s=message.down_bytes_per_s,
+        observed_ms=message.observed_ms,
     )
 
 
@@ -170,6 +188,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         closure=read(message.closure, values.Closure) if message.HasField("closure") else None,
         serves=tuple(_SERVES.get(number, values.Serve.UNSPECIFIED) for number in message.serves),
         remedies=tuple(message.remedies),
+        lends=message.lends,
     )
 
 

@@ -75,6 +75,8 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "INTERNAL": errors.InternalError,
 }
 
+NOT_SERVED = "NOT_SERVED"
+"""The coordinator is older than this client."""
 # For failures without a known reason: from a proxy, a newer server, grpc itself.
 _BY_CODE: dict[str, type[errors.PoolError]] = {
     "INVALID_ARGUMENT": errors.InvalidRequest,
@@ -108,7 +110,7 @@ def to_error(
     return kind(
         message,
         hint=hint,
-        reason=failure.reason,
+        reason=failure.reason or (NOT_SERVED if failure.code == "UNIMPLEMENTED" else ""),
         metadata=failure.metadata,
         explanation=read(explanation, Explanation) if isinstance(explanation, types_pb2.Explanation) else None,
         violations=[errors.Violation(subject, description) for subject, description in failure.violations],

@@ -74,6 +74,11 @@ class PoolBase(Generic[H]):
         return self._found.trusts_some_of(pem)
 
     @property
+    def token_text(self) -> str:
+        """The token that it shows; empty: none. As secret as a password."""
+        return self._context.token.text
+
+    @property
     def token_origin(self) -> str:
         """Where its token is from, for people: a file, a variable, the credentials file."""
         return self._context.token.origin

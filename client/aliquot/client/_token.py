@@ -42,6 +42,11 @@ class Token:
         return self._metadata
 
     @property
+    def text(self) -> str:
+        """Itself; empty: there is none."""
+        return self._metadata[0][1].removeprefix(tokens.SCHEME) if self._metadata is not None else ""
+
+    @property
     def key(self) -> object:
         """Tells one token from another; None: there is none."""
         return self._metadata

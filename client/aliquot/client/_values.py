@@ -137,6 +137,29 @@ class Slice:
     """Where it is served, once it is ACTIVE; empty: programs attach on its node."""
     lender: str = ""
     """The slice of an idle lease whose share it uses; empty: its share is its own."""
+    served: ServedUse | None = None
+    """What is done for programs that use its member from elsewhere; of its first slice only, and where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedUse:
+    """What the process that serves a member counts. Sums begin anew with the process."""
+
+    sessions: int
+    ops: int
+    waits: int
+    """Operations for whose result a program waited."""
+    up_bytes: int
+    """From the programs."""
+    down_bytes: int
+    run_ahead_frames: int
+    memory_bytes: int
+    """By the process's own account."""
+    ops_per_s: int
+    """Lately, as the next two."""
+    up_bytes_per_s: int
+    down_bytes_per_s: int
+    observed_ms: int
 
 
 class ActivitySource(_Word):
@@ -567,6 +590,8 @@ class Node:
     """How its agent can serve leases, beside LOCAL."""
     remedies: tuple[str, ...] = ()
     """What its agent can do about sick cards: reset, reboot, verify."""
+    lends: bool = False
+    """Its agent knows slices that use the share of idle leases."""
 
 
 @dataclass(frozen=True, slots=True)

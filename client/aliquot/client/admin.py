@@ -487,3 +487,6 @@ class Invoice:
     observed_memory_byte_ms: int = _sum()
     observed_interval_ms: int = _sum()
     """Time measured, added up over slices; 0: nothing was measured."""
+    observed_up_bytes: int = _sum()
+    """Likewise, from programs elsewhere to the processes that served their leases. Never charged."""
+    observed_down_bytes: int = _sum()

@@ -1,8 +1,10 @@
 """Structured logs on the standard library: lines for people, or JSON lines for collectors.
 
-Facts go into `extra`, not into the sentence: `log.info("lease granted", extra={"lease_id": id})`. Every record is one
-line of bounded length, whatever its message holds, so a name chosen by a user can't forge a line or fill a disk. Only
-tracebacks add lines, and not in JSON.
+Facts go into `extra`, not into the sentence: `log.info("lease granted", extra={"lease_id": id})`. What holds for all
+that a task does (`about`: the call, its principal) or a program says (`always`: its node) is added to each record.
+
+Every record is one line of bounded length, whatever its message holds, so a name chosen by a user can't forge a line or
+fill a disk. Only tracebacks add lines, and not in JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -20,6 +24,8 @@ from aliquot.common.text import one_line
 TEXT_CHARS_MAX: Final = 4096
 """Of a message, and of each fact: some of what they say comes from tenants and peers."""
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_ABOUT: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # noqa: B039 - never changed
+_ALWAYS: Final[dict[str, object]] = {}
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -39,6 +45,16 @@ def configure(level: str = "info", *, json: bool = False, stream: TextIO | None 
     root.addHandler(handler)
     root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
+
+
+def about(facts: Mapping[str, object]) -> None:
+    """From here on, in this task and what it begins, records have these facts; others that were set are gone."""
+    _ABOUT.set(facts)
+
+
+def always(**facts: object) -> None:
+    """From now on all records of this program have these facts too."""
+    _ALWAYS.update(facts)
 
 
 class JsonFormatter(logging.Formatter):
@@ -71,7 +87,8 @@ class HumanFormatter(logging.Formatter):
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    own = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {**_ALWAYS, **_ABOUT.get(), **own}
 
 
 def _cut(value: object) -> object:

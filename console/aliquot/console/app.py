@@ -17,12 +17,14 @@ from aliquot.common.errors import AliquotError
 from aliquot.console.api import access, earlier, events, fleet, health, leases, nodes, oidc, plans, session, tenancy
 from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
 from aliquot.console.api.callers import AllPools, nobody
-from aliquot.console.api.events import Streams
 from aliquot.console.codes import Codes
 from aliquot.console.door import Door
+from aliquot.console.hot import Hot
 from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
+from aliquot.console.streams import Streams
+from aliquot.console.tagged import Tagged
 
 BODY_BYTES_MAX = 4 << 20
 OPENAPI = "/api/v1/openapi.json"
@@ -42,9 +44,9 @@ def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp
     return dress(make_api(settings, connect), settings)
 
 
-def dress(api: ASGIApp, settings: Settings) -> Door:
+def dress(api: FastAPI, settings: Settings) -> Door:
     """An API with the page beside it, behind the door."""
-    return Door(Page(api), settings.origin)
+    return Door(Page(Hot(Tagged(api), api.state.pools)), settings.origin)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
@@ -82,6 +84,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     app.state.origin = settings.origin
     app.state.session = settings.session
     app.state.codes = Codes()
+    app.state.providers = oidc.Providers()
     for room in (leases, nodes, fleet, health, tenancy, plans, access, session, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
     app.include_router(oidc.router)

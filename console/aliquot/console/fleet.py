@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from aliquot.client.fleet import Fleet, FleetChange
 from aliquot.common.errors import AliquotError
 from aliquot.console.picture import Picture, change_document, frame
 from aliquot.console.pools import Pools
+
+log = logging.getLogger(__name__)
 
 FRAMES_KEPT: Final = 256
 BYTES_KEPT: Final = 8 << 20
@@ -144,6 +147,11 @@ class FleetRelay:
                         await self._take_from(pool, caller)
                 except AliquotError:  # it is not theirs any more, which their own call is about to say
                     await asyncio.sleep(_PAUSE_S)
+                except Exception:
+                    # Whatever it was, those who look must not be left with what was.
+                    log.exception("the fleet can't be followed; it is asked for as a whole again")
+                    self._fleet.layout = self._fleet.version = 0
+                    await asyncio.sleep(_PROBE_S)
         finally:
             probing.cancel()
             self._upstream = None

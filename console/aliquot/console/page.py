@@ -22,7 +22,8 @@ _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = b"no-cache"
 _PACKED: Final = frozenset({".woff2", ".png", ".jpg", ".webp"})
 _API_PREFIXES: Final = ("/api/", "/login/oidc")
-_API_PATHS: Final = frozenset({"/api", "/healthz", "/readyz", "/health", "/ready"})
+_API_PATHS: Final = frozenset({"/api", "/healthz", "/readyz"})
+"""`/health` and `/ready`, too, but for browsers: probes don't ask for pages."""
 _ABSENT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>aliquot</title>
 <h1>This console has no page</h1>
 <p>It was installed without the files that npm builds, and serves REST alone: <a href="/api/v1/openapi.json">its

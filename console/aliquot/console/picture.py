@@ -36,7 +36,7 @@ class Picture:
     @property
     def id(self) -> str:
         """Names what is shown: the layout and its version."""
-        return f"{self._fleet.layout}.{self._fleet.version}"
+        return version_id(self._fleet.layout, self._fleet.version)
 
     def nodes_changed(self) -> None:
         """Names must be put together again."""
@@ -64,9 +64,14 @@ class Picture:
         return self._made
 
 
+def version_id(layout: int, version: int) -> str:
+    """Names what is shown. Within a layout versions count up."""
+    return f"{layout}.{version}"
+
+
 def change_document(change: FleetChange) -> dict[str, Any]:
     """What has changed. Columns that have not are left out."""
-    document: dict[str, Any] = {"at_ms": change.at_ms}
+    document: dict[str, Any] = {"version": version_id(change.layout, change.version), "at_ms": change.at_ms}
     if change.nodes:
         document["nodes"] = [
             {

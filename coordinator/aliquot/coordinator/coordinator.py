@@ -15,7 +15,6 @@ from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.enrolment.records import Generation
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
-from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
 from aliquot.coordinator.reading.gauge import Gauge, measured
@@ -56,7 +55,7 @@ class Coordinator(Collector):
         self._garbage_collector = self._means.garbage_collector()
         self._relay_rules = settings.relay_rules()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
-        Logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
+        self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
         self._tracing = make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()

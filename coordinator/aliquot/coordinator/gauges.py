@@ -15,8 +15,10 @@ from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
+from aliquot.coordinator.reading.use_totals import UseTotals
 from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
 from aliquot.coordinator.writing.writer import Writer
@@ -26,12 +28,20 @@ class LeadersGauges:
     """Those of all parts of a coordinator that leads."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, relays: RelayService, hub: WatchHub, sweep_timer: SweepTimer
+        self,
+        writer: Writer,
+        roster: Roster,
+        relays: RelayService,
+        hub: WatchHub,
+        fleet: Fleet,
+        sweep_timer: SweepTimer,
+        use: UseTotals,
     ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
             return lambda: 0 if (state := writer.state) is None else count(state)
 
         self._hub = hub
+        self._use = use
         self._writer = writer
         self._gauges: list[Gauge] = [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: writer.queued),
@@ -39,6 +49,7 @@ class LeadersGauges:
             ("aliquot_relays", "Relays that are connected", lambda: len(relays)),
             ("aliquot_relayed_agents", "Agents that are connected through them", lambda: relays.streams),
             ("aliquot_watchers", "Watch streams that are open", lambda: len(hub)),
+            ("aliquot_fleet_watchers", "Streams of all devices as columns that are open", lambda: len(fleet)),
             ("aliquot_watch_waiting", "Changes that wait in the watchers' queues", lambda: hub.waiting),
             ("aliquot_watch_kept", "Changes that are kept for watchers who come late", lambda: hub.kept),
             ("aliquot_granting", "1 while anything is granted", lambda: int(writer.granting)),
@@ -68,6 +79,7 @@ class LeadersGauges:
         state = self._writer.state
         if state is not None:
             yield from health_metrics(state.health)
+        yield from self._use.collect()
         yield CounterMetricFamily(
             "aliquot_watchers_compacted",
             "Watchers that were too slow, or had to begin anew, and list again",

@@ -35,15 +35,16 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
-from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.fleet import Fleet
+from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
+from aliquot.coordinator.reading.use_totals import UseTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
@@ -140,7 +141,9 @@ class Leading:
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
-        followers = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, *others)
+        use = UseTotals(view.leases.values())
+        own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
+        followers = (*own, *others)
 
         self.writer = Writer(
             state=state,
@@ -185,7 +188,9 @@ class Leading:
             paused=[self.roster.start_again, self.keepalive.start_again],
             pressure=self.roster.set_pressure,
         )
-        self.gauges = LeadersGauges(self.writer, self.roster, self.relays, self.hub, self.sweep_timer)
+        self.gauges = LeadersGauges(
+            self.writer, self.roster, self.relays, self.hub, self.fleet, self.sweep_timer, use
+        )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
             Authenticator(view, clock, journal.pool_secret), metrics.denials, clock, settings.access.bounds()
@@ -232,7 +237,7 @@ class Leading:
             addresses=self._reached_at,
             authorities=authorities,
             authority=self._authority,
-            logins=Logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
         )
         enrolment = EnrolmentService(
             writer=self.writer,

@@ -15,6 +15,8 @@ import grpc
 
 from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings
+from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.server import Server, Serving
 from aliquot.coordinator.runtime import version
 from aliquot.coordinator.upkeep.collector import GarbageCollector, PythonCollector
@@ -35,5 +37,7 @@ class Means:
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
     garbage_collector: Callable[[], GarbageCollector] = PythonCollector
+    logins: Callable[[OidcSettings, PodSettings, Clock], Logins] = Logins
+    """Who vouches for callers."""
     version: str = field(default_factory=version)
     """Of the program, as agents and launchers are told."""

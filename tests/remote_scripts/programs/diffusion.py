@@ -64,10 +64,10 @@ for step in range(6):
     with torch.no_grad():
         for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
             mean.lerp_(parameter, 0.1)
-    print(step, round(loss.item(), 4))
+    print(step, loss.item())
 with torch.no_grad():
     x = noises[0].to(device)
     for time in reversed(range(STEPS)):
         guess = average(x, torch.full((8,), time, device=device, dtype=torch.long))
         x = (x - betas[time] / (1 - kept[time]).sqrt() * guess) / (1 - betas[time]).sqrt()
-print(round(x.clamp(-1, 1).mean().item(), 4))
+print(x.clamp(-1, 1).mean().item())

@@ -26,11 +26,13 @@ from tests.simulation.auditor.roles import (
     Held,
     Need,
     Roles,
+    covers,
 )
 from tests.simulation.sim.calls import Call, Status
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, current
 from tests.simulation.sim.people import TENANTS
 from tests.simulation.sim.server import KEEP_ALIVE, WATCH
+from tests.simulation.sim.vouching import ISSUER, read_voucher
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.auditor import Auditor
@@ -43,6 +45,8 @@ _LOOKS = 4
 """...is looked at so often until then: who stands still meanwhile has as long again."""
 _PAST_US = 60 * US_PER_S
 """What was asked may be decided so much later, when a disk stands still."""
+SESSION_MS_MAX = 12 * 3_600_000
+"""What a session lasts at most."""
 _OPERATIONS = frozenset(
     {
         *("DeclareNodes", "RemoveNode", "Cordon", "Uncordon", "Drain", "Balance", "Defragment"),
@@ -50,7 +54,7 @@ _OPERATIONS = frozenset(
     }
 )
 _ADMINISTRATION = frozenset({"Apply", "Withdraw", "PostCredit", "CorrectUsage", "CloseBooks"})
-_TENANT = re.compile(rb"(?<![A-Za-z0-9_.-])(?:" + "|".join(TENANTS).encode() + rb")(?![a-z])")
+_TENANT = re.compile(rb"(?<![A-Za-z0-9_.-])(?:" + "|".join(sorted(TENANTS, reverse=True)).encode() + rb")(?![a-z])")
 _ASKS = ("Allocate", "GrantOn")
 _READS: dict[str, Any] = {
     "Allocate": leases_pb2.AllocateRequest,
@@ -64,6 +68,7 @@ _READS: dict[str, Any] = {
     "GrantRole": access_pb2.GrantRoleRequest,
     "RevokeRole": access_pb2.RevokeRoleRequest,
     "IssueToken": access_pb2.IssueTokenRequest,
+    "Login": access_pb2.LoginRequest,
     "RevokeTokens": access_pb2.RevokeTokensRequest,
 }
 
@@ -144,9 +149,24 @@ class AccessAudit:
     def _issued(self, fact: list[Any], now_us: int) -> None:
         token = fact[2]
         held = Held(token["principal"], from_us=now_us, sha256=token["sha256"], expires_ms=token["expires_ms"])
+        held.session = tuple((role, scope) for role, scope in token.get("grants", ()))
+        if wrong := self._unvouched(token, held, fact[1]):
+            self._auditor.violation(f"a session of {held.principal} {wrong}")
         self.roles.tokens[token["token_id"]] = self.roles.begin(held)
         if held.expires_ms:
             self._expiring.append(held)
+
+    def _unvouched(self, token: dict[str, Any], held: Held, at_ms: int) -> str:
+        """What is wrong with a session: somebody has shown what vouches for it, and it ends with that, or earlier."""
+        if token.get("issued_by", "") != ISSUER:
+            return "has roles of its own, and nobody vouches for them" if held.session else ""
+        for asking in (*self._calls.values(), *self._past.get("Login", ())):
+            if asking.name == "Login":
+                name, expires_ms, roles = read_voucher(asking.asked.id_token)
+                ends_ms = min(expires_ms, at_ms + SESSION_MS_MAX)
+                if (name, roles) == (held.principal, held.session) and at_ms < held.expires_ms <= ends_ms:
+                    return ""
+        return f"until {held.expires_ms} with {held.session} is by nothing that vouches for it so"
 
     def _tokens_ended(self, fact: list[Any], now_us: int) -> None:
         for token_id in fact[2]:
@@ -247,14 +267,18 @@ class AccessAudit:
         """
         if asking.name == "Join":
             return None if hashlib.sha256(asking.token.encode()).digest() in self._invites else False
+        if asking.name == "Login":
+            return None  # what comes of it, its session says
         token = self._token(asking.token)
         if token is None or not self._counts(token, asking.begun_us, asking.at_ms, now_us, surely=surely):
             return False
         principal, name, asked = token.principal, asking.name, asking.asked
         if name in ("IssueToken", "RevokeTokens", "GrantRole", "RevokeRole"):
-            return self._may_give(principal, asking, now_us, surely=surely)
+            return self._may_give(token, asking, now_us, surely=surely)
         needs = self._needs(principal, name, asked)
-        return None if needs is None else self.roles.may(principal, needs, asking.begun_us, now_us, surely=surely)
+        if needs is None:
+            return None
+        return self.roles.may(principal, needs, asking.begun_us, now_us, surely=surely, session=token.session)
 
     def _needs(self, principal: str, name: str, asked: Any) -> list[Need] | None:
         if name in _OPERATIONS:
@@ -283,20 +307,23 @@ class AccessAudit:
             needs.append((ASK, tenant))
         return needs
 
-    def _may_give(self, principal: str, asking: Asking, now_us: int, *, surely: bool) -> bool | None:
-        roles, asked, begun_us = self.roles, asking.asked, asking.begun_us
+    def _may_give(self, token: Held, asking: Asking, now_us: int, *, surely: bool) -> bool | None:
+        roles, asked, begun_us, principal = self.roles, asking.asked, asking.begun_us, token.principal
         if roles.may(principal, [(OFFICE, "")], begun_us, now_us, surely=surely):
             return True
         if surely:
             return None
         if asking.name in ("GrantRole", "RevokeRole"):
             scope = asked.grant.scope
-            return bool(scope) and roles.may(principal, [(KEEP_OTHERS, scope)], begun_us, now_us, surely=False)
+            needs: list[Need] = [(KEEP_OTHERS, scope)]
+            session = token.session if principal != asked.principal else ()  # nobody makes those their own for good
+            return bool(scope) and roles.may(principal, needs, begun_us, now_us, surely=False, session=session)
         if asking.name == "IssueToken" and asked.principal in ("", principal):
             return not asked.grants
         owners = {roles.tokens[each].principal for each in getattr(asked, "token_ids", ()) if each in roles.tokens}
         owners.add(asked.principal)
-        return not any(roles.out_of_reach(principal, of, begun_us, now_us) for of in owners - {"", principal})
+        others = owners - {"", principal}
+        return not any(roles.out_of_reach(principal, of, begun_us, now_us, token.session) for of in others)
 
     # -- single calls
 
@@ -336,7 +363,7 @@ class AccessAudit:
         """What an answer says of roles and tokens, the leader goes by."""
         roles = self.roles
         known: list[Held | None] = []
-        if name == "IssueToken":
+        if name in ("IssueToken", "Login"):
             known = [roles.tokens.get(access_pb2.IssueTokenResponse.FromString(data).issued.token_id)]
         elif name == "RevokeTokens":
             ended = access_pb2.RevokeTokensResponse.FromString(data).tokens
@@ -381,8 +408,10 @@ class AccessAudit:
     # -- what is told
 
     def _keep_apart(self, token: str, said: bytes, asked: bytes, begun_us: int, what: str) -> None:
-        """Nothing names another tenant, but what the caller has named itself."""
+        """Nothing names another tenant, but what the caller has named itself and what is above its own."""
         principal, now_us = self._name_of(token), self._world.loop.now_us
+        held = self._token(token)
+        session = held.session if held is not None else ()
         if self.roles.may(principal, [(READ, "")], begun_us, now_us, surely=False):
             return
         own = self._auditor.books.tenants.get(principal.partition(":")[2])
@@ -390,7 +419,8 @@ class AccessAudit:
             tenant = found.decode()
             if tenant == own or _TENANT_IN[found].search(asked):
                 continue
-            if not self.roles.may(principal, [(READ, tenant)], begun_us, now_us, surely=False):
+            below: list[Need] = [(READ, each) for each in TENANTS if covers(tenant, each)]
+            if not self.roles.may(principal, below, begun_us, now_us, surely=False, session=session):
                 self._auditor.violation(f"{what} of {tenant}")
                 self._auditor.tell(repr(said))
                 return
@@ -482,4 +512,6 @@ class AccessAudit:
         )
 
 
-_TENANT_IN = {tenant.encode(): re.compile(rb"(?<![A-Za-z0-9_.-])" + tenant.encode()) for tenant in TENANTS}
+_TENANT_IN = {
+    tenant.encode(): re.compile(rb"(?<![A-Za-z0-9_.-])" + tenant.encode() + rb"(?![a-z/])") for tenant in TENANTS
+}

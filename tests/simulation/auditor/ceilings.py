@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.auditor.records import Story
+from tests.simulation.auditor.records import Story, above
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
@@ -28,14 +28,17 @@ class Ceilings:
         newcomer, self._newcomer = self._newcomer, None
         if newcomer is not None and newcomer[2]:
             return newcomer[2]
-        spec = self._specs.get(story.tenant, {})
-        highest, most = spec.get("priority_max"), spec.get("waiting_max")
-        if highest is not None and story.priority > highest:
-            return f"{story.lease_id} has priority {story.priority}; {story.tenant} may ask for {highest} at most"
-        if most is not None:
-            waiting = sum(self._waits(other, story) for other in self._books.stories.values())
-            wrong = f"{story.lease_id} waits with {waiting} of {story.tenant}, of which at most {most} may"
-            self._newcomer = story, at_ms, wrong if waiting >= most else ""
+        wrong = ""
+        for tenant in above(story.tenant):
+            spec = self._specs.get(tenant, {})
+            highest, most = spec.get("priority_max"), spec.get("waiting_max")
+            if highest is not None and story.priority > highest:
+                return f"{story.lease_id} has priority {story.priority}; {tenant} may ask for {highest} at most"
+            if most is not None:
+                waiting = sum(self._waits(other, story, tenant) for other in self._books.stories.values())
+                if waiting >= most:
+                    wrong = f"{story.lease_id} waits with {waiting} of {tenant}, of which at most {most} may"
+        self._newcomer = story, at_ms, wrong
         return ""
 
     def granted(self, story: Story, at_ms: int) -> None:
@@ -44,6 +47,6 @@ class Ceilings:
             self._newcomer = None
 
     @staticmethod
-    def _waits(other: Story, story: Story) -> bool:
+    def _waits(other: Story, story: Story, tenant: str) -> bool:
         waits = not (other.current or other.ending or other.ended or other.pieces)
-        return waits and other is not story and other.tenant == story.tenant
+        return waits and other is not story and tenant in above(other.tenant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.auditor.records import Piece, Story
+from tests.simulation.auditor.records import Piece, Story, above
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
@@ -14,6 +14,8 @@ NO_LIMIT = (-1, -1)
 
 _QUEUE = "queue "
 """Before the name of a queue, which has limits as a tenant has."""
+_TREE = "all of "
+"""Before the name of a tenant: what it and those below it hold, which its limit is on."""
 
 
 class Limit(NamedTuple):
@@ -44,7 +46,9 @@ class Quotas:
         self._loans: dict[str, Loan] = {}
         """By node."""
         self._held: dict[tuple[str, str], list[int]] = {}
-        """(tenant or queue, model) -> [share, bytes]; the model "" stands for all of them."""
+        """(tenant or queue, model) -> [share, bytes]; the model "" stands for all of them. A tenant with all below it
+        has `_TREE` before its name.
+        """
         self._peaceful: set[str] = set()
         """Queues whose requests end nobody for their priority."""
         books.handle({"tenant": self._tenant, "tenant-": self._removed, "queue": self._queue, "lent": self._lent})
@@ -52,7 +56,7 @@ class Quotas:
     def _tenant(self, fact: list[Any]) -> str:
         spec = fact[2]
         quota = spec.get("quota", {})
-        self._limits[spec["name"]] = _limits_of(quota)
+        self._limits[_TREE + spec["name"]] = _limits_of(quota)
         self._guaranteed[spec["name"]] = tuple(quota.get("guaranteed", (0, 0)))
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
         self._books.budgets.declare(spec["name"], spec.get("budget", {}))
@@ -68,7 +72,7 @@ class Quotas:
         return ""
 
     def _removed(self, fact: list[Any]) -> str:
-        self._limits.pop(fact[2], None)
+        self._limits.pop(_TREE + fact[2], None)
         self._guaranteed.pop(fact[2], None)
         self._books.money.default_queue(fact[2], "")
         self._books.budgets.declare(fact[2], {})
@@ -108,8 +112,9 @@ class Quotas:
 
     def hold(self, story: Story, piece: Piece, sign: int) -> str:
         """A slice more, or less. Returns the limit that it passes, its tenant's or its queue's; empty: none."""
-        found = [self._hold(owner, piece, sign) for owner in (story.tenant, _QUEUE + self._books.money.queue_of(story))]
-        return found[0] or found[1]
+        trees = [_TREE + tenant for tenant in above(story.tenant)]
+        owners = (story.tenant, *trees, _QUEUE + self._books.money.queue_of(story))
+        return next(filter(None, [self._hold(owner, piece, sign) for owner in owners]), "")
 
     def _hold(self, owner: str, piece: Piece, sign: int) -> str:
         for model in ("", piece.model):

@@ -159,3 +159,9 @@ class Card:
     foreign: int = 0
     healthy: bool = True
     pieces: int = 0
+
+
+def above(tenant: str) -> list[str]:
+    """A tenant, and those above it."""
+    parts = tenant.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]

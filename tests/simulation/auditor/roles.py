@@ -39,6 +39,8 @@ class Held:
     """Since then the leader surely goes by its end."""
     sha256: bytes = b""
     expires_ms: int = 0
+    session: tuple[tuple[int, str], ...] = ()
+    """Roles that come with a token, and end with it."""
 
     def possibly(self, begin_us: int, end_us: int) -> bool:
         """Whether it may have counted at some moment between these."""
@@ -112,8 +114,23 @@ class Roles:
                 return held
         return None
 
-    def may(self, principal: str, needs: Iterable[Need], begin_us: int, end_us: int, *, surely: bool) -> bool:
-        """Whether a principal has one of these at some moment between (`surely`: all the time)."""
+    def may(
+        self,
+        principal: str,
+        needs: Iterable[Need],
+        begin_us: int,
+        end_us: int,
+        *,
+        surely: bool,
+        session: Iterable[tuple[int, str]] = (),
+    ) -> bool:
+        """Whether a principal has one of these at some moment between (`surely`: all the time), by itself or by the
+        session that it shows.
+        """
+        needs = list(needs)
+        for role, scope in session:
+            if any(role in roles and (where is None or covers(scope, where)) for roles, where in needs):
+                return True
         for held in self.grants.get(principal, ()):
             if held.surely(begin_us, end_us) if surely else held.possibly(begin_us, end_us):
                 for roles, where in needs:
@@ -121,7 +138,9 @@ class Roles:
                         return True
         return False
 
-    def out_of_reach(self, principal: str, of: str, begin_us: int, end_us: int) -> bool:
+    def out_of_reach(
+        self, principal: str, of: str, begin_us: int, end_us: int, session: Iterable[tuple[int, str]] = ()
+    ) -> bool:
         """Whether somebody who is no administrator can't give or end what that one has."""
         if self.may(principal, [(OFFICE, "")], begin_us, end_us, surely=False):
             return False
@@ -130,7 +149,7 @@ class Roles:
             and not (
                 held.scope
                 and held.role in BY_MANAGERS
-                and self.may(principal, [(KEEP_OTHERS, held.scope)], begin_us, end_us, surely=False)
+                and self.may(principal, [(KEEP_OTHERS, held.scope)], begin_us, end_us, surely=False, session=session)
             )
             for held in self.grants.get(of, ())
         )

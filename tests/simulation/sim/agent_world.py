@@ -115,6 +115,10 @@ class NothingServed:
         """There is no process."""
         return ""
 
+    async def measure(self, holder: Holder) -> Mapping[str, int] | None:
+        """There is no process."""
+        return None
+
     async def stop(self, holder: Holder) -> None:
         """There was no process."""
 

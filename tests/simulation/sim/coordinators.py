@@ -25,6 +25,7 @@ from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.server import SimServer
 from tests.simulation.sim.store import SNAPSHOTS_KEPT, SimJournal, SimJournalThread, Store
+from tests.simulation.sim.vouching import SimLogins
 
 
 class SimSettings(Settings):
@@ -89,6 +90,7 @@ class CoordinatorHost:
             journal_thread=lambda: SimJournalThread(loop, store, chances),
             server=SimServer,
             garbage_collector=NoCollector,
+            logins=SimLogins,
             version="0",
         )
         self.process: Process | None = None

@@ -20,18 +20,24 @@ from tests.identity import ADMIN_TOKEN
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.enrolling import join
 from tests.simulation.sim.loop import Process
+from tests.simulation.sim.vouching import voucher
 
 if TYPE_CHECKING:
     from tests.simulation.sim.launchers import Asked
     from tests.simulation.sim.world import World
 
-TENANTS = ("astro", "bio", "chem", "dev", "edu")
+TENANTS = ("astro", "bio", "chem", "dev", "dev/edu")
+"""One of them is below another."""
 ACCESS, POOL, ADMIN = "/aliquot.v1.AccessService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 ODD = 0.06
 """How often a call comes with another token than its caller's present one, or with none."""
 TRESPASSES = 0.04
 """How often a launcher asks for a tenant in which it has no role."""
+LOGS_IN = 2
+"""Of three launchers, which one has no tokens but sessions."""
+VOUCHED_MS = (8_000, 20_000, 60_000, 14 * 3_600_000)
+"""How long the provider vouches for somebody."""
 STRANGE = f"alq_{'0' * 12}_{'f' * 64}"
 """A token of another pool."""
 LOOKS_EVERY_S = 0.5
@@ -52,6 +58,8 @@ class Person:
     """Earlier ones."""
     wants: bool = True
     """A token."""
+    logs_in: bool = False
+    """Its tokens are sessions: an identity provider vouches for it and its roles."""
 
     @property
     def tenants(self) -> list[str]:
@@ -96,7 +104,7 @@ class People:
         random = self._random
         scopes = sorted(random.sample(TENANTS, random.randint(2, 4)))
         roles = tuple((access_pb2.MANAGER if random.random() < 0.2 else access_pb2.USER, scope) for scope in scopes)
-        self.launchers[number] = person = Person(f"person-{number:03d}", roles)
+        self.launchers[number] = person = Person(f"person-{number:03d}", roles, logs_in=number % 3 == LOGS_IN)
         return person
 
     def someone(self, random: Random) -> str:
@@ -143,11 +151,19 @@ class People:
             await asyncio.sleep(LOOKS_EVERY_S)
 
     async def _issue(self, person: Person, ttl_ms: int = 0) -> bool:
+        """A new token; of who logs in, a session, which ends with what vouches for them."""
+        if person.logs_in:
+            ends_ms = self._world.auditor.books.at_ms + (ttl_ms or self._random.choice(VOUCHED_MS))
+            login = access_pb2.LoginRequest(id_token=voucher(person.name, person.roles, ends_ms))
+            return self._take_token(person, await self.call(ACCESS + "Login", login, ""))
         request = access_pb2.IssueTokenRequest(principal=person.name, ttl_ms=ttl_ms)
         for role, scope in person.roles:
             if all((person, (role, scope)) != taken[1:] for taken in self._taken):
                 request.grants.add(role=role, scope=scope)
-        data = await self.call(ACCESS + "IssueToken", request)
+        return self._take_token(person, await self.call(ACCESS + "IssueToken", request))
+
+    @staticmethod
+    def _take_token(person: Person, data: bytes | None) -> bool:
         if data is None:
             return False
         if person.token:
@@ -193,8 +209,11 @@ class People:
         await self._issue(person, self._random.randint(2_000, 15_000))
 
     async def _take(self, person: Person) -> None:
-        """A role is taken away for some seconds."""
+        """A role is taken away for some seconds. Those of a session end with it."""
         random = self._random
+        if person.logs_in:
+            await self._end(person)
+            return
         role, scope = random.choice(person.roles)
         back_us = self._world.loop.now_us + random.randint(1, 6) * 1_000_000
         self._taken.append((back_us, person, (role, scope)))

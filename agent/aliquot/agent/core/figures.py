@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 FIGURES: Final = {
     "sessions": "Programs that use the lease from elsewhere.",
@@ -16,3 +19,23 @@ FIGURES: Final = {
     "memory_bytes": "Device memory that they hold, as the service counts it.",
 }
 """What a service may say of itself, and what it is."""
+
+
+class ServedReport(msgspec.Struct, frozen=True):
+    """What is reported of a member that is served."""
+
+    slice_id: str
+    """The first of the member's."""
+    figures: Mapping[str, int]
+    rates: Mapping[str, int]
+    """By the same names: what the sums rose by in a second, lately."""
+
+
+RATED: Final = ("ops_total", "up_bytes_total", "down_bytes_total")
+
+
+def rates(before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> dict[str, int]:
+    """What sums rose by in a second; none where the process is another one by now."""
+    if elapsed_s <= 0 or any(now.get(key, 0) < before.get(key, 0) for key in RATED):
+        return {}
+    return {key: round((now.get(key, 0) - before.get(key, 0)) / elapsed_s) for key in RATED}

@@ -82,6 +82,16 @@ class ActivitySource(enum.IntEnum):
     """The card's own performance counters (GPM)."""
 
 
+class Engines(msgspec.Struct, frozen=True):
+    """What a card's performance counters (GPM) say, in percent since the last sample."""
+
+    sm: int | None = None
+    """Multiprocessors with work, on average."""
+    tensor: int | None = None
+    dram: int | None = None
+    """Of the memory's bandwidth."""
+
+
 class LoadSample(msgspec.Struct, frozen=True):
     """How busy and how hot a device is."""
 
@@ -94,6 +104,8 @@ class LoadSample(msgspec.Struct, frozen=True):
     """The busiest of its engines since the last sample, by the best source that there is."""
     activity_source: ActivitySource = ActivitySource.UNKNOWN
     power_limit_mw: int | None = None
+    engines: Engines | None = None
+    """None: the device has no performance counters, or they were asked for the first time."""
 
 
 class RecoveryAction(enum.IntEnum):

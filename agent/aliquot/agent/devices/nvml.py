@@ -248,6 +248,7 @@ class NvmlBackend:
             activity_percent=activity,
             activity_source=ActivitySource.UNKNOWN if activity is None else source,
             power_limit_mw=self._power_limit(uuid, handle),
+            engines=self._counters.engines(uuid),
         )
 
     def _power_limit(self, uuid: str, handle: object) -> int | None:

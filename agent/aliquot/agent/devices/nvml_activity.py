@@ -10,6 +10,7 @@ from ctypes import byref, c_uint, c_ulonglong
 
 import pynvml
 
+from aliquot.agent.core.samples import Engines
 from aliquot.agent.devices.nvml_query import Query
 
 ENGINES = (
@@ -17,7 +18,7 @@ ENGINES = (
     pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
 )
-"""What is asked of the counters; the busiest counts."""
+"""What is asked of the counters, in the order of the fields of `Engines`; the busiest counts."""
 _SPARE = 8
 _MAX_SAMPLES = 4096
 _QUESTION = "ProcessUtilization"
@@ -29,6 +30,11 @@ class Counters:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._samples: dict[str, object] = {}
+        self._engines: dict[str, Engines] = {}
+
+    def engines(self, uuid: str) -> Engines | None:
+        """Of the last call of `busiest`; None: it had no answer."""
+        return self._engines.get(uuid)
 
     def offered(self, uuid: str) -> bool:
         """Whether the device has counters, as far as is known."""
@@ -38,6 +44,7 @@ class Counters:
         """Percent of the busiest engine since the last call; None: not offered, or this was the first call. `parent`
         and `instance`: of a MIG instance. More than 100 % has been seen, and is 100.
         """
+        self._engines.pop(uuid, None)
         if not self.offered(uuid):
             return None
         now = self._query.ask(uuid, "Gpm", self._take, handle, parent, instance)
@@ -54,11 +61,17 @@ class Counters:
             return None
         self._samples[uuid] = now
         pynvml.nvmlGpmSampleFree(last)
-        return min(100, max(values)) if values else None
+        known = [min(100, value) for value in values if value is not None]
+        if not known:
+            return None
+        sm, tensor, dram = (None if value is None else min(100, value) for value in values)
+        self._engines[uuid] = Engines(sm, tensor, dram)
+        return max(known)
 
     def forget(self) -> None:
         """Devices may have changed."""
         samples, self._samples = self._samples, {}
+        self._engines.clear()
         for sample in samples.values():
             pynvml.nvmlGpmSampleFree(sample)
 
@@ -79,8 +92,8 @@ class Counters:
         return sample
 
 
-def _compare(first: object, second: object) -> list[int]:
-    """Percent of each engine that the card has."""
+def _compare(first: object, second: object) -> list[int | None]:
+    """Percent of each of ENGINES; None for one that the card does not have."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(ENGINES)
@@ -94,7 +107,7 @@ def _compare(first: object, second: object) -> list[int]:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA) from error
         raise
     told = (request.metrics[number] for number in range(len(ENGINES)))
-    return [round(metric.value) for metric in told if metric.nvmlReturn == pynvml.NVML_SUCCESS]
+    return [round(metric.value) if metric.nvmlReturn == pynvml.NVML_SUCCESS else None for metric in told]
 
 
 class ProcessSamples:

@@ -5,7 +5,8 @@
 One line of JSON on standard output: `problem` (empty: well) and `story`. Level 1: NVML answers under this UUID, nothing
 is held of its memory, its error fields ask for nothing. Level 2 besides: memory is allocated through the CUDA driver,
 filled with patterns and read back, and the rate of copies is told. Where there is no CUDA driver, level 2 is not run,
-and the story says so.
+and the story says so. With `--dcgm` NVIDIA's own diagnostics run last, where `dcgmi` is installed: what they call a
+failure is one. That they can't be run says nothing of the card.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import argparse
 import ctypes
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from ctypes import byref, c_size_t, c_ubyte, c_uint64
@@ -30,6 +34,10 @@ PIECE_BYTES = 64 << 20
 PATTERNS = (0x00, 0xFF, 0xA5, 0x5A)
 FILL_PERMILLE = 950
 PATTERN_TIME_S = 20.0
+DIAGNOSIS_S = 50.0
+"""Of each command."""
+_NUMBER = re.compile(r"^\|\s*(\d+)\s*\|")
+_RESULT = re.compile(r"^\|\s*([^|]+?)\s*\|\s*(Pass|Fail|Warn|Skip)\b[^|]*\|")
 
 
 class Unwell(Exception):
@@ -42,6 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--uuid", required=True, help="of the card, or of a MIG instance")
     parser.add_argument("--level", type=int, choices=(1, 2), default=1)
     parser.add_argument("--memory", type=parse_bytes, default=0, help="test at most so much (default: 95 %% of it)")
+    parser.add_argument(
+        "--dcgm", type=int, choices=range(4), default=0, help="run `dcgmi diag` at this level (0: don't)"
+    )
     options = parser.parse_args(arguments)
     told: list[str] = []
     problem = ""
@@ -49,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         whole = _level_1(options.uuid, told)
         if options.level > 1 and whole:
             _level_2(options.uuid, options.memory, told)
+        if options.dcgm and whole:
+            _diagnose(options.uuid, options.dcgm, told)
     except (Unwell, DeviceError) as error:
         problem = str(error)
     sys.stdout.write(json.dumps({"problem": problem, "story": "; ".join(told)}) + "\n")
@@ -135,6 +148,49 @@ def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> None:
         f"memory: {len(pieces) * PIECE_BYTES >> 20} MiB filled with {len(PATTERNS)} patterns, {checked} pieces read "
         f"back right, {copied / took_s / 1e9:.1f} GB/s with the checks"
     )
+
+
+def _diagnose(uuid: str, level: int, told: list[str]) -> None:
+    """What `dcgmi` says. Its table is read: exit codes and JSON differ from one version to the next."""
+    program = shutil.which("dcgmi")
+    if program is None:
+        return
+    try:
+        listed = _said(program, "discovery", "-l")
+        number = _number_of(uuid, listed)
+        said = listed if number is None else _said(program, "diag", "-r", str(level), "-i", number)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        told.append(f"dcgmi could not test it: {error}")
+        return
+    rows = [_RESULT.match(line) for line in said.splitlines()] if number is not None else []
+    results = {row[1].strip(): row[2].lower() for row in rows if row is not None}
+    failed = [name for name, result in results.items() if result == "fail"]
+    if failed:
+        raise Unwell(f"dcgmi diag -r {level}: failed: {', '.join(failed[:8])}")
+    passed = sum(result == "pass" for result in results.values())
+    if passed:
+        told.append(f"dcgmi diag -r {level}: {passed} tests passed")
+    else:
+        last = said.strip().rpartition("\n")[2][:200]
+        told.append(f"dcgmi could not test it: {last or 'it said nothing'}")
+
+
+def _number_of(uuid: str, listed: str) -> str | None:
+    """By which DCGM knows a card: what stands before its UUID in its list."""
+    number = None
+    for line in listed.splitlines():
+        if (row := _NUMBER.match(line)) is not None:
+            number = row[1]
+        if uuid in line:
+            return number
+    return None
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(  # noqa: S603 - NVIDIA's own
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DIAGNOSIS_S, check=False
+    )
+    return done.stdout + done.stderr
 
 
 if __name__ == "__main__":

@@ -77,6 +77,9 @@ class Host(Protocol):
     async def health(self, holder: Holder) -> str:
         """Empty while the member's process answers, else what is wrong."""
 
+    async def measure(self, holder: Holder) -> Mapping[str, int] | None:
+        """What the member's process counts now, by `core.figures`; None: it does not answer."""
+
     async def stop(self, holder: Holder) -> None:
         """The member's processes have ended: nothing is kept of it, unless it is held again."""
 

@@ -114,9 +114,20 @@ class ProcessHost:
         answer = await self._ask(holder)
         if answer is None:
             return "its process does not answer"
+        self._keep(holder, answer)
+        return answer.problem or ("" if answer.endpoint else "its process is starting")
+
+    async def measure(self, holder: Holder) -> Mapping[str, int] | None:
+        """See `Host`."""
+        answer = await self._ask(holder)
+        if answer is None or not answer.endpoint:
+            return None
+        self._keep(holder, answer)
+        return answer.figures
+
+    def _keep(self, holder: Holder, answer: Answer) -> None:
         if self._state.held(holder):
             self._figures[holder] = answer.figures
-        return answer.problem or ("" if answer.endpoint else "its process is starting")
 
     async def stop(self, holder: Holder) -> None:
         """See `Host`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.agent.core.samples import Engines
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.limits import MIB
 
@@ -51,9 +52,17 @@ _GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
     ("CLOCK_THROTTLE_REASONS", "The same, as it was called before.", lambda d: d.health_sample.clock_event_reasons),
     ("ECC_DBE_VOL_TOTAL", "Double-bit volatile ECC errors.", lambda d: d.health_sample.uncorrected_errors),
     ("PCIE_REPLAY_COUNTER", "PCIe retries.", lambda d: d.health_sample.pcie_replays),
+    ("POWER_MGMT_LIMIT", "Power limit (in W).", lambda d: d.load.power_limit_mw and d.load.power_limit_mw / 1000),
     ("ROW_REMAP_FAILURE", "1 if remapping of a row has failed.", lambda d: d.health_sample.remap_failed),
     ("ROW_REMAP_PENDING", "1 if a row waits to be remapped.", lambda d: d.health_sample.remap_pending),
 )
+
+_PROFILED: tuple[tuple[str, str, Callable[[Engines], int | None]], ...] = (
+    ("SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", lambda engines: engines.sm),
+    ("PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", lambda engines: engines.tensor),
+    ("DRAM_ACTIVE", "Ratio of cycles the device memory interface is active.", lambda engines: engines.dram),
+)
+"""Of devices with performance counters; ratios, as dcgm-exporter has them."""
 
 
 class DcgmCollector(Collector):
@@ -71,6 +80,13 @@ class DcgmCollector(Collector):
                 number = value(device)
                 if number is not None:
                     gauge.add_metric(self._labels(device), number)
+            yield gauge
+        for name, text, of in _PROFILED:
+            gauge = GaugeMetricFamily(f"DCGM_FI_PROF_{name}", text, labels=_LABELS)
+            for device in devices:
+                percent = None if device.load.engines is None else of(device.load.engines)
+                if percent is not None:
+                    gauge.add_metric(self._labels(device), percent / 100)
             yield gauge
 
     def describe(self) -> Iterable[Metric]:

@@ -41,6 +41,31 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         "Part of the last sample period in which device memory was read or written.",
         lambda d: _percent(d.load.memory_percent),
     ),
+    (
+        "activity_ratio",
+        "The busiest engine's part of the time, by the best source there is.",
+        lambda d: _percent(d.load.activity_percent),
+    ),
+    (
+        "sm_active_ratio",
+        "Part of the multiprocessors with work, where the device has counters.",
+        lambda d: _percent(d.load.engines.sm) if d.load.engines else None,
+    ),
+    (
+        "tensor_active_ratio",
+        "Part of the time in which tensor cores worked, where the device has counters.",
+        lambda d: _percent(d.load.engines.tensor) if d.load.engines else None,
+    ),
+    (
+        "dram_active_ratio",
+        "Part of the memory's bandwidth in use, where the device has counters.",
+        lambda d: _percent(d.load.engines.dram) if d.load.engines else None,
+    ),
+    (
+        "power_limit_watts",
+        "What an administrator allows it to draw.",
+        lambda d: None if d.load.power_limit_mw is None else d.load.power_limit_mw / 1000,
+    ),
     ("memory_total_bytes", "Device memory.", lambda d: d.info.memory_total_bytes),
     (
         "memory_reserved_bytes",

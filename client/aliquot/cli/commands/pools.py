@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from aliquot.cli._browser import link_to
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
@@ -20,11 +21,12 @@ from aliquot.cli._table import table
 from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_linux
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
-from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, START_TIMEOUT_S
+from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S
 from aliquot.cli.localpool.record import fields_of
 from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import NotFound, Pool
-from aliquot.client.credentials import CredentialsFile, same_place
+from aliquot.client.credentials import CredentialsFile, read_token_file, same_place
+from aliquot.common.errors import AliquotError
 
 __all__ = ["DEMO", "DOWN", "UP"]
 
@@ -54,6 +56,10 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071); 0: free ports for all"
     )
+    parser.add_argument(
+        "--console-port", type=int, default=CONSOLE_PORT, metavar="PORT", help=f"the page and REST ({CONSOLE_PORT})"
+    )
+    parser.add_argument("--no-console", action="store_true", help="without the page and REST")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
     parser.add_argument("--detach", action="store_true", help="leave it running in the background")
 
@@ -79,6 +85,7 @@ def _up(args: argparse.Namespace) -> int:
         metrics_port=args.metrics_port,
         agent_metrics_port=AGENT_METRICS_PORT if args.metrics_port else 0,
         tiers=(args.tiers,) if args.tiers else (),
+        console_port=None if args.no_console else args.console_port if args.metrics_port else 0,
     )
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -101,6 +108,7 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
     command += ["--nodes", str(args.nodes), "--gpus", str(args.gpus), "--model", args.model]
     command += ["--listen", args.listen, "--metrics-port", str(args.metrics_port), "--state-dir", str(layout.root)]
+    command += ["--no-console"] if args.no_console else ["--console-port", str(args.console_port)]
     command += ["--real"] if args.real else []
     command += ["--tiers", args.tiers] if args.tiers else []
     with log.open("wb") as output:
@@ -142,6 +150,7 @@ def _announce(out: Out, record: PoolRecord, last: str) -> None:
     with Pool() as meant:
         default = same_place(meant.addresses[0], record.coordinator)
     rows = [("coordinator", record.coordinator, record.metrics)]
+    rows += [("console", record.console, "")] if record.console else []
     rows += [(node.name, node.devices, node.metrics) for node in record.nodes]
     out.show(Text("The pool is up.", "bold green"), table("PART", "WHAT", "METRICS", rows=rows))
     out.show(Text(f"state and logs: {record.state_dir}", "bright_black"))
@@ -152,8 +161,19 @@ def _announce(out: Out, record: PoolRecord, last: str) -> None:
     out.show(
         "try:  aliquot run --gpu 0.25,8Gi -- python -m aliquot.simgpu.burn --bytes 4Gi --seconds 30",
         "      aliquot top",
-        last,
     )
+    if record.console:
+        out.show(f"look:  {_link(record)}", Text("       once, within ten minutes; `aliquot console` makes another"))
+    out.show(last)
+
+
+def _link(record: PoolRecord) -> str:
+    """The page's address, by which its owner needs no token."""
+    file = Layout(Path(record.state_dir)).admin_token
+    try:
+        return link_to(record.console, read_token_file(file))
+    except AliquotError:  # the pool is up all the same
+        return record.console
 
 
 def _configure_down(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,13 +16,16 @@ from rich.text import Text
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
-from aliquot.cli.demo import acts, replay
+from aliquot.cli.demo import acts, elsewhere, replay
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
+from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
 
 TRACES_VARIABLE = "ALIQUOT_TRACES"
+BACKED = (("ALIQUOT_SIMGPU_BACKED", "1"),)
+"""Simulated device memory holds what is written to it, so that kernels of a program elsewhere can compute."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="keep state and logs here")
     parser.add_argument("--pods", type=int, default=replay.PODS, metavar="N", help=f"pods to replay ({replay.PODS})")
     parser.add_argument("--no-replay", action="store_true", help="leave the trace out")
+    parser.add_argument(
+        "--torch", action="store_true", help="the program elsewhere trains by PyTorch, which takes longer to start"
+    )
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -49,6 +56,7 @@ def _demo(args: argparse.Namespace) -> int:
             acts.share(stage)
             acts.overstep(stage)
             acts.refuse(stage)
+            elsewhere.train_elsewhere(stage, torch=args.torch)
             acts.lose_coordinator(stage)
             acts.lose_agent(stage)
             usages = acts.account(stage)
@@ -62,7 +70,9 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
-        plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
+        plan = PoolPlan(
+            listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS, agent_variables=BACKED
+        )
         local = stack.enter_context(LocalPool(Layout.of(root), plan, story.tell))
         local.start()
         story.tell(
@@ -133,6 +143,8 @@ def _sum_up(out: Out, story: Story, usages: list[LeaseUsage], replayed: replay.R
             Text(), Text(f"All {len(story.steps)} steps held ({claims} checks) in {story.took_s:.0f} s.", "bold green")
         )
         out.show("Yours to play with:  aliquot up   then   aliquot run --gpu 0.25,8Gi -- PROGRAM   and   aliquot top")
+        if importlib.util.find_spec("fastapi") is not None:
+            out.show(f"In a browser:         http://127.0.0.1:{CONSOLE_PORT}, once it is up")
     else:
         failed = story.steps[-1].title if story.steps else "starting"
         out.show(Text(), Text(f"It did not hold: {failed}", "bold red"))

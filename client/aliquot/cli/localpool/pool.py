@@ -29,6 +29,7 @@ from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0
 AGENT_METRICS_PORT = 9478
+CONSOLE_PORT = 7074
 RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
 Say = Callable[[str], None]
@@ -62,6 +63,8 @@ class PoolPlan:
     """Of the first agent; the others count up. A port that is in use is replaced by a free one. 0: free ones."""
     tiers: tuple[str, ...] = ()
     """How each node may enforce limits (`preload,watchdog`), the last one for all further nodes; empty: every way."""
+    console_port: int | None = None
+    """0, or where it is in use: a free one. None: no console."""
     coordinator_options: tuple[str, ...] = ()
     agent_variables: tuple[tuple[str, str], ...] = ()
     """Of every agent, beside its own."""
@@ -114,6 +117,8 @@ class LocalPool:
         """Where this machine's programs reach the coordinator."""
         self.tls: ClientTls | None = None
         self.metrics = ""
+        self.console: Child | None = None
+        """Serves REST and the page, where it is installed and wanted."""
         self._restarts: dict[str, list[float]] = {}
         self.coordinator = self._coordinator_child()
 
@@ -144,8 +149,33 @@ class LocalPool:
         enrol(self.nodes, self)
         for node in self.nodes:
             node.agent.start()
+        self._start_console()
         self.wait_ready()
+        if self.console is not None:
+            self.console.wait_ready(START_TIMEOUT_S)
         self.write_record()
+
+    @property
+    def console_address(self) -> str:
+        """Where a browser finds it; empty: there is none."""
+        return str((self.console.ready_line() or {}).get("address", "")) if self.console is not None else ""
+
+    def _start_console(self) -> None:
+        if self.plan.console_port is None:
+            return
+        if not all(map(importlib.util.find_spec, ("aliquot.console", "fastapi", "uvicorn"))):
+            self._say("without a console, which is not installed: pip install 'aliquot[console]'")
+            return
+        command = [
+            sys.executable,
+            *("-m", "aliquot.console"),
+            *("--coordinator", self.address),
+            *("--port", str(_free_port(self.plan.console_port))),
+        ]
+        if self.tls is not None and self.tls.ca_file is not None:
+            command += ["--tls-coordinator-ca", str(self.tls.ca_file)]
+        self.console = Child("console", command, clean_environment({}), self.layout.logs / "console.log")
+        self.console.start()
 
     def start_coordinator(self) -> None:
         """Start the coordinator, for the first time or again on the same address, and wait until it answers."""
@@ -251,7 +281,8 @@ class LocalPool:
     @property
     def children(self) -> list[Child]:
         """All parts."""
-        return [self.coordinator, *(node.agent for node in self.nodes)]
+        parts = [self.coordinator, *(node.agent for node in self.nodes)]
+        return parts if self.console is None else [*parts, self.console]
 
     def connect(self) -> Pool:
         """A connection of its administrator, which knows its agents."""
@@ -273,6 +304,10 @@ class LocalPool:
             if child.running:
                 continue
             recent = [at for at in self._restarts.get(child.name, []) if at > time.monotonic() - RESTART_WINDOW_S]
+            if len(recent) >= RESTARTS_MAX and child is self.console:
+                self._say(f"the console keeps ending, and is left out; its log is {child.log}")
+                self.console = None
+                continue
             if len(recent) >= RESTARTS_MAX:
                 raise child.failure(f"{child.name} ended {len(recent) + 1} times within {RESTART_WINDOW_S:g} s")
             self._restarts[child.name] = [*recent, time.monotonic()]
@@ -291,6 +326,7 @@ class LocalPool:
             metrics=f"http://{self.metrics}/metrics" if self.metrics else "",
             nodes=tuple(NodeRecord(node.name, str(node.socket), node.devices, node.metrics) for node in self.nodes),
             supervisor=ProcessId.of("supervisor", os.getpid()),
+            console=self.console_address,
             parts=tuple(ProcessId.of(child.name, child.pid) for child in self.children if child.running),
             state_dir=str(self.layout.root),
         ).write(self.layout)
@@ -301,7 +337,8 @@ class LocalPool:
         for child in agents:
             if child.running and child.process is not None:
                 child.process.terminate()
-        for child in (*agents, self.coordinator):
+        consoles = [self.console] if self.console is not None else []
+        for child in (*consoles, *agents, self.coordinator):
             child.stop()
         self._signing_in.sign_out()
         if self._lock is not None:

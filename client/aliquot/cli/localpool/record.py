@@ -70,6 +70,8 @@ class PoolRecord:
     supervisor: ProcessId
     parts: tuple[ProcessId, ...]
     state_dir: str
+    console: str = ""
+    """Where a browser finds it; empty: there is none."""
 
     def write(self, layout: Layout) -> None:
         """Write it atomically."""
@@ -89,6 +91,7 @@ class PoolRecord:
                 supervisor=ProcessId(**document["supervisor"]),
                 parts=tuple(ProcessId(**part) for part in document["parts"]),
                 state_dir=document["state_dir"],
+                console=document.get("console", ""),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import apprise
-
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
@@ -70,6 +68,10 @@ class Notifier:
 
 def _deliverer(pool: Pool, rule: Rule) -> Deliver:
     """What sends a rule's notices. Raises `ConfigError`."""
+    try:
+        import apprise  # noqa: PLC0415 - of the extra: whoever imports all modules need not have it
+    except ImportError as error:
+        raise ConfigError(f"`aliquot notify` can't be used: {error}", hint="pip install 'aliquot[notify]'") from error
     where = apprise.Apprise()
     for number, url in enumerate(rule.to):
         if not where.add(url):

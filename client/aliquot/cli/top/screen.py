@@ -1,5 +1,5 @@
 """Draws a snapshot. A device's bar shows its memory: used by leases, reserved beyond that, and foreign. A lease's bar
-shows what it uses of its own part.
+shows what it uses of its own part. Leases that are used from elsewhere have a table of their own: what is done there.
 """
 
 from __future__ import annotations
@@ -14,24 +14,29 @@ from aliquot.cli import _words as words
 from aliquot.cli._table import table
 from aliquot.cli._views import weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
-from aliquot.client import Device, Lease, Node
+from aliquot.client import Device, Lease, Node, ServedUse
 from aliquot.client.use import UseState
 
 USED, RESERVED, FOREIGN, OVER = "green", "blue", "yellow", "red"
 BAR_WIDTH = 24
 LEASE_ID_WIDTH = 15
+SERVED_LINES = 4
+"""A blank line, the head, the rule and the caption of the table of what is used from elsewhere."""
 FIXED_LINES = 10
 """The legend, two blank lines, the heads, rules and captions of two tables, and the cursor's line."""
-
 
 
 def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
     """The whole screen, in at most `rows` lines."""
     head = _head(snapshot)
-    devices_max = leases_max = None
+    served = [(lease, use) for lease in snapshot.leases if (use := total(lease)) is not None]
+    devices_max = leases_max = served_max = None
     if rows is not None:
         devices = sum(len(node.devices) for node in snapshot.nodes)
         room = max(4, rows - len(head.plain.splitlines()) - FIXED_LINES)
+        if served:
+            served_max = max(1, min(len(served), room // 4))
+            room = max(4, room - SERVED_LINES - served_max)
         # Each part gets half, and what the other one does not need.
         devices_max = max(room // 2, room - len(snapshot.leases))
         leases_max = max(room // 2, room - devices)
@@ -42,6 +47,7 @@ def draw(snapshot: Snapshot, *, rows: int | None = None) -> RenderableType:
         _devices(snapshot.nodes, devices_max, snapshot.more_nodes),
         Text(),
         _leases(snapshot, leases_max),
+        *((Text(), _served(served, served_max)) if served else ()),
     )
 
 
@@ -188,3 +194,46 @@ def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
         words.tier(weakest_tier(lease.slices)),
         words.age(lease.granted_ms or lease.created_ms, snapshot.at_ms),
     )
+
+
+def total(lease: Lease) -> ServedUse | None:
+    """What is done for programs that use a lease from elsewhere, of all its members; None: nothing is known."""
+    uses = [part.served for part in lease.slices if part.served is not None]
+    if not uses:
+        return None
+    sums = {name: sum(getattr(use, name) for use in uses) for name in ServedUse.__slots__ if name != "observed_ms"}
+    return ServedUse(**sums, observed_ms=min(use.observed_ms for use in uses))
+
+
+def _served(served: list[tuple[Lease, ServedUse]], most: int | None) -> Table:
+    made = table(
+        "FROM ELSEWHERE",
+        ("PROGRAMS", "right"),
+        ("OPS/S", "right"),
+        ("UP/S", "right"),
+        ("DOWN/S", "right"),
+        ("UP", "right"),
+        ("DOWN", "right"),
+        ("WAITS", "right"),
+        ("AHEAD", "right"),
+        ("HOLDS / PART", "right"),
+        one_line=True,
+        spare=("AHEAD", "WAITS", "UP", "DOWN"),
+    )
+    made.columns[0].min_width = LEASE_ID_WIDTH
+    for lease, use in served[:most]:
+        made.add_row(
+            lease.lease_id,
+            str(use.sessions),
+            f"{use.ops_per_s:,}",
+            words.amount(use.up_bytes_per_s),
+            words.amount(use.down_bytes_per_s),
+            words.amount(use.up_bytes),
+            words.amount(use.down_bytes),
+            f"{use.waits:,}",
+            f"{use.run_ahead_frames:,}",
+            f"{words.amount(use.memory_bytes)} / {words.amount(sum(part.memory_bytes for part in lease.slices))}",
+        )
+    if most is not None and len(served) > most:
+        made.caption = f"and {len(served) - most} more"
+    return made

@@ -25,6 +25,9 @@ from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
 LOGIN: Final = "/login"
+_CHANGED: Final = "CHANGED_MEANWHILE"
+_NOT_SERVED: Final = "NOT_SERVED"
+"""By a coordinator that is older than this console."""
 
 
 class Violation(BaseModel):
@@ -78,10 +81,35 @@ def answer(value: object, status: int = HTTPStatus.OK, headers: Mapping[str, str
     return Response(msgspec.json.encode(plain(value)), status, headers, JSON)
 
 
+def page_of(page: client.Page[Any], fields: str) -> Response:
+    """A page of a list, whose items have these fields alone; none: all. Raises InvalidRequest."""
+    document = plain(page)
+    if fields:
+        wanted = [word.strip() for word in fields.split(",")]
+        if document["items"] and (unknown := [word for word in wanted if word not in document["items"][0]]):
+            raise client.InvalidRequest(
+                f"items have no field {unknown[0][:64]!r}", hint=f"they have {', '.join(document['items'][0])}"
+            )
+        document["items"] = [{word: item[word] for word in wanted} for item in document["items"]]
+    return answer(document)
+
+
+def require_match(if_match: str, tag: str) -> None:
+    """Raises Conflict (412) where somebody acts on what is no longer so."""
+    if if_match and if_match.strip() != "*" and tag not in [each.strip() for each in if_match.split(",")]:
+        raise client.Conflict(
+            f"it has changed since: its ETag is {tag}", hint="look again, then decide", reason=_CHANGED
+        )
+
+
 def refusal(error: AliquotError) -> Response:
     """An error of the SDK as a problem."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     found = of_error(error)
+    if found["reason"] == _NOT_SERVED:
+        status = HTTPStatus.NOT_IMPLEMENTED
+    if found["reason"] == _CHANGED:
+        status = HTTPStatus.PRECONDITION_FAILED
     explanation = found.pop("explanation", None) or {}
     changes = (missing["smallest_change"] for missing in explanation.get("missing", ()))
     return _problem(

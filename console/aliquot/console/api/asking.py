@@ -114,3 +114,9 @@ PageSize = Annotated[int, Query(ge=1, le=1000)]
 Moment = Annotated[int, Query(ge=0, le=MILLISECONDS_MAX, description="Milliseconds since the Unix epoch.")]
 Key = Annotated[str, Header(alias="Idempotency-Key", description="The same key again gives the same lease.")]
 PoolName = Annotated[str, Query(alias="pool")]
+Fields = Annotated[
+    str, Query(max_length=1000, description="Of each item, only these, with commas between; empty: all of them.")
+]
+IfMatch = Annotated[
+    str, Header(max_length=1000, description="The `ETag` of what was looked at; if it is another: 412.")
+]

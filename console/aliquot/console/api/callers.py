@@ -17,15 +17,21 @@ from aliquot.console.pools import Pools
 _bearer = HTTPBearer(auto_error=False, description="A token of `aliquot access token` or of a login: alq_…")
 
 
-def token_of(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> str:
+def token_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> str:
     """The caller's token. Raises `NotLoggedIn` where there is none, or what can't be one."""
-    if credentials is None:
+    return token_in(request.headers.get("authorization", ""))
+
+
+def token_in(header: str) -> str:
+    """The same, in the header `Authorization`."""
+    scheme, _, text = header.partition(" ")
+    if not text or scheme.lower() != "bearer":
         raise NotLoggedIn(
             "no token came with the request",
             hint="send it as `Authorization: Bearer alq_…`; `aliquot access token` makes one",
         )
     try:
-        return check_token(credentials.credentials, "the header Authorization")
+        return check_token(text, "the header Authorization")
     except ConfigError as error:
         raise NotLoggedIn(error.message, hint=error.hint, reason="TOKEN_UNKNOWN") from error
 

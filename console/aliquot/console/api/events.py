@@ -16,25 +16,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from aliquot.client import AsyncPool, Event, LeaseChanged, NodeChanged, Overloaded
+from aliquot.client import AsyncPool, Event, LeaseChanged, NodeChanged
 from aliquot.client.documents import of_error, plain
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_WATCHED_LEASES
-from aliquot.console.api.callers import Pool
+from aliquot.console.api.callers import Pool, Token
+from aliquot.console.streams import Streams
 
 router = APIRouter(tags=["events"])
-
-
-@dataclass(slots=True)
-class Streams:
-    """How many streams there are, of how many there may be."""
-
-    most: int
-    now: int = 0
-
-    def leave(self) -> None:
-        """One has ended."""
-        self.now -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +39,7 @@ class _Followed:
 
 async def _followed(  # noqa: PLR0917 - most are names in the query
     request: Request,
+    token: Token,
     pool: Pool,
     tenant: str = "",
     lease_id: Annotated[list[str] | None, Query(max_length=MAX_WATCHED_LEASES)] = None,
@@ -58,16 +48,11 @@ async def _followed(  # noqa: PLR0917 - most are names in the query
     last_event_id: Annotated[str, Header()] = "",
 ) -> AsyncIterator[_Followed]:
     streams: Streams = request.app.state.streams
-    if streams.now >= streams.most:
-        raise Overloaded(f"{streams.most} streams of events are open, which is the bound", retry_after_s=5.0)
-    streams.now += 1
-    try:
+    with streams.one(token):
         # What it may not have is refused before the stream begins, and where it begins is known.
         page = await pool.leases_page("", 1, tenant=tenant)
         start = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else after_seq
         yield _Followed(pool, min(start, 1 << 62) or page.seq, tenant, lease_id or [], nodes)
-    finally:
-        streams.now -= 1
 
 
 @router.get("/events", response_class=EventSourceResponse)

@@ -11,11 +11,10 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
-from aliquot.client import Overloaded
 from aliquot.console.api.answers import JSON, shows
 from aliquot.console.api.callers import Token
-from aliquot.console.api.events import Streams
 from aliquot.console.fleet import FleetRelay, Viewer
+from aliquot.console.streams import Streams
 
 router = APIRouter(tags=["nodes"])
 PING_S: Final = 15.0
@@ -96,11 +95,8 @@ async def changes(
     `closed`: the caller may look no more, and why.
     """
     streams: Streams = request.app.state.streams
-    if streams.now >= streams.most:
-        raise Overloaded(f"{streams.most} streams of events are open, which is the bound", retry_after_s=5.0)
-    streams.now += 1
     kept = contextlib.AsyncExitStack()
-    kept.callback(streams.leave)
+    kept.enter_context(streams.one(token))
     try:
         relay = relay_of(request)
         viewer = await kept.enter_async_context(relay.viewing(token))

@@ -7,10 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from aliquot.client import Explanation, Lease, LeaseState, Page, Request
+from aliquot.client import AsyncPool, Explanation, Lease, LeaseState, Page, Request
+from aliquot.client import Timeline as LeaseTimeline
 from aliquot.client.documents import plain
-from aliquot.console.api.answers import answer, shows
-from aliquot.console.api.asking import Allocation, Asked, Key, PageSize, Reason, Shape
+from aliquot.console.api.answers import answer, page_of, require_match, shows
+from aliquot.console.api.asking import Allocation, Asked, Fields, IfMatch, Key, PageSize, Reason, Shape
 from aliquot.console.api.callers import Pool
 
 router = APIRouter(tags=["leases"])
@@ -25,11 +26,13 @@ async def list_leases(  # noqa: PLR0917 - each is a name in the query
     node_id: str = "",
     page_size: PageSize = 100,
     page_token: str = "",
+    fields: Fields = "",
 ) -> Response:
     """Leases that the caller may see, in the order in which they were asked for."""
-    return answer(
-        await pool.leases_page(page_token, page_size, tenant=tenant, queue=queue, states=state or (), node_id=node_id)
+    page = await pool.leases_page(
+        page_token, page_size, tenant=tenant, queue=queue, states=state or (), node_id=node_id
     )
+    return page_of(page, fields)
 
 
 @router.post("/leases", status_code=HTTPStatus.CREATED, responses=shows(Lease, HTTPStatus.CREATED))
@@ -56,6 +59,11 @@ async def explain(pool: Pool, request: Asked) -> Response:  # type: ignore[valid
 @router.get("/leases/{lease_id}", responses=shows(Lease))
 async def get(pool: Pool, lease_id: str, if_none_match: Annotated[str, Header()] = "") -> Response:
     """One lease as it is now. Its `ETag` is the number of the fact that last changed it."""
+    return await one_lease(pool, lease_id, if_none_match)
+
+
+async def one_lease(pool: AsyncPool, lease_id: str, if_none_match: str) -> Response:
+    """The answer of the route above, for `hot.py`, too."""
     lease = await pool.get(lease_id)
     tag = f'"{lease.seq}"'
     if tag in if_none_match:
@@ -69,13 +77,27 @@ async def why(pool: Pool, lease_id: str) -> Response:
     return answer((await pool.why(lease_id))[1])
 
 
+@router.get("/leases/{lease_id}/timeline", responses=shows(LeaseTimeline))
+async def timeline(pool: Pool, lease_id: str) -> Response:
+    """What has happened to it, from the pool's facts."""
+    return answer(await pool.timeline(lease_id))
+
+
 @router.post("/leases/{lease_id}:release", responses=shows(Lease))
-async def release(pool: Pool, lease_id: str, why_: Reason | None = None) -> Response:
+async def release(pool: Pool, lease_id: str, why_: Reason | None = None, if_match: IfMatch = "") -> Response:
     """End a lease. Ending it twice is fine."""
+    await _require_unchanged(pool, lease_id, if_match)
     return answer(await pool.release(lease_id, reason=why_.reason if why_ else ""))
 
 
 @router.post("/leases/{lease_id}:acknowledge", responses=shows(Lease))
-async def acknowledge(pool: Pool, lease_id: str, shape: Shape) -> Response:
+async def acknowledge(pool: Pool, lease_id: str, shape: Shape, if_match: IfMatch = "") -> Response:
     """Say that the launcher of an elastic lease has adapted to this shape."""
+    await _require_unchanged(pool, lease_id, if_match)
     return answer(await pool.acknowledge(lease_id, shape.shape))
+
+
+async def _require_unchanged(pool: AsyncPool, lease_id: str, if_match: str) -> None:
+    """As it was when somebody looked; what happens in the milliseconds from here on is not seen."""
+    if if_match:
+        require_match(if_match, f'"{(await pool.get(lease_id)).seq}"')

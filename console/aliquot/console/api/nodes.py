@@ -7,8 +7,8 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 
 from aliquot.client import Device, Node, NodeFit, Page, Status
-from aliquot.console.api.answers import answer, shows
-from aliquot.console.api.asking import DeclaredNode, Drain, Fitting, PageSize, PoolName, Reason
+from aliquot.console.api.answers import answer, page_of, shows
+from aliquot.console.api.asking import DeclaredNode, Drain, Fields, Fitting, PageSize, PoolName, Reason
 from aliquot.console.api.callers import Pool
 
 router = APIRouter(tags=["nodes"])
@@ -27,9 +27,10 @@ async def list_nodes(
     devices: bool = False,  # noqa: FBT001 - a name in the query
     page_size: PageSize = 100,
     page_token: str = "",
+    fields: Fields = "",
 ) -> Response:
     """Nodes in the order of their ids, with their devices where asked for."""
-    return answer(await pool.nodes_page(page_token, page_size, pool=pool_name, with_devices=devices))
+    return page_of(await pool.nodes_page(page_token, page_size, pool=pool_name, with_devices=devices), fields)
 
 
 @router.put("/nodes", responses=shows(tuple[Node, ...]))
@@ -77,13 +78,15 @@ async def drain(pool: Pool, node_id: str, how: Drain | None = None) -> Response:
 
 
 @router.get("/devices", tags=["devices"], responses=shows(Page[Device]))
-async def list_devices(
+async def list_devices(  # noqa: PLR0917 - each is a name in the query
     pool: Pool,
     pool_name: PoolName = "",
     node_id: str = "",
     model: str = "",
     page_size: PageSize = 100,
     page_token: str = "",
+    fields: Fields = "",
 ) -> Response:
     """GPUs and MIG instances, with what is held of them and their last reading."""
-    return answer(await pool.devices_page(page_token, page_size, pool=pool_name, node_id=node_id, model=model))
+    page = await pool.devices_page(page_token, page_size, pool=pool_name, node_id=node_id, model=model)
+    return page_of(page, fields)

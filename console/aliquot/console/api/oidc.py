@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import time
 from http import HTTPStatus
 from typing import Final
 
@@ -14,6 +15,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from aliquot.client import NotLoggedIn
+from aliquot.client.access import LoginOffer
 from aliquot.client.oidc import Attempt, Provider
 from aliquot.common.errors import AliquotError
 from aliquot.console.api.callers import AllPools, nobody
@@ -23,8 +25,26 @@ router = APIRouter(include_in_schema=False)
 COOKIE: Final = "aliquot-login"
 CALLBACK: Final = "/login/oidc/callback"
 _PATIENCE_S: Final = 600
+_KNOWN_S: Final = 60.0
 _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>aliquot</title>
 <h1>{title}</h1><p>{text}</p><p>{hint}</p><p><a href="/login">Log in</a></p></html>"""
+
+
+class Providers:
+    """What the pool's provider says of itself, asked once in a while, however many want to log in."""
+
+    def __init__(self) -> None:
+        self._known: Provider | None = None
+        self._until_s = 0.0
+        self._asking = asyncio.Lock()
+
+    async def of(self, offer: LoginOffer) -> Provider:
+        """The one of this pool. Raises HttpError."""
+        async with self._asking:
+            if self._known is None or self._known.offer != offer or time.monotonic() > self._until_s:
+                self._known = await asyncio.to_thread(Provider.discover, offer)
+                self._until_s = time.monotonic() + _KNOWN_S
+            return self._known
 
 
 class _UnderWay(msgspec.Struct):
@@ -43,7 +63,7 @@ async def begin(request: Request, pools: AllPools, origin: Reached, back: str = 
             offer = await pool.access.describe_login()
         if not offer.issuer:
             raise NotLoggedIn("this pool has no OpenID provider", hint="log in with a token")
-        provider = await asyncio.to_thread(Provider.discover, offer)
+        provider = await request.app.state.providers.of(offer)
         attempt = Attempt.new()
         url = provider.page(attempt, origin.base(authority) + CALLBACK)
     except AliquotError as error:
@@ -67,7 +87,7 @@ async def end(request: Request, pools: AllPools, origin: Reached) -> Response:
             attempt = Attempt(under_way.state, under_way.nonce, under_way.verifier)
             if not attempt.is_mine(answer, offer.issuer):
                 raise NotLoggedIn("this is not the answer to a login that is under way here", hint="log in again")
-            provider = await asyncio.to_thread(Provider.discover, offer)
+            provider = await request.app.state.providers.of(offer)
             vouchers = await asyncio.to_thread(provider.redeem, answer, attempt, origin.base(authority) + CALLBACK)
             issued = await pool.access.login(id_token=vouchers.id_token, nonce=vouchers.nonce)
     except AliquotError as error:

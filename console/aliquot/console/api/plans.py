@@ -1,4 +1,4 @@
-"""What if: the planner, for screens. It is the program of `aliquot plan`, run for one answer; nothing real is touched."""
+"""What if: the planner, for screens. The program of `aliquot plan` is run for one answer; nothing real is touched."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from pydantic import BaseModel, Field
 
 from aliquot.client import AsyncPool, InvalidRequest, Overloaded, Unavailable
 from aliquot.client.documents import plain
+from aliquot.common.errors import AliquotError
+from aliquot.common.request import parse_request
 from aliquot.console.api.answers import answer, shows
 from aliquot.console.api.asking import Body
 from aliquot.console.api.callers import Pool
@@ -81,13 +83,19 @@ async def plan(pool: Pool, wanted: Planning) -> Response:
     nodes = await _nodes(pool)
     if not nodes:
         raise InvalidRequest("the pool has no nodes to plan with", reason="NO_NODES")
+    for number, each in enumerate(wanted.requests, 1):
+        try:
+            parse_request(each.gpu)
+        except AliquotError as error:
+            raise InvalidRequest(f"request {number}: {error.message}", hint=error.hint) from error
     async with _slot():
         with tempfile.TemporaryDirectory(prefix="aliquot-plan-") as folder:
             nodes_file, trace = Path(folder, "nodes.json"), Path(folder, "requests.csv")
-            nodes_file.write_bytes(msgspec.json.encode({"nodes": nodes}))
-            trace.write_text(_csv(wanted.requests), encoding="utf-8")
+            await asyncio.to_thread(nodes_file.write_bytes, msgspec.json.encode({"nodes": nodes}))
+            await asyncio.to_thread(trace.write_text, _csv(wanted.requests), encoding="utf-8")
             words = [word for policy in wanted.policies for word in ("-P", policy)]
-            made = await _run(["--nodes", str(nodes_file), "--trace", str(trace), "--more", str(wanted.more_nodes), *words])
+            words += ["--nodes", str(nodes_file), "--trace", str(trace), "--more", str(wanted.more_nodes)]
+            made = await _run(words)
     outcomes = [PlanOutcome.model_validate(each) for each in made["outcomes"]]
     return answer(Plan(outcomes=outcomes).model_dump())
 
@@ -158,6 +166,4 @@ def _refused(err: bytes) -> InvalidRequest | Unavailable:
         return Unavailable("the planner ended without an answer", hint="the console's log may say why")
     if found["reason"] == "USAGE":
         return Unavailable(found["message"], hint="plans need the extra `coordinator` where the console runs")
-    # The folder of this one plan says nothing to the caller.
-    message = found["message"].rpartition("requests.csv")[2].lstrip(": ") or found["message"]
-    return InvalidRequest(message, hint=found["hint"], reason=found["reason"])
+    return InvalidRequest(found["message"], hint=found["hint"], reason=found["reason"])

@@ -26,6 +26,7 @@ export type Health = Schemas["Health"];
 export type Problem = Schemas["Problem"];
 export type LoginOffer = Schemas["LoginOffer"];
 export type Amount = Schemas["Amount-Output"];
+export type Timeline = Schemas["Timeline"];
 export type Plan = Schemas["Plan"];
 
 /** A page of a list. */

@@ -29,6 +29,9 @@ export interface FleetChange {
   use: Uint8Array;
 }
 
+/** Beyond so many changes a picture is drawn as a whole. */
+const TOUCHED_MAX = 20_000;
+
 export class Columns {
   /** So many devices have numbers. */
   size = 0;
@@ -41,9 +44,10 @@ export class Columns {
   layout = 0;
   /** When the first change came that is not drawn yet, on the page's own clock, in milliseconds; 0: all is drawn. */
   undrawnMs = 0;
+  /** Which devices have changed since the last drawing; undefined: too many to name. */
+  touched: number[] | undefined;
 
   apply(change: FleetChange): void {
-    this.undrawnMs ||= performance.now();
     if (change.resets) {
       this.nodes = new Map();
       this.size = 0;
@@ -56,6 +60,7 @@ export class Columns {
       this.grow(node.first + node.devices);
       this.layout++;
     }
+    this.touch(change);
     if (change.index) {
       change.index.forEach((number, at) => {
         const state = change.states[at] ?? 0;
@@ -76,6 +81,15 @@ export class Columns {
 
   modelOf(node: FleetNode, at: number): string {
     return node.models.length === 1 ? (node.models[0] ?? "") : (node.models[at] ?? "");
+  }
+
+  private touch(change: FleetChange): void {
+    const whole = change.resets || change.nodes.length > 0 || (!change.index && change.states.length > 0);
+    if (whole) this.touched = undefined;
+    for (const index of [change.index, change.useIndex]) {
+      if (index) for (const number of index) this.touched?.push(number);
+    }
+    if (this.touched && this.touched.length > TOUCHED_MAX) this.touched = undefined;
   }
 
   private grow(size: number): void {

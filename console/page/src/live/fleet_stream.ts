@@ -12,6 +12,8 @@ export interface Received {
   error: unknown;
   /** Of the last change; 0: there is none yet. */
   atMs: number;
+  /** Since when no coordinator answers; 0: one does. */
+  awayMs: number;
   live: boolean;
 }
 
@@ -36,6 +38,8 @@ interface Picture {
 }
 
 interface Changed {
+  /** A layout and a number that counts up, with a dot between. */
+  version: string;
   at_ms: number;
   nodes?: FleetNode[];
   index?: string;
@@ -55,16 +59,32 @@ const shared = new SharedStream(
 
 export function useFleet(): Received {
   const columns = useMemo(() => new Columns(), []);
-  const state = useSignal({ version: 0, error: null as unknown, atMs: 0 });
+  const state = useSignal({ version: 0, error: null as unknown, atMs: 0, awayMs: 0 });
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
+    /** What is shown; empty while a picture is on its way. */
+    let shownId = "";
+    /** What comes meanwhile: of that, what is later than the picture is put down after it. */
+    let kept: Changed[] = [];
+    const apply = (changed: Changed): number => {
+      if (!isLater(changed.version, shownId)) return 0;
+      columns.apply(changeOf(changed));
+      shownId = changed.version;
+      return changed.at_ms;
+    };
     const load = async (): Promise<void> => {
       timer = 0;
+      shownId = "";
+      kept = [];
       try {
         const picture = await get<Picture>("/fleet", undefined, abort.signal);
+        columns.undrawnMs ||= performance.now();
         columns.apply(wholeOf(picture));
-        state.value = { version: state.peek().version + 1, error: null, atMs: picture.at_ms };
+        shownId = picture.id;
+        kept.forEach(apply);
+        kept = [];
+        state.value = { ...state.peek(), version: state.peek().version + 1, error: null, atMs: picture.at_ms };
         shared.start(picture.id);
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -74,17 +94,22 @@ export function useFleet(): Received {
     };
     const off = shared.listen((messages) => {
       let atMs = 0;
+      const cameMs = performance.now();
       for (const message of messages) {
         if (message.kind === RESYNC) {
-          if (!timer) void load();
+          if (!timer && shownId) void load();
+        } else if (message.kind === "pool") {
+          const sinceMs = Number(message.data.since_ms ?? 0);
+          state.value = { ...state.peek(), awayMs: message.data.reachable === false ? sinceMs || Date.now() : 0 };
         } else if (message.kind === "change") {
           const changed = message.data as unknown as Changed;
-          columns.apply(changeOf(changed));
-          atMs = changed.at_ms;
+          columns.undrawnMs ||= cameMs;
+          if (shownId) atMs = apply(changed) || atMs;
+          else kept.push(changed);
         }
       }
       if (!atMs) return;
-      state.value = { version: state.peek().version + 1, error: null, atMs };
+      state.value = { ...state.peek(), version: state.peek().version + 1, error: null, atMs };
     });
     void load();
     return () => {
@@ -95,6 +120,12 @@ export function useFleet(): Received {
     };
   }, []);
   return { columns, ...state.value, live: shared.reading.value.state !== "broken" };
+}
+
+function isLater(id: string, than: string): boolean {
+  const [layout, version] = id.split(".");
+  const [otherLayout, otherVersion] = than.split(".");
+  return layout === otherLayout && Number(version) > Number(otherVersion);
 }
 
 function wholeOf(picture: Picture): FleetChange {

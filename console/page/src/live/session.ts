@@ -11,14 +11,18 @@ export const status = signal<Status | undefined>(undefined);
 export const statusAtMs = signal(0);
 /** A coordinator took the lead while this page was open: when this was noticed; 0: none did. */
 export const newLeaderMs = signal(0);
+/** Why somebody who was signed in is not any more; empty: nobody was, or they have logged out. */
+export const ended = signal("");
 
 const EVERY_MS = 4000;
+/** The console tries for longer: a person is told earlier. */
+const PATIENCE_MS = 4000;
 const EVERY_UNREACHED_MS = 1500;
 
 export async function recognise(): Promise<void> {
   try {
     identity.value = await get<Identity>("/whoami");
-    signedOut.value = "";
+    signedOut.value = ended.value = "";
     follow();
     void refresh();
   } catch (error) {
@@ -44,7 +48,7 @@ function leave(reason: string): void {
   unfollow();
   identity.value = null;
   status.value = undefined;
-  signedOut.value = reason;
+  ended.value = reason;
 }
 
 /** Other tabs of this browser have the same session. */
@@ -60,7 +64,7 @@ effect(() => {
 
 async function refresh(): Promise<void> {
   try {
-    const found = await get<Status>("/status");
+    const found = await ask<Status>({ method: "GET", path: "/status", patienceMs: PATIENCE_MS });
     const before = status.peek();
     if (before && before.leader_epoch !== found.leader_epoch) newLeaderMs.value = Date.now();
     status.value = found;

@@ -21,7 +21,7 @@ const VIEWS: [string, string][] = [
 ];
 
 export function Fleet(): JSX.Element {
-  const { columns, version, error, atMs, live } = useFleet();
+  const { columns, version, error, atMs, awayMs, live } = useFleet();
   const view = param("view");
   const filters = { pool: param("pool"), model: param("model"), state: param("state"), words: param("q").toLowerCase() };
   const shown = useMemo(
@@ -42,9 +42,10 @@ export function Fleet(): JSX.Element {
         </div>
       </Heading>
       {error !== null && <Problem error={error} />}
-      {!live && atMs > 0 && (
+      {(!live || awayMs > 0) && atMs > 0 && (
         <p class="stale" role="status">
-          As of {moment(atMs)}: the stream broke, and is opened again by itself.
+          As of {moment(atMs)}: {awayMs ? `no coordinator answers since ${moment(awayMs)}` : "the stream broke"}. It goes on
+          by itself.
         </p>
       )}
       {!columns.size && !error && (atMs ? <Empty>No node has joined yet.</Empty> : <Waiting what="receiving the fleet" />)}
@@ -110,14 +111,15 @@ function chosen(columns: Columns, wanted: Wanted): Shown {
     nodes.push(node);
     devices += here;
   }
-  // Nodes of one pool and model stand together, in the order of their names.
-  const key = (node: FleetNode): string => `${node.pool}\u0000${node.models[0] ?? ""}`;
-  nodes.sort((a, b) => compare(key(a), key(b)) || natural.compare(a.name, b.name));
+  // Nodes of one pool and model stand together, in the order of their names: node-9 before node-10.
+  const keys = new Map(nodes.map((node) => [node, keyOf(node)]));
+  const key = (node: FleetNode): string => keys.get(node) ?? "";
+  nodes.sort((a, b) => (key(a) < key(b) ? -1 : 1));
   return { nodes, devices };
 }
 
-const natural = new Intl.Collator("en", { numeric: true });
-const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+const keyOf = (node: FleetNode): string =>
+  `${node.pool}\u0000${node.models[0] ?? ""}\u0000${node.name.replace(/\d+/g, (digits) => digits.padStart(10, "0"))}`;
 
 function describe(columns: Columns, node: FleetNode, at: number): string {
   const number = node.first + at;
@@ -132,7 +134,7 @@ function describe(columns: Columns, node: FleetNode, at: number): string {
 
 function Totals(props: { columns: Columns; version: number }): JSX.Element {
   const { columns } = props;
-  const byState = new Map<number, number>();
+  const byState = new Uint32Array(256);
   let leased = 0;
   let free = 0;
   let busy = 0;
@@ -140,7 +142,7 @@ function Totals(props: { columns: Columns; version: number }): JSX.Element {
   for (let at = 0; at < columns.size; at++) {
     const state = columns.states[at] ?? 0;
     if (!state) continue;
-    byState.set(state, (byState.get(state) ?? 0) + 1);
+    byState[state] = (byState[state] ?? 0) + 1;
     leased += columns.shares[at] ?? 0;
     if (state === 1 && !columns.shares[at]) free++;
     const use = columns.use[at] ?? UNKNOWN_USE;
@@ -149,7 +151,7 @@ function Totals(props: { columns: Columns; version: number }): JSX.Element {
       measured++;
     }
   }
-  const devices = [...byState.values()].reduce((sum, number) => sum + number, 0);
+  const devices = byState.reduce((sum, number) => sum + number, 0);
   return (
     <section class="card">
       <dl class="facts">
@@ -165,7 +167,7 @@ function Totals(props: { columns: Columns; version: number }): JSX.Element {
         <Fact name="Busy, of those measured">
           <span class="big-number">{measured ? `${Math.round(busy / measured)} %` : UNKNOWN}</span>
         </Fact>
-        {[...byState].filter(([state]) => state > 1).map(([state, number]) => (
+        {[...byState.entries()].filter(([state, number]) => state > 1 && number > 0).map(([state, number]) => (
           <Fact name={(STATES[state] ?? "unknown").replace(/^./, (letter) => letter.toUpperCase())}>
             <button type="button" class="plain link big-number" onClick={() => setParams({ state: STATES[state] ?? "" })}>
               {count(number)}

@@ -4,9 +4,8 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
 import { command, shell } from "../api/commands";
-import type { Explanation, Lease as LeaseValue, Slice } from "../api/types";
+import type { Explanation, Lease as LeaseValue, Slice, Timeline } from "../api/types";
 import { nowMs } from "../live/clock";
-import { onChanges } from "../live/events";
 import { useLoaded } from "../live/loading";
 import { secrets } from "../live/secrets";
 import { identity, may } from "../live/session";
@@ -278,38 +277,35 @@ interface Step {
   text: string;
 }
 
+/** From the pool's facts; of what an older coordinator doesn't tell, what the lease itself remembers. */
 function Life(props: { lease: LeaseValue }): JSX.Element {
   const { lease } = props;
-  const seen = useSignal<Step[]>([]);
+  const path = `/leases/${encodeURIComponent(lease.lease_id)}/timeline`;
+  const loaded = useLoaded((abort) => get<Timeline>(path, undefined, abort), [lease.lease_id, lease.seq]);
+  const facts = loaded.value?.steps.map((step) => ({
+    atMs: step.at_ms,
+    text: step.detail ? `${lower(step.what)}: ${step.detail}` : lower(step.what),
+  }));
+  const shown = useSignal<Step[]>([]);
   useEffect(() => {
-    let last = lease.state;
-    return onChanges((changes) => {
-      for (const change of changes) {
-        if (change.kind !== "lease" || change.lease.lease_id !== lease.lease_id) continue;
-        if (change.lease.state === last) continue;
-        last = change.lease.state;
-        seen.value = [...seen.value, { atMs: change.atMs, text: `became ${lower(last)}` }];
-      }
-    });
-  }, [lease.lease_id]);
-  const steps = [...known(lease), ...seen.value].sort((a, b) => a.atMs - b.atMs);
-  const told = steps.filter((step, at) => !steps.slice(0, at).some((one) => same(one, step)));
+    if (facts) shown.value = facts;
+  }, [loaded.value]);
+  const steps = shown.value.length ? shown.value : known(lease);
   return (
     <section class="card">
       <h2>Log of its life</h2>
       <ol class="story">
-        {told.map((step) => (
+        {steps.map((step) => (
           <li>
             <time dateTime={new Date(step.atMs).toISOString()}>{moment(step.atMs)}</time>
             <bdi>{step.text}</bdi>
           </li>
         ))}
       </ol>
+      {loaded.value && !loaded.value.complete && <p class="dim">Earlier facts were compacted away.</p>}
     </section>
   );
 }
-
-const same = (one: Step, other: Step): boolean => one.text === other.text && Math.abs(one.atMs - other.atMs) < 1500;
 
 function known(lease: LeaseValue): Step[] {
   const steps: Step[] = [{ atMs: lease.created_ms, text: `asked for by ${lease.asked_by || "somebody"}` }];
@@ -326,5 +322,5 @@ function known(lease: LeaseValue): Step[] {
     const by = lease.ended_by ? ` by ${lease.ended_by}` : "";
     steps.push({ atMs: lease.ended_ms, text: `ended${by}: ${lower(lease.end_reason)} ${lease.end_detail}`.trim() });
   }
-  return steps;
+  return steps.sort((a, b) => a.atMs - b.atMs);
 }

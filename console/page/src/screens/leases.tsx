@@ -141,8 +141,8 @@ const COLUMNS: Column<Lease>[] = [
     sort: (lease) => lease.name || lease.lease_id,
   },
   { title: "State", cell: (lease) => <State word={lease.state} />, sort: (lease) => lease.state },
-  { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true },
-  { title: "Where, or why not", cell: (lease) => <Where lease={lease} /> },
+  { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
+  { title: "Where, or why not", cell: (lease) => <Where lease={lease} />, wide: true },
   { title: "Used", cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
   { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true },
   { title: "Tenant", cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
@@ -175,7 +175,7 @@ export function Why(props: { id: string }): JSX.Element {
   if (!why) return <span class="dim">…</span>;
   const start = why.expected_start_ms;
   return (
-    <span>
+    <span class="two-lines">
       {start ? <strong>starts {inTime(start, nowMs.value)}: </strong> : ""}
       <bdi class="dim">{why.missing[0]?.detail || why.summary}</bdi>
     </span>
@@ -195,7 +195,7 @@ function Used(props: { slices: readonly Slice[] }): JSX.Element {
   if (used === null) return <span class="dim">{bytes(reserved)}, use unknown</span>;
   const milli = Math.round((1000 * used) / reserved);
   return (
-    <span>
+    <span class="nowrap">
       <Bar label={`${bytes(used)} used of ${bytes(reserved)}`} parts={[{ milli, kind: milli > 1000 ? "alert" : "observed" }]} />{" "}
       {bytes(used)} <span class="dim">of {bytes(reserved)}</span>
     </span>

@@ -2,17 +2,13 @@
 import { signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { get, reach, signedOut } from "../api/client";
+import { get, reach } from "../api/client";
 import type { LoginOffer } from "../api/types";
-import { signIn } from "../live/session";
+import { ended, signIn } from "../live/session";
 import { Field, Problem, valueOf } from "../ui/basics";
 import { here } from "../ui/router";
 
-const WHY: Record<string, string> = {
-  TOKEN_EXPIRED: "Your session has ended. Sign in again; this page stays where it was.",
-  TOKEN_REVOKED: "Your session was ended. Sign in again; this page stays where it was.",
-  TOKEN_UNKNOWN: "Your session does not count any more. Sign in again; this page stays where it was.",
-};
+const REVOKED = "TOKEN_REVOKED";
 
 const codeError = signal<unknown>(null);
 
@@ -59,9 +55,9 @@ export function Login(): JSX.Element {
       <h1>
         <span class="mark" aria-hidden="true" /> aliquot
       </h1>
-      {signedOut.value && WHY[signedOut.value] && (
+      {ended.value && (
         <p class="note warn" role="status">
-          {WHY[signedOut.value]}
+          Your session {ended.value === REVOKED ? "was ended" : "has ended"}. Sign in again; this page stays where it was.
         </p>
       )}
       {reach.value.unreachableMs > 0 && (

@@ -233,9 +233,9 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
           }))}
         />
         <span class="row between">
-          <span class="dim">memory leased</span>
+          <span class="dim">leased</span>
           <span>
-            {bytes(device.leased_memory_bytes)} <span class="dim">of {bytes(device.memory_total_bytes)}</span>
+            <span class="dim">memory</span> {bytes(device.leased_memory_bytes)} <span class="dim">of {bytes(device.memory_total_bytes)}</span>
           </span>
         </span>
         <Bar
@@ -247,8 +247,10 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
           ]}
         />
         <span class="row between">
-          <span class="dim">memory used</span>
-          <span>{bytes(readings.memory_used_bytes)}</span>
+          <span class="dim">used</span>
+          <span>
+            <span class="dim">memory</span> {bytes(readings.memory_used_bytes)}
+          </span>
         </span>
         <Bar
           wide

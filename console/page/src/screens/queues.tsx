@@ -188,10 +188,10 @@ function Line(props: { leases: Lease[] }): JSX.Element {
           },
           { title: "Asks for", cell: (each: Lease) => <code>{each.gpu}</code> },
           { title: "Tenant", cell: (each: Lease) => <Name text={each.tenant} fallback={UNKNOWN} />, sort: (each) => each.tenant },
-          { title: "Queue", cell: (each: Lease) => <Name text={each.queue} />, sort: (each) => each.queue, minor: true },
+          { title: "Queue", cell: (each: Lease) => <Name text={each.queue} fallback={UNKNOWN} />, sort: (each) => each.queue, minor: true },
           { title: "Priority", cell: (each: Lease) => each.priority, sort: (each) => each.priority, right: true, minor: true },
           { title: "Since", cell: (each: Lease) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
-          { title: "Why it waits", cell: (each: Lease) => (each.redacted ? UNKNOWN : <Why id={each.lease_id} />) },
+          { title: "Why it waits", cell: (each: Lease) => (each.redacted ? UNKNOWN : <Why id={each.lease_id} />), wide: true },
         ]}
         rows={rows.slice(0, WAITING_SHOWN)}
         keyOf={(each) => each.lease_id}

@@ -37,13 +37,14 @@ const DRAWN = "fleet-drawn";
 
 interface Layout {
   cell: number;
+  /** From one cell to the next, in pixels of the page. */
+  pitch: number;
   width: number;
   height: number;
   perLine: number;
   blockWidth: number;
   blockHeight: number;
   named: boolean;
-  rows: number;
 }
 
 function layOut(shown: Shown, width: number): Layout {
@@ -53,12 +54,13 @@ function layOut(shown: Shown, width: number): Layout {
   let layout: Layout | undefined;
   for (let cell = CELL_MAX; cell >= CELL_MIN; cell--) {
     const named = cell >= NAMED_FROM;
-    const gap = cell >= 8 ? 8 : 3;
-    const blockWidth = across * (cell + 1) + gap;
-    const blockHeight = rows * (cell + 1) + gap + (named ? NAME_PX : 0);
+    const gap = cell >= 8 ? 8 : cell >= 5 ? 4 : 2;
+    const pitch = cell >= 5 ? cell + 1 : cell;
+    const blockWidth = across * pitch + gap;
+    const blockHeight = rows * pitch + gap + (named ? NAME_PX : 0);
     const perLine = Math.max(1, Math.floor((width + gap) / blockWidth));
     const height = Math.ceil(shown.nodes.length / perLine) * blockHeight;
-    layout = { cell, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named, rows };
+    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named };
     if (height <= HEIGHT_WANTED) break;
   }
   return layout as Layout;
@@ -83,6 +85,7 @@ export function FleetMap(props: Props): JSX.Element {
   const hint = useSignal("");
   const layout = useMemo(() => (width.value ? layOut(shown, width.value) : undefined), [shown, width.value]);
   const dark = useSignal(0);
+  const picture = useRef<Picture | undefined>(undefined);
 
   useLayoutEffect(() => {
     const own = canvas.current;
@@ -106,7 +109,8 @@ export function FleetMap(props: Props): JSX.Element {
 
   useEffect(() => {
     if (!canvas.current || !layout || !legend.current) return;
-    draw(canvas.current, layout, props, colours ?? readColours(legend.current), at.value);
+    picture.current = draw(canvas.current, layout, props, colours ?? readColours(legend.current), at.value, picture.current);
+    columns.touched = [];
     if (!columns.undrawnMs) return;
     // For whoever measures: the last one alone is kept.
     performance.clearMeasures(DRAWN);
@@ -122,8 +126,8 @@ export function FleetMap(props: Props): JSX.Element {
     const block = Math.floor(y / layout.blockHeight) * layout.perLine + Math.floor(x / layout.blockWidth);
     const node = shown.nodes[block];
     if (!node || x >= layout.perLine * layout.blockWidth) return null;
-    const across = Math.floor((x % layout.blockWidth) / (layout.cell + 1));
-    const down = Math.floor(((y % layout.blockHeight) - (layout.named ? NAME_PX : 0)) / (layout.cell + 1));
+    const across = Math.floor((x % layout.blockWidth) / layout.pitch);
+    const down = Math.floor(((y % layout.blockHeight) - (layout.named ? NAME_PX : 0)) / layout.pitch);
     const device = Math.max(0, down) * PER_ROW + Math.min(across, PER_ROW - 1);
     return { node: block, device: Math.min(device, node.devices - 1) };
   };
@@ -155,20 +159,6 @@ export function FleetMap(props: Props): JSX.Element {
   };
   return (
     <div class="fleet">
-      <canvas
-        ref={canvas}
-        tabIndex={0}
-        role="application"
-        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
-        onPointerMove={(event) => point(find(event))}
-        onPointerLeave={() => point(null)}
-        onClick={(event) => {
-          const node = shown.nodes[find(event)?.node ?? -1];
-          if (node) props.onOpen(node);
-        }}
-        onKeyDown={move}
-        onFocus={() => at.value ?? point(shown.nodes.length ? { node: 0, device: 0 } : null)}
-      />
       <p class="hint" role="status">
         <bdi>{hint.value || "Point at a device to see what it is; click to open its node."}</bdi>
       </p>
@@ -186,6 +176,20 @@ export function FleetMap(props: Props): JSX.Element {
           </span>
         ))}
       </p>
+      <canvas
+        ref={canvas}
+        tabIndex={0}
+        role="application"
+        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
+        onPointerMove={(event) => point(find(event))}
+        onPointerLeave={() => point(null)}
+        onClick={(event) => {
+          const node = shown.nodes[find(event)?.node ?? -1];
+          if (node) props.onOpen(node);
+        }}
+        onKeyDown={move}
+        onFocus={() => at.value ?? point(shown.nodes.length ? { node: 0, device: 0 } : null)}
+      />
     </div>
   );
 }
@@ -226,56 +230,101 @@ function readColours(legend: HTMLElement): Colours {
   };
 }
 
+/** What was drawn last: where only a few devices have changed, only those are painted again. */
+interface Picture {
+  image: ImageData;
+  pixels: Uint32Array;
+  layout: Layout;
+  colours: Colours;
+  column: Uint8Array;
+  pointed: { node: number; device: number } | null;
+  /** Where each device is, as an index of pixels; -1: it is not shown. */
+  places: Int32Array;
+}
+
 function draw(
   canvas: HTMLCanvasElement,
   layout: Layout,
   props: Props,
   colours: Colours,
-  pointed: { node: number; device: number } | null,
-): void {
+  pointed: Picture["pointed"],
+  before: Picture | undefined,
+): Picture {
+  const { columns, shown, column } = props;
   const scale = Math.max(1, Math.min(2, Math.round(devicePixelRatio)));
   const [width, height] = [layout.width * scale, layout.height * scale];
+  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const cell = layout.cell * scale;
+  const same =
+    before?.layout === layout && before.colours === colours && before.column === column && before.pointed === pointed;
+  if (same && columns.touched && !pointed && before.image.width === width) {
+    let [top, bottom] = [height, 0];
+    for (const number of columns.touched) {
+      const place = before.places[number] ?? -1;
+      if (place < 0) continue;
+      paint(before.pixels, width, place, cell, columns.states[number] ?? 0, column[number] ?? 0, colours);
+      const y = Math.floor(place / width);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y + cell);
+    }
+    if (bottom > top) context.putImageData(before.image, 0, 0, 0, top, width, bottom - top);
+    if (layout.named) writeNames(context, layout, shown, colours, scale);
+    return before;
+  }
   if (canvas.width !== width || canvas.height !== height) {
     canvas.width = width;
     canvas.height = height;
     canvas.style.height = `${layout.height}px`;
   }
-  const context = canvas.getContext("2d");
-  if (!context) return;
   const image = context.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
-  const { columns, shown, column } = props;
-  const cell = layout.cell * scale;
+  const places = new Int32Array(columns.size).fill(-1);
   shown.nodes.forEach((node, block) => {
     const left = (block % layout.perLine) * layout.blockWidth * scale;
     const top = (Math.floor(block / layout.perLine) * layout.blockHeight + (layout.named ? NAME_PX : 0)) * scale;
     for (let device = 0; device < node.devices; device++) {
-      const state = columns.states[node.first + device] ?? 0;
+      const number = node.first + device;
+      const state = columns.states[number] ?? 0;
       if (!state) continue;
-      const x = left + (device % PER_ROW) * (cell + scale);
-      const y = top + Math.floor(device / PER_ROW) * (cell + scale);
-      paint(pixels, width, x, y, cell, state, column[node.first + device] ?? 0, colours);
+      const x = left + (device % PER_ROW) * layout.pitch * scale;
+      const y = top + Math.floor(device / PER_ROW) * layout.pitch * scale;
+      places[number] = y * width + x;
+      paint(pixels, width, y * width + x, cell, state, column[number] ?? 0, colours);
     }
   });
   context.putImageData(image, 0, 0);
-  context.scale(scale, scale);
-  if (layout.named) {
-    context.fillStyle = colours.text;
-    context.font = "11px system-ui, sans-serif";
-    context.textBaseline = "top";
-    shown.nodes.forEach((node, block) => {
-      const x = (block % layout.perLine) * layout.blockWidth;
-      context.fillText(cut(node.name, layout.blockWidth), x, Math.floor(block / layout.perLine) * layout.blockHeight + 1);
-    });
-  }
+  if (layout.named) writeNames(context, layout, shown, colours, scale);
   const node = pointed && shown.nodes[pointed.node];
   if (node) {
+    context.scale(scale, scale);
     context.strokeStyle = colours.text;
     context.lineWidth = 2;
     const x = (pointed.node % layout.perLine) * layout.blockWidth;
     const y = Math.floor(pointed.node / layout.perLine) * layout.blockHeight + (layout.named ? NAME_PX : 0);
-    context.strokeRect(x, y, Math.min(PER_ROW, node.devices) * (layout.cell + 1) - 1, layout.rows * (layout.cell + 1) - 1);
+    const rows = Math.ceil(node.devices / PER_ROW);
+    context.strokeRect(x, y, Math.min(PER_ROW, node.devices) * layout.pitch, rows * layout.pitch);
+    context.setTransform(1, 0, 0, 1, 0, 0);
   }
+  return { image, pixels, layout, colours, column, pointed, places };
+}
+
+function writeNames(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  shown: Shown,
+  colours: Colours,
+  scale: number,
+): void {
+  context.scale(scale, scale);
+  context.fillStyle = colours.text;
+  context.font = "11px system-ui, sans-serif";
+  context.textBaseline = "top";
+  shown.nodes.forEach((node, block) => {
+    const x = (block % layout.perLine) * layout.blockWidth;
+    const y = Math.floor(block / layout.perLine) * layout.blockHeight + 1;
+    context.clearRect(x, y, layout.blockWidth, NAME_PX - 2);
+    context.fillText(cut(node.name, layout.blockWidth), x, y);
+  });
   context.setTransform(1, 0, 0, 1, 0, 0);
 }
 
@@ -288,23 +337,21 @@ function cut(name: string, width: number): string {
 function paint(
   pixels: Uint32Array,
   width: number,
-  x: number,
-  y: number,
+  place: number,
   size: number,
   state: number,
   percent: number,
   colours: Colours,
 ): void {
-  const colour = colourOf(state, percent, colours);
-  for (let down = 0; down < size; down++) {
-    const from = (y + down) * width + x;
-    pixels.fill(colour, from, from + size);
+  const colour = state ? colourOf(state, percent, colours) : 0;
+  for (let down = 0, from = place; down < size; down++, from += width) {
+    for (let at = from; at < from + size; at++) pixels[at] = colour;
   }
   // Never the colour alone: what is sick or lost is crossed out, what is closed or away has a line through it.
-  if (state === 1 || size < 5) return;
+  if (state <= 1 || size < 5) return;
   for (let step = 0; step < size; step++) {
-    pixels[(y + step) * width + x + step] = colours.mark;
-    if (state === 3 || state === 6) pixels[(y + step) * width + x + size - 1 - step] = colours.mark;
+    pixels[place + step * width + step] = colours.mark;
+    if (state === 3 || state === 6) pixels[place + step * width + size - 1 - step] = colours.mark;
   }
 }
 

@@ -9,8 +9,12 @@ export interface Column<T> {
   /** What to sort by; without it the column can't be sorted. */
   sort?: (row: T) => number | string;
   right?: boolean;
+  /** Has text that may take two lines. */
+  wide?: boolean;
   /** Left out where the window is narrow. */
   minor?: boolean;
+  /** Left out unless the window is wide. */
+  spare?: boolean;
 }
 
 interface Props<T> {
@@ -95,8 +99,8 @@ export function Table<T>(props: Props<T>): JSX.Element {
   );
 }
 
-const classes = (column: { right?: boolean; minor?: boolean }): string =>
-  [column.right && "right", column.minor && "minor"].filter(Boolean).join(" ");
+const classes = (column: { right?: boolean; minor?: boolean; wide?: boolean; spare?: boolean }): string =>
+  [column.right && "right", column.minor && "minor", column.wide && "wide", column.spare && "spare"].filter(Boolean).join(" ");
 
 /** The height of rows that are not made. An attribute, because the page's policy allows no style in its markup. */
 function Gap(props: { rows: number; columns: number }): JSX.Element {

@@ -39,7 +39,7 @@ export function span(ms: number): string {
 }
 
 export function ago(ms: number, nowMs: number): string {
-  return ms ? `${span(nowMs - ms)} ago` : UNKNOWN;
+  return ms ? `${span(nowMs - ms)}\u00a0ago` : UNKNOWN;
 }
 
 export function inTime(ms: number, nowMs: number): string {

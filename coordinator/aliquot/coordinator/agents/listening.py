@@ -93,6 +93,9 @@ class Listener:
                 await self._reports(session, message.reports)
             elif kind == "snapshot":
                 await self._snapshot(session, message.snapshot)
+            elif kind == "served":
+                for use in message.served.uses:
+                    self._observed.saw_served(session.node_id, use)
             elif kind == "renewal":
                 self._certifier.renew(session, message.renewal)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know

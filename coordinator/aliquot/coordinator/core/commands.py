@@ -559,6 +559,9 @@ class ObserveUse(Command[None]):
     """Added up over slices."""
     tenant: str = ""
     """Of whose leases together; empty: of `lease_id` alone."""
+    up_bytes: int = 0
+    """From programs elsewhere to the processes that served their leases."""
+    down_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def _check_accounts(state: State) -> None:
         keys = [
             ("t", lease.request.tenant),
             *(("q", name) for name in state.tenancy.path(queue_of(state.tenancy, lease))),
+            *((tree.kind, tree.name) for tree in state.tenancy.chain(lease.request.tenant, lease.request.queue).trees),
         ]
         for key in keys:
             sums = held.setdefault(key, [0, 0, 0])

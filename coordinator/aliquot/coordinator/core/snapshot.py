@@ -10,7 +10,8 @@ import hashlib
 
 import msgspec
 
-from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
+from aliquot.coordinator.core.access.audit import AuditEntry
+from aliquot.coordinator.core.access.records import Principal, Token
 from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry
+from aliquot.coordinator.core.access.audit import AuditEntry
+from aliquot.coordinator.core.access.records import AccessBooks
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.health.records import (

@@ -5,11 +5,11 @@ It follows the State's books group by group, so that nobody is let in, or kept o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from aliquot.coordinator.core.access.records import AUDIT_MAX, AuditEntry, Principal, Token
+from aliquot.coordinator.core.access.audit import AuditRecord
+from aliquot.coordinator.core.access.records import AUDIT_MAX, Principal, Token
 from aliquot.coordinator.core.access.roles import Grant
 from aliquot.coordinator.writing.commits import BooksChange
 
@@ -25,7 +25,7 @@ class DurableCallers:
         self.principals: dict[str, Principal] = {}
         self.tokens: dict[str, Token] = {}
         """By id."""
-        self.audit: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
+        self.audit = AuditRecord(AUDIT_MAX)
         self.listener: Listener | None = None
         self._tokens_of: dict[str, dict[str, Token]] = {}
         """By principal, then by id; none of them empty."""

@@ -16,10 +16,11 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.core.elastic.members import is_elastic
-from aliquot.coordinator.core.leases.records import Lease, SliceState
+from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
+from aliquot.coordinator.reading.moved import ServedUses
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.tier_notes import TierNotes
-from aliquot.v1 import agent_pb2
+from aliquot.v1 import agent_pb2, types_pb2
 
 _RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
 
@@ -76,9 +77,11 @@ class ObservedUse(Follower):
         self._lease_of = lease_of
         self.tier_notes = TierNotes(lease_of)
         """Why no stronger tier holds them, beside what they use."""
+        self.served = ServedUses(clock.now_ms())
+        """What is done for programs that use leases from elsewhere."""
         self._readings: dict[str, _Reading] = {}
         self._sums: dict[str, list[int]] = {}
-        """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms]."""
+        """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes]."""
         self._busy: dict[str, list[int]] = {}
         """Elastic lease -> [busy_milli_ms, share_milli_ms]."""
 
@@ -92,22 +95,41 @@ class ObservedUse(Follower):
 
     def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
         """An agent has measured a slice of its node. What it can't measure counts as not used."""
-        lease = self._lease_of(use.slice_id.partition(".")[0])
-        piece = lease.find(use.slice_id) if lease is not None else None
-        if lease is None or piece is None or piece.plan.node_id != node_id or piece.state not in _RUNNING:
+        found = self._running(node_id, use.slice_id)
+        if found is None:
             return
+        lease, piece = found
         now_ms = self._clock.now_ms()
         self._close(use.slice_id, now_ms)
         self._readings[use.slice_id] = _Reading(
             lease, piece.plan.share_milli, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid)
         )
 
+    def saw_served(self, node_id: str, use: types_pb2.ServedUse) -> None:
+        """An agent has asked the process that serves a member on its node."""
+        found = self._running(node_id, use.slice_id)
+        if found is None:
+            return
+        lease, piece = found
+        moved = self.served.saw(piece, use, self._clock.now_ms())
+        if any(moved):
+            self._count(lease.request.tenant, 0, 0, 0, *moved)
+
+    def _running(self, node_id: str, slice_id: str) -> tuple[Lease, Slice] | None:
+        """A slice that runs on a node, and its lease; None: what an agent says of it does not count."""
+        lease = self._lease_of(slice_id.partition(".")[0])
+        piece = lease.find(slice_id) if lease is not None else None
+        if lease is None or piece is None or piece.plan.node_id != node_id or piece.state not in _RUNNING:
+            return None
+        return lease, piece
+
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Slices that have ended, or whose node is lost, are not measured any more."""
         self.tier_notes.lease_changed(old, new)
-        if not self._readings or old is None or (new is not None and old.slices is new.slices):
+        if not (self._readings or len(self.served)) or old is None or (new is not None and old.slices is new.slices):
             return
         running = {piece.slice_id for piece in new.slices if piece.state in _RUNNING} if new is not None else set()
+        self.served.lease_changed(old, running)
         for piece in old.slices:
             if piece.slice_id not in running and piece.slice_id in self._readings:
                 self._close(piece.slice_id, self._clock.now_ms())
@@ -119,8 +141,8 @@ class ObservedUse(Follower):
             self._add(reading, now_ms)
         taken, self._sums = self._sums, {}
         return [
-            ObserveUse("", busy_milli_ms, memory_byte_ms, interval_ms, tenant)
-            for tenant, (busy_milli_ms, memory_byte_ms, interval_ms) in taken.items()
+            ObserveUse("", busy_milli_ms, memory_byte_ms, interval_ms, tenant, up_bytes, down_bytes)
+            for tenant, (busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes) in taken.items()
         ]
 
     def take_busy(self) -> dict[str, int]:
@@ -150,7 +172,14 @@ class ObservedUse(Follower):
                     await submit(command)
                     told = True
                 if not told:
-                    self._count(command.tenant, command.busy_milli_ms, command.memory_byte_ms, command.interval_ms)
+                    self._count(
+                        command.tenant,
+                        command.busy_milli_ms,
+                        command.memory_byte_ms,
+                        command.interval_ms,
+                        command.up_bytes,
+                        command.down_bytes,
+                    )
 
     def _close(self, slice_id: str, now_ms: int) -> None:
         reading = self._readings.pop(slice_id, None)
@@ -168,8 +197,8 @@ class ObservedUse(Follower):
             sums[1] += reading.share_milli * elapsed_ms
         self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
 
-    def _count(self, tenant: str, busy_milli_ms: int, memory_byte_ms: int, interval_ms: int) -> None:
-        sums = self._sums.setdefault(tenant, [0, 0, 0])
-        sums[0] += busy_milli_ms
-        sums[1] += memory_byte_ms
-        sums[2] += interval_ms
+    def _count(self, tenant: str, *more: int) -> None:
+        """Add to a tenant's sums, in their order; those not given stay."""
+        sums = self._sums.setdefault(tenant, [0, 0, 0, 0, 0])
+        for index, each in enumerate(more):
+            sums[index] += each

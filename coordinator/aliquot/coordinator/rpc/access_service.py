@@ -287,8 +287,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         before = _offset(request.page_token) if request.page_token else 0
         response = access_pb2.ListAuditResponse()
         entries = self._view.callers.audit
-        if entries:
-            response.oldest_ms = entries[0].at_ms
+        response.oldest_ms = next((entry.at_ms for entry in entries), 0)
         last = 0
         for entry in reversed(entries):
             if before and entry.number >= before:

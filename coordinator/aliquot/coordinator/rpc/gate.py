@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
+from aliquot.common import logging as logs
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.roles import ever_may
@@ -31,6 +32,8 @@ from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
 from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
 LEADER_KEY = "leader"
+REQUEST_ID = "x-request-id"
+_REQUEST_ID_CHARS_MAX = 64
 _PACKAGE = "/aliquot."
 _RETRY_KNOWN_MS = 300
 _RETRY_UNKNOWN_MS = 150
@@ -111,6 +114,7 @@ class Gate(grpc.GenericRpcHandler):
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
         self._nodes = 0
+        self._calls = 0
         self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse)
         self._agents: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse_agent)
 
@@ -143,9 +147,12 @@ class Gate(grpc.GenericRpcHandler):
         if handler is None:
             return None
         try:
-            set_caller(door.admit(handler_call_details))
+            who = door.admit(handler_call_details)
         except AliquotError as error:
             return self._denial(door, handler_call_details, error)
+        set_caller(who)
+        self._calls += 1
+        logs.about(_facts(handler_call_details, who, self._calls))
         return handler
 
     @staticmethod
@@ -211,3 +218,17 @@ class Services:
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
         """The same methods by name; the generic handlers know them."""
+
+
+def _facts(call: grpc.HandlerCallDetails, who: Caller, number: int) -> dict[str, object]:
+    """What is logged with all that this call does. Callers may number their calls themselves (`x-request-id`)."""
+    stated: object = next((value for key, value in call.invocation_metadata or () if key == REQUEST_ID), None)
+    own = isinstance(stated, str) and len(stated) <= _REQUEST_ID_CHARS_MAX
+    facts: dict[str, object] = {
+        "request_id": stated if own else number,
+        "principal": who.principal,
+        "method": call.method.rpartition("/")[2],
+    }
+    if who.lease_id:
+        facts["lease_id"] = who.lease_id
+    return facts

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -408,7 +407,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if self._stories == _STORIES_MAX:
             raise Overloaded(f"{_STORIES_MAX} timelines are being read", retry_after_ms=1_000)
         # One at a time, and to its end even where nobody waits for it any more: a thread can't be stopped.
-        return timeline_message(lease, await asyncio.shield(self._read_story(lease)))
+        sees = caller().sees
+        return timeline_message(lease, await asyncio.shield(self._read_story(lease)), self._view, sees)
 
     async def _read_story(self, lease: Lease) -> Story:
         self._stories += 1
@@ -454,9 +454,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             who.must(Action.READ_LEASES, request.tenant)
         if request.lease_id:
             self._lease(request.lease_id)
-        report = await self._writer.query(GetUse(request.tenant, request.lease_id, request.quiet_only))
-        seen = tuple(row for row in report.rows if who.may_see(row.lease))
-        return report_message(replace(report, rows=seen), self._view, who.sees, len(report.rows) - len(seen))
+        query = GetUse(request.tenant, request.lease_id, request.quiet_only, visible=who.may_see)
+        return report_message(await self._writer.query(query), self._view, who.sees)
 
     @unary
     async def ExemptLease(  # noqa: N802

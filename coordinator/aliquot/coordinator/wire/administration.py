@@ -419,6 +419,8 @@ def invoice_message(invoice: Invoice) -> admin_pb2.Invoice:
         observed_busy_milli_ms=str(invoice.observed_busy_milli_ms),
         observed_memory_byte_ms=str(invoice.observed_memory_byte_ms),
         observed_interval_ms=str(invoice.observed_interval_ms),
+        observed_up_bytes=str(invoice.observed_up_bytes),
+        observed_down_bytes=str(invoice.observed_down_bytes),
     )
 
 

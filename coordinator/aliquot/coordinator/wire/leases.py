@@ -11,7 +11,7 @@ from aliquot.coordinator.core.outcomes import Explained
 from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.hiding import Sees, shown_ids, shown_text
+from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text
 from aliquot.coordinator.wire.serving import plain, serve_of
 from aliquot.coordinator.wire.use import write_use
 from aliquot.v1 import types_pb2
@@ -69,8 +69,11 @@ def write_lease(
         slot = message.slices.add()
         _write_slice(slot, piece, view)
         slot.reason = shown_text(piece.reason, view, sees)
+        slot.lender = shown_id(piece.plan.lender, view, sees) if piece.plan.lender else ""
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
+            if (served := observed.served.latest(piece.slice_id)) is not None:
+                slot.served.CopyFrom(served)
             slot.tier_notes.extend(observed.tier_notes.of(piece.slice_id))
 
 
@@ -125,7 +128,6 @@ def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
     message.reason = piece.reason
     message.shed = piece.shed
     message.endpoint = piece.endpoint
-    message.lender = piece.plan.lender
 
 
 @lru_cache(maxsize=4096)

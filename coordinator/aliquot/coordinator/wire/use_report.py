@@ -10,9 +10,9 @@ from aliquot.coordinator.wire.use import write_use
 from aliquot.v1 import leases_pb2
 
 
-def report_message(report: UseReport, view: View, sees: Sees | None, left_out: int) -> leases_pb2.UseReport:
+def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_pb2.UseReport:
     """The answer to GetUse. `sees`: which other leases may be named in it; None: all."""
-    message = leases_pb2.UseReport(left_out=report.left_out + left_out, currency=report.currency)
+    message = leases_pb2.UseReport(left_out=report.left_out, currency=report.currency)
     for row in report.rows:
         slot = message.rows.add()
         write_lease(slot.lease, row.lease, view, sees)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from aliquot.coordinator.core.access.records import AuditEntry, Principal, Token
+from aliquot.coordinator.core.access.audit import AuditEntry
+from aliquot.coordinator.core.access.records import Principal, Token
 from aliquot.coordinator.core.enrolment.records import Enrolled, Generation, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import aliquot.remote.torch  # noqa: F401 - makes the tensors known to PyTorch
-from aliquot.remote.compat import amp, cuda, guard, tensors
+from aliquot.remote.compat import amp, cuda, guard, leaving, signals, tensors
 
 _active = False
 
@@ -16,6 +16,8 @@ def activate() -> None:
     if _active:
         return
     _active = True
+    leaving.install()
+    signals.install()
     guard.install()
     with warnings.catch_warnings():
         # Builds for CUDA have kernels of their own, which are replaced.

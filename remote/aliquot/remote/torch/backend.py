@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -32,6 +34,8 @@ def attach(channel: Channel) -> torch.device:
         RemoteRefusedError: the ends don't fit together.
     """
     free = next((index for index, session in enumerate(_sessions) if session is None), len(_sessions))
+    if free:
+        _make_room()
     session = Session(channel, free)
     if free == len(_sessions):
         _sessions.append(session)
@@ -39,6 +43,17 @@ def attach(channel: Channel) -> torch.device:
         _sessions[free] = session
     profiling.attached(session)
     return session.device
+
+
+@cache
+def _make_room() -> None:
+    """Have autograd count more than one device, which it does once, at the first backward; a guard that PyTorch has for
+    its fake tensors says eight.
+    """
+    from aliquot.remote.compat import NotOnRemoteError, guard  # noqa: PLC0415 - knows this module
+
+    with contextlib.suppress(NotOnRemoteError):
+        guard.install()
 
 
 def detach(device: torch.device | str | int) -> None:
@@ -276,6 +291,11 @@ def _empty(size: Sequence[int], **kwargs: Any) -> torch.Tensor:
     return empty(session, shape, stride, kwargs.get("dtype") or torch.get_default_dtype())
 
 
+def _zeros(size: Sequence[int], **kwargs: Any) -> torch.Tensor:
+    """Zeros that other devices need not store: gradients that are none."""
+    return _empty(size, **kwargs).zero_()
+
+
 def _empty_strided(size: Sequence[int], stride: Sequence[int], **kwargs: Any) -> torch.Tensor:
     return empty(session_of(kwargs.get("device")), size, stride, kwargs.get("dtype") or torch.get_default_dtype())
 
@@ -332,6 +352,7 @@ def register_factories(key: str) -> None:
     """Make tensors of nothing on the devices of a dispatch key, once a process and key."""
     _library.impl("empty.memory_format", _empty, key)
     _library.impl("empty_strided", _empty_strided, key)
+    _library.impl("_efficientzerotensor", _zeros, key)
     _library.impl("_copy_from", _copy_from, key)
     for name in _FACTORIES:
         base, _, overload = name.partition(".")

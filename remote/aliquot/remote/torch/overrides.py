@@ -214,6 +214,26 @@ def _pack_padded_sequence(
     return data, torch.tensor(going, device="cpu")
 
 
+def _silu_backward(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
+    if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
+        result: torch.Tensor = issue(None, _aten.silu_backward.default, (grad, mat), None)
+        return result
+    share = mat.sigmoid()
+    return grad * share * (1 + mat * (1 - share))
+
+
+def _mish_backward(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
+    if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
+        result: torch.Tensor = issue(None, _aten.mish_backward.default, (grad, mat), None)
+        return result
+    squashed = torch.nn.functional.softplus(mat).tanh()
+    return grad * (squashed + mat * mat.sigmoid() * (1 - squashed * squashed))
+
+
+def _wants_grad(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -221,6 +241,8 @@ def register() -> None:
     """Put them where autograd would be, once a process."""
     _library.impl("linear", _linear_kernel, "AutogradPrivateUse1")
     _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
+    _library.impl("silu_backward", _silu_backward, "AutogradPrivateUse1")
+    _library.impl("mish_backward", _mish_backward, "AutogradPrivateUse1")
     _library.impl("dropout", _dropout, "AutogradPrivateUse1")
     _library.impl("_pack_padded_sequence", _pack_padded_sequence, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")

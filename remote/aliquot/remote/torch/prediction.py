@@ -25,8 +25,8 @@ _aten = torch.ops.aten
 
 _SHAPED_BY_SCALARS = ("aten::arange", "aten::range")
 _ALIASES_UNDECLARED = {_aten._unsafe_view.default}
-_WHOLE = {_aten.linear.default}
-"""Composite operators that travel whole."""
+_WHOLE = {_aten.linear.default, _aten.silu_backward.default, _aten.mish_backward.default}
+"""Composite operators that travel whole: a CPU has kernels of its own for them, which round otherwise."""
 
 _MISPREDICTED = {
     _aten._embedding_bag.default,

@@ -28,6 +28,7 @@ from aliquot.remote.core.words import TEMPLATES_FROM, pack
 from aliquot.remote.errors import CaptureError, RemoteError, RemoteRefusedError
 from aliquot.remote.operators import digest
 from aliquot.remote.torch.errors import from_fault
+from aliquot.remote.torch.undisturbed import UndisturbedLock, undisturbed
 
 CHUNK_BYTES = FRAME_BYTES_MAX - 64
 
@@ -111,7 +112,7 @@ class Session:
         self._unwanted: set[int] = set()
         self._receiving = False
         self._arrived = threading.Condition()
-        self._sending = threading.RLock()
+        self._sending = UndisturbedLock()
         self._mark = 0
         self._unmarked = 0
         _open.add(self)
@@ -336,13 +337,24 @@ class Session:
         if began_s and not ahead:
             self.counters.waits += 1
             self.threshold = _WORDS_FIRST
+        with undisturbed:
+            reply = self._receive(request)
+            data = self._chunks.pop(request, bytearray())
+        if began_s:
+            self._stood(time.perf_counter() - began_s, site, what, ahead)
+        if reply.fault:
+            self._raise(reply.fault)
+        return reply, data
+
+    def _receive(self, request: int) -> messages.Reply:
+        """The answer to a request. One thread receives, for all that wait."""
         while True:
             with self._arrived:
                 while request not in self._replies and self._receiving:
                     self._arrived.wait()
                 reply = self._replies.pop(request, None)
                 if reply is not None:
-                    break
+                    return reply
                 self._receiving = True
             try:
                 frame = self.channel.receive()
@@ -351,12 +363,6 @@ class Session:
                 with self._arrived:
                     self._receiving = False
                     self._arrived.notify_all()
-        data = self._chunks.pop(request, bytearray())
-        if began_s:
-            self._stood(time.perf_counter() - began_s, site, what, ahead)
-        if reply.fault:
-            self._raise(reply.fault)
-        return reply, data
 
     def _stood(self, seconds: float, site: int, what: str, ahead: bool) -> None:  # noqa: FBT001
         if ahead:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
-from aliquot.coordinator.core.access.records import AccessBooks, AuditEntry, Principal
+from aliquot.coordinator.core.access.records import AccessBooks, Principal
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.timers import Due

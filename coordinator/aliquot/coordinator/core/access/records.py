@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Final
 
 import msgspec
 
 from aliquot.common import limits
+from aliquot.coordinator.core.access.audit import AuditRecord
 from aliquot.coordinator.core.access.roles import Grant
 
 PRINCIPAL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@/+-]*[A-Za-z0-9])?")
@@ -19,7 +19,7 @@ TOKENS_MAX = 200_000
 TOKENS_PER_PRINCIPAL_MAX = 100
 GRANTS_PER_PRINCIPAL_MAX = 100
 AUDIT_MAX = 20_000
-"""Entries that are kept; the oldest go first."""
+"""Entries that are kept; who has most of them loses its oldest first."""
 NOTE_CHARS_MAX = limits.MAX_NAME_CHARS
 SESSION_MS_MAX = 12 * 3_600_000
 SESSIONS_PER_PRINCIPAL_MAX = 10
@@ -83,18 +83,6 @@ class Actor(msgspec.Struct, frozen=True):
     """The method's name, such as Cordon."""
 
 
-class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Somebody changed something."""
-
-    number: int
-    at_ms: int
-    principal: str
-    token_id: str
-    peer: str
-    action: str
-    subject: str
-
-
 class AccessBooks:
     """Everything durable about callers."""
 
@@ -102,7 +90,7 @@ class AccessBooks:
         self.principals: dict[str, Principal] = {}
         self.tokens: dict[str, Token] = {}
         """By id."""
-        self.audit: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
+        self.audit = AuditRecord(AUDIT_MAX)
         self.next_entry = 1
 
         # derived

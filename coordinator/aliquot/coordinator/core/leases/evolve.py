@@ -263,6 +263,7 @@ def _lease_requeued(state: State, fact: LeaseRequeued) -> None:
         requeue=False,
         note=fact.reason,
         requeues=lease.requeues + 1,
+        requeued_ms=fact.at_ms,
         moves=lease.moves + fact.moved,
         failures=lease.failures + fact.failed,
         not_before_ms=fact.not_before_ms,

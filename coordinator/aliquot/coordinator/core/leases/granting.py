@@ -271,7 +271,7 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
     if request.tenant not in tenancy.tenants and (above := bound_above(tenancy, request.tenant)):
         raise TenantNotFound(
-            f"there is no tenant {request.tenant!r}, and what tenant {above} above it may hold is limited",
+            f"there is no tenant {request.tenant!r}, and what tenant {above} above it may use is limited",
             hint=f"ask as {above}, or have an administrator declare {request.tenant}",
         )
     spec = tenancy.queue_spec(name)

@@ -225,6 +225,8 @@ class Lease(msgspec.Struct, frozen=True):
     """What has happened to cards that it used, and warnings of idleness, the latest last."""
     use: LeaseUse = NO_USE
     """What it does with what it holds."""
+    requeued_ms: int = 0
+    """When it last came back to its queue; 0: never, or before that was kept."""
 
     @property
     def state(self) -> LeaseState:

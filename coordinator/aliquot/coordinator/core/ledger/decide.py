@@ -70,9 +70,10 @@ def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision
     """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
     if not command.tenant and command.lease_id not in state.leases:
         return NOTHING
-    if command.interval_ms <= 0:
+    moved = command.up_bytes, command.down_bytes
+    if command.interval_ms <= 0 and not any(moved):
         return NOTHING
-    if command.busy_milli_ms < 0 or command.memory_byte_ms < 0:
+    if min(command.busy_milli_ms, command.memory_byte_ms, *moved) < 0:
         raise InvalidField("busy_milli_ms", "measured use can't be negative")
     fact = UseObserved(
         at_ms=now_ms,
@@ -81,6 +82,8 @@ def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision
         memory_byte_ms=str(command.memory_byte_ms),
         interval_ms=command.interval_ms,
         tenant=command.tenant,
+        up_bytes=str(command.up_bytes),
+        down_bytes=str(command.down_bytes),
     )
     return Decision((fact,))
 

@@ -133,3 +133,6 @@ class Observed(msgspec.Struct, frozen=True, array_like=True):
     """Time measured, added up over slices."""
     day_start_ms: int = 0
     """Of the day on which it was reported: reports come within minutes."""
+    up_bytes: str = "0"
+    """From programs elsewhere to the processes that served their leases."""
+    down_bytes: str = "0"

@@ -63,6 +63,8 @@ def _use_observed(state: State, fact: f.UseObserved) -> None:
             str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
             old.interval_ms + fact.interval_ms,
             day_start_ms,
+            str(int(old.up_bytes) + int(fact.up_bytes)),
+            str(int(old.down_bytes) + int(fact.down_bytes)),
         )
     )
 

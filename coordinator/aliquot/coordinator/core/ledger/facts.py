@@ -44,6 +44,9 @@ class UseObserved(Fact, frozen=True, tag="observed"):
     memory_byte_ms: str
     interval_ms: int
     tenant: str = ""
+    up_bytes: str = "0"
+    """From programs elsewhere to the processes that served their leases; a decimal, as the others are."""
+    down_bytes: str = "0"
 
 
 class BudgetCrossed(Fact, frozen=True, tag="budget"):

@@ -65,6 +65,9 @@ class Invoice:
     observed_memory_byte_ms: int = 0
     observed_interval_ms: int = 0
     """Time measured, added up over slices; 0: nothing was."""
+    observed_up_bytes: int = 0
+    """Likewise, from programs elsewhere to the processes that served their leases."""
+    observed_down_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -150,6 +153,8 @@ def make_invoice(extract: Extract) -> Invoice:
         observed_busy_milli_ms=sum(int(day.busy_milli_ms) for day in extract.observed),
         observed_memory_byte_ms=sum(int(day.memory_byte_ms) for day in extract.observed),
         observed_interval_ms=sum(day.interval_ms for day in extract.observed),
+        observed_up_bytes=sum(int(day.up_bytes) for day in extract.observed),
+        observed_down_bytes=sum(int(day.down_bytes) for day in extract.observed),
     )
 
 

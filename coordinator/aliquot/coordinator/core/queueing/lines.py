@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.ceilings import upwards
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
+from aliquot.coordinator.core.tenancy.upwards import upwards
 from aliquot.coordinator.core.types import Demand
 
 Rank = tuple[int, int]

@@ -27,6 +27,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Tenant,
     TenantSpec,
 )
+from aliquot.coordinator.core.tenancy.upwards import upwards
 from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
 
 
@@ -77,7 +78,7 @@ class Account:
     @property
     def label(self) -> str:
         """`tenant vision` or `queue training`."""
-        return f"{'tenant' if self.kind == 't' else 'queue'} {self.name}"
+        return f"{'queue' if self.kind == 'q' else 'tenant'} {self.name}"
 
     def add(self, model: str, share_milli: int, memory_bytes: int) -> None:
         """Count one slice, without its time."""
@@ -205,7 +206,7 @@ class Tenancy:
         self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
     def _quota(self, kind: str, name: str) -> Quota:
-        if kind == "t":
+        if kind != "q":
             return with_loans(name, self.tenant_spec(name).quota, self.loans.values())
         return self.queue_spec(name).quota
 
@@ -225,7 +226,9 @@ class Tenancy:
     # -- what is held
 
     def account(self, kind: str, name: str) -> Account:
-        """The account of a tenant ("t") or queue ("q"): an empty one, kept nowhere, where nothing was held lately."""
+        """The account of a tenant ("t"), of a tenant with all below it ("s") or of a queue ("q"): an empty one, kept
+        nowhere, where nothing was held lately.
+        """
         account = self.accounts.get((kind, name))
         if account is None:
             account = Account(kind, name, self._quota(kind, name))
@@ -247,12 +250,14 @@ class Tenancy:
     def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain[Account]:
         payer = account_of("t", tenant)
         queues = tuple(account_of("q", name) for name in self.path(self.queue_of(tenant, queue)))
-        everybody = (payer, *queues)
+        # A limit is on all that a tenant and those below it hold; what is guaranteed is each tenant's own.
+        trees = tuple(account_of("s", name) for name in upwards(tenant) if _limited(self._quota("s", name)))
         return Chain(
             tenant=payer,
             queues=queues,
-            limited=tuple(account for account in everybody if _limited(account.quota)),
-            guaranteed=tuple(account for account in everybody if account.quota.guarantees),
+            trees=trees,
+            limited=(*trees, *(account for account in queues if _limited(account.quota))),
+            guaranteed=tuple(account for account in (payer, *queues) if account.quota.guarantees),
         )
 
     def _open(self, kind: str, name: str) -> Account:
@@ -287,7 +292,7 @@ class Tenancy:
         del self._unchecked[-number:]
 
     def _is_unused(self, account: Account, at_ms: int) -> bool:
-        if account.name in (self.tenants if account.kind == "t" else self.queues):
+        if account.name in (self.queues if account.kind == "q" else self.tenants):
             return False
         quota = account.quota
         return not (account.slices or quota.guarantees or _limited(quota)) and self._has_faded(account, at_ms)
@@ -303,6 +308,10 @@ class Tenancy:
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
             _accrue(account, at_ms, half_life_ms)
+            _count(account, parts, sign)
+            if account.published:
+                self._note(account)
+        for account in chain.trees:  # nobody asks for their averages
             _count(account, parts, sign)
             if account.published:
                 self._note(account)
@@ -463,7 +472,7 @@ def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
     tenancy.forget_held()
     for owner, parts in held:
         chain = tenancy.opened(owner)
-        for account in chain.accounts:
+        for account in (*chain.accounts, *chain.trees):
             _count(account, parts, 1)
         for account in chain.limited:
             _enlist(account, owner.lease_id, len(parts))

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from aliquot.coordinator.core.errors import InvalidField, QueueFull, QuotaExceeded
 from aliquot.coordinator.core.tenancy.specs import Tenant, TenantSpec
+from aliquot.coordinator.core.tenancy.upwards import upwards
 from aliquot.coordinator.core.types import RequestSpec
 
 
@@ -26,14 +27,6 @@ class Waiting(Protocol):
 
     def waiting_below(self, tenant: str) -> int:
         """How many requests of a tenant and all below it wait."""
-
-
-def upwards(tenant: str) -> Iterator[str]:
-    """A tenant, then those above it."""
-    yield tenant
-    while "/" in tenant:
-        tenant = tenant.rpartition("/")[0]
-        yield tenant
 
 
 def priority_ceiling(tenants: Mapping[str, Tenant], tenant: str) -> Ceiling | None:

@@ -231,7 +231,8 @@ def _check_trial(state: Planning, trial: Tenancy) -> None:
     recount(trial, held)
     for owner, _ in held:
         over = over_limit(trial.chain(owner.tenant, owner.queue), [])
-        if over is not None:
+        # What is above one already, from before limits held for all below them, is no reason to declare nothing.
+        if over is not None and over != over_limit(state.tenancy.chain(owner.tenant, owner.queue), []):
             raise InvalidField(
                 "quota.limit",
                 f"{over.detail.partition(';')[0]}: a limit can't be below what is held",

@@ -136,10 +136,11 @@ def promised(tenancy: TenancyView) -> Amount:
 
 
 def bound_above(tenancy: TenancyView, tenant: str) -> str:
-    """The nearest tenant above this one whose declaration holds it back; empty: none does.
+    """The nearest tenant above this one whose declaration holds it back, beyond a limit; empty: none does.
 
-    What is held is counted for the tenant that it is of, and not for those above it. So what is below such a tenant
-    must be declared by somebody who is not held back themselves, or it would be a way around the limit.
+    A limit is on all that is below, too. A budget and offences are counted for the tenant that they are of, and not for
+    those above it. So what is below such a tenant must be declared by somebody who is not held back themselves, or it
+    would be a way around them.
     """
     above = tenant
     while "/" in above:
@@ -151,9 +152,7 @@ def bound_above(tenancy: TenancyView, tenant: str) -> str:
 
 
 def _holds_back(spec: TenantSpec) -> bool:
-    limits = [spec.quota.limit, *(model.limit for model in spec.quota.models)]
-    limited = any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
-    return limited or bool(spec.budget) or spec.on_over_limit is not None
+    return bool(spec.budget) or spec.on_over_limit is not None
 
 
 def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amount:

@@ -10,7 +10,7 @@ from aliquot.coordinator.core.tenancy.ranking import Part, Rank, Sums
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 
 AccountKey = tuple[str, str]
-"""("t", tenant) or ("q", queue)."""
+"""("t", tenant), ("s", tenant) with all below it, or ("q", queue)."""
 
 
 class RankedView(Protocol):
@@ -66,17 +66,19 @@ A_co = TypeVar("A_co", bound=AccountView, covariant=True)
 
 
 class Chain(NamedTuple, Generic[A_co]):
-    """The accounts that a lease counts against: its tenant's, its queue's, and those of the queues above."""
+    """The accounts that a lease counts against: of its tenant, its queue and those above, and of trees of tenants."""
 
     tenant: A_co
     queues: tuple[A_co, ...]
     """From the leaf to the root."""
+    trees: tuple[A_co, ...]
+    """Of the tenant with all below it, and so of each above it: those that have a limit."""
     limited: tuple[A_co, ...]
     guaranteed: tuple[A_co, ...]
 
     @property
     def accounts(self) -> tuple[A_co, ...]:
-        """All of them."""
+        """Its tenant's and its queues'."""
         return (self.tenant, *self.queues)
 
 

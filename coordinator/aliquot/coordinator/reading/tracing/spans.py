@@ -40,16 +40,15 @@ def spans(old: Lease | None, new: Lease | None) -> Iterator[Span]:
         return
     epoch = new.lease_epoch
     if new.granted_ms and (old is None or new.granted_ms != old.granted_ms):
-        waited_from_ms = new.created_ms if old is None else _waited_from(old)
-        yield _phase(new, "lease waits", epoch, waited_from_ms, new.granted_ms)
+        yield _phase(new, "lease waits", epoch, new.requeued_ms or new.created_ms, new.granted_ms)
     if new.active_ms and (old is None or new.active_ms != old.active_ms):
         yield _phase(new, "lease starts", epoch, new.granted_ms, new.active_ms)
     if old is None:
         return
     over_ms = new.ended_ms if not old.ended_ms else 0
-    back_in_line = new.state is LeaseState.QUEUED and old.state is not LeaseState.QUEUED
-    if over_ms or back_in_line:
-        yield from _use_ended(old, new, over_ms or _latest_ms(old, new))
+    back_ms = new.requeued_ms if new.requeues > old.requeues else 0
+    if over_ms or back_ms:
+        yield from _use_ended(old, new, over_ms or back_ms)
     if over_ms:
         yield _whole(new, over_ms)
 
@@ -106,15 +105,3 @@ def _whole(lease: Lease, end_ms: int) -> Span:
         attributes,
         lease.end_reason if lease.end_reason in _UNHAPPY else "",
     )
-
-
-def _waited_from(old: Lease) -> int:
-    """When it came into its queue: with its request, or when the last slice of the grant before was gone."""
-    if not old.granted_ms:
-        return old.created_ms
-    return max((piece.since_ms for piece in old.slices), default=old.granted_ms)
-
-
-def _latest_ms(old: Lease, new: Lease) -> int:
-    """When it went back to its queue, as near as the records say."""
-    return max((piece.since_ms for piece in (*old.slices, *new.slices)), default=old.active_ms or old.granted_ms)

@@ -1,0 +1,25 @@
+"""Lets a browser in at a console: by a link with a code that counts once."""
+
+from __future__ import annotations
+
+from aliquot.client import NotLoggedIn, Pool
+from aliquot.common.https import exchange
+from aliquot.common.names import plain_text
+
+TIMEOUT_S = 10.0
+
+
+def link_to(console: str, token: str) -> str:
+    """The page's address with a code that is good once, for ten minutes. Raises HttpError and NotLoggedIn."""
+    answer = exchange(f"{console.rstrip('/')}/api/v1/session/codes", document={}, token=token, timeout_s=TIMEOUT_S)
+    code = answer.document.get("code")
+    if answer.status != 201 or not isinstance(code, str):
+        detail = answer.document.get("detail")
+        said = plain_text(detail, 200) if isinstance(detail, str) else f"status {answer.status}"
+        raise NotLoggedIn(f"{console} gives no link: {said}", hint="is it a console of this pool?")
+    return f"{console.rstrip('/')}/login#code={code}"
+
+
+def link_for(pool: Pool, console: str) -> str:
+    """The same, for whoever this connection speaks for."""
+    return link_to(console, pool.token_text)

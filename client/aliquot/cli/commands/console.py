@@ -1,0 +1,47 @@
+"""`console`: the pool in a browser, without typing a token."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+
+from aliquot.cli import _options as options
+from aliquot.cli._browser import link_for
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._oidc import has_screen
+from aliquot.cli._out import Out
+from aliquot.cli.localpool import Layout, PoolRecord
+from aliquot.common.errors import ConfigError
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The link lets one browser in, once and within ten minutes, as you: show it to nobody."
+    parser.add_argument("url", nargs="?", metavar="URL", help="the console's address (default: that of `aliquot up`)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the link")
+
+
+def _run(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        link = link_for(pool, args.url or _running())
+    if out.as_json:
+        out.document({"url": link})
+        return Exit.OK
+    if not args.no_browser and has_screen() and webbrowser.open(link):
+        out.note("your browser shows it")
+    else:
+        out.show(link)
+    return Exit.OK
+
+
+def _running() -> str:
+    record = PoolRecord.read(Layout.of(None))
+    if record is None or not record.console:
+        raise ConfigError(
+            "no console runs here that `aliquot up` has started", hint="name its address: aliquot console https://…"
+        )
+    return record.console
+
+
+CONSOLE = Builtin("console", "open the pool in a browser, logged in as you", _configure, _run)

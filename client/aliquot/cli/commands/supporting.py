@@ -1,0 +1,188 @@
+"""`support-bundle`: one file with what others need to see what is wrong, and without what they must not have."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import io
+import os
+import platform
+import sys
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from aliquot.cli import _options as options
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._json import dumps
+from aliquot.cli._out import Out
+from aliquot.cli.localpool import Layout
+from aliquot.cli.localpool.record import PoolRecord
+from aliquot.client import AliquotError, LeaseState, Pool
+from aliquot.common.quantity import human_bytes
+from aliquot.common.redacting import GONE, redacted
+from aliquot.common.tokens import bearer
+
+LEASES_MAX: Final = 2_000
+TIMELINES_MAX: Final = 20
+TAIL_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Of each log: its end."""
+_METRICS_BYTES_MAX: Final = 32 * 1024 * 1024
+_METRICS_TIMEOUT_S: Final = 10.0
+_EPILOG = """What is in it: what the pool says of itself, its nodes, leases, incidents and tenants; metrics; the ends of
+logs; settings; versions. Tokens, keys, passwords and leases' secrets are taken out, names are not: of tenants, nodes,
+people. What could not be had is listed in missing.txt. Look through it before you send it."""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to (default aliquot-support-TIME.tar.gz, here)")
+    parser.add_argument(
+        "--log", type=Path, action="append", default=[], metavar="FILE", help="also the end of this log"
+    )
+    parser.add_argument(
+        "--config", type=Path, action="append", default=[], metavar="FILE", help="also these settings, without secrets"
+    )
+    parser.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="also metrics from there (http://host:port/metrics)",
+    )
+    parser.add_argument("--metrics-token-file", type=Path, metavar="FILE", help="what to show there")
+    parser.add_argument("--lease", action="append", default=[], metavar="LEASE", help="also the timeline of this lease")
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="of a pool that `aliquot up` runs on this machine"
+    )
+
+
+class Bundle:
+    """Files in memory, each without secrets, and what is missing."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.missing: list[str] = []
+
+    def add(self, name: str, text: str) -> None:
+        """One more file."""
+        self.files[name] = redacted(text).encode()
+
+    def have(self, name: str, text: Callable[[], str]) -> None:
+        """One more file, or a line that says why there is none."""
+        try:
+            self.add(name, text())
+        except AliquotError as error:
+            self.missing.append(f"{name}: {error.message}")
+        except (OSError, ValueError) as error:
+            self.missing.append(f"{name}: {error}")
+
+    def write(self, path: Path) -> None:
+        """As a compressed archive that only this user reads."""
+        self.add("missing.txt", "\n".join(self.missing) + "\n")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for name, content in self.files.items():
+                member = tarfile.TarInfo(f"{path.name.partition('.')[0]}/{name}")
+                member.size, member.mode = len(content), 0o600
+                archive.addfile(member, io.BytesIO(content))
+
+
+def _bundle(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    now = dt.datetime.now(tz=dt.UTC)
+    path: Path = args.out or Path(f"aliquot-support-{now:%Y%m%d-%H%M%S}.tar.gz")
+    bundle = Bundle()
+    bundle.add("about.json", dumps(_about(now), indent=2))
+    with options.open_pool(args) as pool:
+        _ask(bundle, pool, args.lease)
+    layout = Layout.of(args.state_dir)
+    record = PoolRecord.read(layout)
+    logs, addresses = list(args.log), list(args.metrics)
+    if record is not None:
+        logs += sorted(layout.logs.glob("*.log"))
+        addresses += [record.metrics, *(node.metrics for node in record.nodes)]
+    for number, url in enumerate(filter(None, addresses)):
+        bundle.have(f"metrics/{number}.txt", partial(_metrics, url, args.metrics_token_file))
+    for file in logs:
+        bundle.have(f"logs/{file.name}", partial(_tail, file))
+    for file in args.config:
+        bundle.have(f"settings/{file.name}", partial(_tail, file))
+    bundle.write(path)
+    size = path.stat().st_size
+    if out.as_json:
+        out.document({"file": str(path), "bytes": size, "files": sorted(bundle.files), "missing": bundle.missing})
+    else:
+        out.show(f"{path}: {len(bundle.files)} files, {human_bytes(size)}; secrets are taken out, names are not")
+        for line in bundle.missing:
+            out.note(f"missing: {redacted(line)}")
+    return Exit.OK
+
+
+def _ask(bundle: Bundle, pool: Pool, lease_ids: list[str]) -> None:
+    states = [state for state in LeaseState if state is not LeaseState.UNSPECIFIED]
+    asked: dict[str, Callable[[], object]] = {
+        "status": pool.status,
+        "nodes": lambda: list(pool.nodes()),
+        "leases": lambda: list(islice(pool.leases(states=states), LEASES_MAX)),
+        "health": pool.admin.health,
+        "tenancy": pool.admin.tenancy,
+        "maintenance": pool.admin.maintenance,
+        "set-aside": pool.admin.set_aside,
+    }
+    for name, ask in asked.items():
+        bundle.have(f"{name}.json", partial(_answer, ask))
+    for lease_id in lease_ids[:TIMELINES_MAX]:
+        bundle.have(f"timelines/{lease_id}.json", partial(_answer, partial(pool.timeline, lease_id)))
+
+
+def _answer(ask: Callable[[], object]) -> str:
+    return dumps(ask(), indent=2)
+
+
+def _about(now: dt.datetime) -> dict[str, object]:
+    """Of this machine and program: the environment's names, and values that can hold no secret."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith("ALIQUOT_")}
+    return {
+        "time": now.isoformat(timespec="seconds"),
+        "aliquot": metadata.version("aliquot"),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "environment": {name: value if _tells_nothing(name) else GONE for name, value in sorted(ours.items())},
+        "packages": sorted(f"{each.name} {each.version}" for each in metadata.distributions()),
+    }
+
+
+def _tells_nothing(name: str) -> bool:
+    return name.endswith(("_FILE", "_DIR")) or not any(word in name for word in ("TOKEN", "SECRET", "PASS", "JOURNAL"))
+
+
+def _metrics(url: str, token_file: Path | None) -> str:
+    request = urllib.request.Request(url)  # noqa: S310 - the caller's own, and only HTTP below
+    if request.type not in ("http", "https"):
+        raise ValueError(f"{url} is no address of metrics: http://host:port/metrics is")
+    if token_file is not None:
+        request.add_header("Authorization", bearer(token_file.read_text().strip())[1])
+    with urllib.request.urlopen(request, timeout=_METRICS_TIMEOUT_S) as answer:  # noqa: S310
+        return bytes(answer.read(_METRICS_BYTES_MAX)).decode(errors="replace")
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES_MAX))
+        text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
+    # Where it begins in the middle of a line, half a secret could stand there, which looks like none.
+    return text.partition("\n")[2] if size > TAIL_BYTES_MAX else text
+
+
+SUPPORT_BUNDLE = Builtin(
+    "support-bundle", "a file with what others need to see what is wrong, without secrets", _configure, _bundle
+)

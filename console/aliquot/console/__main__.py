@@ -1,0 +1,7 @@
+"""`python -m aliquot.console`."""
+
+import sys
+
+from aliquot.console.main import main
+
+sys.exit(main())

@@ -1,0 +1,95 @@
+"""What leases do with what they hold, as sums for a scrape: by state, and by the tenant that holds for nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.use.records import QUIET, UseState
+from aliquot.coordinator.reading.outbox import Follower
+
+TENANTS_MAX = 200
+OTHER = "other"
+
+
+class _Use(NamedTuple):
+    """What one lease adds."""
+
+    state: UseState
+    tenant: str
+    share_milli: int
+    lent_milli: int
+
+
+class UseTotals(Follower):
+    """Kept up to date by differences. Read on the scraper's thread."""
+
+    def __init__(self, leases: Iterable[Lease]) -> None:
+        """`leases` are those that are known so far."""
+        self._leases: Counter[UseState] = Counter()
+        self._share_milli: Counter[UseState] = Counter()
+        self._quiet_milli: Counter[str] = Counter()
+        self._lent_milli = 0
+        self._warnings = 0
+        for lease in leases:
+            self._add(_use_of(lease), 1)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """See `Follower`."""
+        if old is not None and new is not None:
+            self._warnings += max(0, new.use.warned - old.use.warned)
+        before, after = _use_of(old), _use_of(new)
+        if before != after:
+            self._add(before, -1)
+            self._add(after, 1)
+
+    def _add(self, use: _Use | None, sign: int) -> None:
+        if use is None:
+            return
+        self._leases[use.state] += sign
+        self._share_milli[use.state] += sign * use.share_milli
+        self._lent_milli += sign * use.lent_milli
+        if use.state in QUIET:
+            self._quiet_milli[use.tenant] += sign * use.share_milli
+            if not self._quiet_milli[use.tenant]:
+                del self._quiet_milli[use.tenant]
+
+    def collect(self) -> Iterator[Metric]:
+        """As they are now."""
+        leases = GaugeMetricFamily(
+            "aliquot_leases_by_use", "Leases that hold something, by what they do with it", labels=["use"]
+        )
+        share = GaugeMetricFamily(
+            "aliquot_use_share_milli", "Thousandths of devices held, by what is done with them", labels=["use"]
+        )
+        for state in UseState:
+            leases.add_metric([state.name], self._leases[state])
+            share.add_metric([state.name], self._share_milli[state])
+        yield from (leases, share)
+        quiet = GaugeMetricFamily(
+            "aliquot_tenant_quiet_share_milli",
+            "Thousandths of devices that a tenant holds and does nothing with",
+            labels=["tenant"],
+        )
+        most = Counter(dict(self._quiet_milli)).most_common()
+        for tenant, milli in most[:TENANTS_MAX]:
+            quiet.add_metric([tenant], milli)
+        if rest := most[TENANTS_MAX:]:
+            quiet.add_metric([OTHER], sum(milli for _, milli in rest))
+        yield quiet
+        yield GaugeMetricFamily(
+            "aliquot_lent_share_milli", "Thousandths of devices whose idle holders lend them", value=self._lent_milli
+        )
+        yield CounterMetricFamily("aliquot_idle_warnings", "Warnings of idleness", value=self._warnings)
+
+
+def _use_of(lease: Lease | None) -> _Use | None:
+    if lease is None or lease.ended or not lease.current:
+        return None
+    share_milli = sum(piece.plan.share_milli for piece in lease.current)
+    return _Use(lease.use.state, lease.request.tenant, share_milli, share_milli if lease.use.lent else 0)

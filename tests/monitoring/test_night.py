@@ -1,0 +1,189 @@
+"""A night on call: faults are put into a running pool, alerts ring in Prometheus, and who is woken follows the page.
+
+What stands there is what is typed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aliquot.cli.main import main
+from aliquot.client import Lease, MemberPlace, Pool, SliceState, WaitUntil
+from aliquot.client.health import Standing
+from tests.client.real_pool import real_pool
+from tests.monitoring.programs import program, prometheus
+from tests.monitoring.site import QUICK, Site, targets
+from tests.polling import eventually
+from tools.monitoring.__main__ import FOLDER
+from tools.monitoring.rules import alerts
+
+PAGE = (FOLDER.parents[1] / "docs" / "operations.md").read_text("utf-8")
+GIB = 1 << 30
+TAKES_PART = {"systemctl", "journalctl", "df"}
+"""Programs of the machine, which a test can't have; what they would do, it does itself."""
+
+
+def commands(section: str) -> list[str]:
+    """The lines to type in a section of the page."""
+    part = re.split(r"^##", PAGE.split(f"\n### {section}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return [line.strip() for line in part.splitlines() if line.startswith("    ")]
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two nodes; alerts ring at once, instead of after minutes."""
+    program("prometheus")
+    folder: Path = tmp_path_factory.mktemp("night")
+    rules = yaml.safe_load((FOLDER / "rules.yaml").read_text("utf-8"))
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule.pop("for", None)
+    for group in rules["groups"]:
+        group["interval"] = "1s"
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+    with (
+        real_pool(nodes=2, gpus=2, settings=QUICK) as local,
+        prometheus(folder, targets(local), folder / "rules.yaml") as server,
+        local.connect() as pool,
+    ):
+        yield Site(local, pool, server)
+
+
+class Woken:
+    """Somebody with the page, a terminal, and what the alert says."""
+
+    def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.site = site
+        monkeypatch.setenv("ALIQUOT_COORDINATOR", site.local.address)
+        monkeypatch.setenv("ALIQUOT_TOKEN_FILE", str(site.local.token_file))
+        monkeypatch.setenv("COLUMNS", "200")
+        for name in ("ALIQUOT_TOKEN", "ALIQUOT_CONFIG", "ALIQUOT_TENANT"):
+            monkeypatch.delenv(name, raising=False)
+
+    def rings(self, alert: str) -> dict[str, str]:
+        """Wait until it does; its labels."""
+        return eventually(lambda: self._ringing(alert))
+
+    def is_quiet(self, alert: str) -> None:
+        """Wait until it rings no more."""
+        eventually(lambda: not self._ringing(alert))
+
+    def _ringing(self, alert: str) -> dict[str, str]:
+        found = self.site.prometheus.series(f'ALERTS{{alertname="{alert}", alertstate="firing"}}')
+        return found[0][0] if found else {}
+
+    def types(self, line: str, labels: dict[str, str], lease: str = "") -> str:
+        """One line of the page; what it shows. It must end well."""
+        incidents = self.site.pool.admin.health().open
+        filled = {
+            "NODE": labels.get("node", "node-1"),
+            "UUID": labels.get("uuid", ""),
+            "LEASE": lease,
+            "12": str(incidents[0].number) if incidents else "",
+            "JOURNAL": f"sqlite:{self.site.local.layout.journal}",
+        }
+        words = [filled.get(word, word) for word in shlex.split(line)]
+        if words[0] in TAKES_PART:
+            return ""
+        assert words[0] == "aliquot", line
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words[1:])
+        # `why` also tells by its code that a request waits.
+        assert code == 0 or words[1] == "why", f"{line}: {err.getvalue()}"
+        return out.getvalue()
+
+    def follows(self, alert: str, labels: dict[str, str], lease: str = "") -> dict[str, str]:
+        """All lines of its section: what each shows."""
+        return {line: self.types(line, labels, lease) for line in commands(alert)}
+
+
+@pytest.fixture
+def woken(night: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Woken:
+    monkeypatch.chdir(tmp_path)
+    return Woken(night, monkeypatch)
+
+
+def _whole_device(pool: Pool, uuid: str) -> Lease:
+    node = next(node for node in pool.nodes() if uuid in [device.uuid for device in node.devices])
+    return pool.grant_on("1", [MemberPlace(node.node_id, (uuid,))], until=WaitUntil.ACTIVE, detached=True, grace_s=1)
+
+
+def test_too_hot(night: Site, woken: Woken) -> None:
+    with night.scenario("node-1") as gpus:
+        gpus.set_temperature(0, 95)
+        labels = woken.rings("GPUCriticalTemperature")
+        assert labels["node"] == "node-1"
+        lease = _whole_device(night.pool, labels["uuid"])
+        take_out, look, give_back = commands("GPUCriticalTemperature")
+        woken.types(take_out, labels)
+        eventually(lambda: night.pool.get(lease.lease_id).slices[0].state is SliceState.GONE)
+        assert "too hot" in woken.types(f"aliquot health {night.pool.admin.health().open[0].number}", labels)
+        assert "by-hand" in woken.types(look, labels)
+        gpus.set_temperature(0, 50)
+        woken.is_quiet("GPUCriticalTemperature")
+        assert "in service" in woken.types(give_back, labels)
+        assert not night.pool.admin.health().open
+
+
+def test_a_fatal_error_of_a_card(night: Site, woken: Woken) -> None:
+    with night.scenario("node-2") as gpus:
+        gpus.raise_xid(1, 95)
+        labels = woken.rings("AliquotXidFatal")
+        assert (labels["node"], labels["index"]) == ("node-2", "1")
+        eventually(lambda: night.pool.admin.health().open)
+        shown = woken.follows("AliquotXidFatal", labels)
+        assert "uncontained-memory" in shown["aliquot health"]
+        woken.follows("AliquotDeviceUnwell", woken.rings("AliquotDeviceUnwell"))
+        story = woken.follows("AliquotIncidentOld", labels)["aliquot health 12"]
+        assert "95" in story
+        # Nothing may repair it here, so it waits for a person, who has it tested.
+        eventually(lambda: night.pool.admin.health().open[0].state in (Standing.SERVICE, Standing.DRAINED))
+        gpus.reset(1)
+        woken.follows("AliquotCardNeedsPerson", labels)
+
+
+def test_an_agent_that_is_gone(night: Site, woken: Woken) -> None:
+    agent = night.local.node("node-1").agent
+    agent.stop()
+    woken.follows("AliquotTargetDown", woken.rings("AliquotTargetDown"))
+    woken.rings("AliquotNodeSilent")
+    assert "node-1" in woken.follows("AliquotNodeSilent", {"node": "node-1"})["aliquot nodes"]
+    agent.start()  # what `systemctl restart aliquot-agent` does
+    woken.is_quiet("AliquotNodeSilent")
+
+
+def test_somebody_without_a_lease(night: Site, woken: Woken) -> None:
+    with night.scenario("node-2") as gpus:  # node-1's agent has another address by now
+        pid = gpus.add_foreign(0, 3 * GIB)
+        labels = woken.rings("AliquotForeignMemory")
+        shown = woken.follows("AliquotForeignMemory", labels)
+        assert "3" in shown["aliquot nodes NODE"]
+        gpus.remove_foreign(0, pid)
+        woken.is_quiet("AliquotForeignMemory")
+
+
+def test_whatever_the_page_says_to_type_can_be_typed(night: Site, woken: Woken) -> None:
+    lease = night.pool.allocate("0.1,1Gi", detached=True)
+    (node,) = (node for node in night.pool.nodes() if node.name == "node-1")
+    uuid = node.devices[1].uuid
+    night.pool.admin.quarantine_device(uuid, reason="to have an incident")
+    first = PAGE.split("\n## A night on call\n", 1)[1].split("\n###", 1)[0]
+    for line in re.findall(r"^    (.*)$", first, re.MULTILINE):
+        woken.types(line, {"node": "node-1", "uuid": uuid}, lease.lease_id)
+    for alert in alerts():
+        assert commands(alert.name), alert.name
+        for line in commands(alert.name):
+            if " verify UUID" not in line:
+                woken.types(line, {"node": "node-1", "uuid": uuid}, lease.lease_id)
+            if " return UUID" in line:
+                night.pool.admin.quarantine_device(uuid, reason="to have an incident")
+    night.pool.release(lease.lease_id)
+    night.pool.admin.return_device(uuid)
