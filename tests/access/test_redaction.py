@@ -151,10 +151,6 @@ READ: dict[str, Any] = {
     "Release": lambda of: [leases_pb2.ReleaseRequest(lease_id=of.theirs)],
     "ReleaseBatch": lambda of: [leases_pb2.ReleaseBatchRequest(lease_ids=[of.theirs])],
     "AcknowledgeShape": lambda of: [leases_pb2.AcknowledgeShapeRequest(lease_id=each) for each in (of.mine, of.theirs)],
-    "GetUse": lambda of: [
-        leases_pb2.GetUseRequest(),
-        *(leases_pb2.GetUseRequest(lease_id=each) for each in (of.mine, of.theirs)),
-    ],
     "GetNode": lambda of: [pool_pb2.GetNodeRequest(node_id="n1")],
     "ListNodes": lambda of: [pool_pb2.ListNodesRequest(with_devices=True)],
     "ListDevices": lambda of: [pool_pb2.ListDevicesRequest()],

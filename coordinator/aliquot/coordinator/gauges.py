@@ -29,6 +29,7 @@ class LeadersGauges:
 
     def __init__(
         self,
+        *,
         writer: Writer,
         roster: Roster,
         relays: RelayService,

@@ -189,7 +189,13 @@ class Leading:
             pressure=self.roster.set_pressure,
         )
         self.gauges = LeadersGauges(
-            self.writer, self.roster, self.relays, self.hub, self.fleet, self.sweep_timer, use
+            writer=self.writer,
+            roster=self.roster,
+            relays=self.relays,
+            hub=self.hub,
+            fleet=self.fleet,
+            sweep_timer=self.sweep_timer,
+            use=use,
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
