@@ -16,7 +16,7 @@ from aliquot.kube.core import claims, names
 from aliquot.kube.core.claims import ClaimRefused, RawClaim
 from aliquot.kube.node.core.devices import PublishedDevice, device_name, resource_slice
 from tests.coordinator.pool import eventually
-from tests.kube.cluster import CLUSTER, KubeCluster, kube_cluster
+from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.making import make_pod
 
 VERSION = "resource.k8s.io/v1"
@@ -159,8 +159,8 @@ async def test_a_lease_that_is_taken_back_ends_the_pods_of_its_claim() -> None:
         await cluster.pool.release(said(cluster, "a")[names.LEASE_ID])
         await eventually(lambda: cluster.pod("p") is None, "its pod to go")
         await eventually(lambda: "AliquotLeaseEnded" in cluster.events(), "the reason")
+        await eventually(lambda: claims.REFUSED in said(cluster, "a"), "nothing new for who has ended")
         assert not await cluster.leases()
-        assert CLUSTER
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,13 @@ async def controller(cluster: KubeCluster) -> AsyncIterator[RemotePodController]
 
 
 def make(cluster: KubeCluster, name: str, asked: str = "0.25,10Gi", secret: str = "ticket-a") -> Any:
-    meta: dict[str, Any] = {"annotations": {remote_pods.REMOTE: asked}, "labels": {remote_pods.SECRET: secret}}
-    return make_pod(cluster.api, name, spec={"schedulerName": "default-scheduler"}, **meta)
+    return make_pod(
+        cluster.api,
+        name,
+        spec={"schedulerName": "default-scheduler"},
+        annotations={remote_pods.REMOTE: asked},
+        labels={remote_pods.SECRET: secret},
+    )
 
 
 def secret(cluster: KubeCluster, name: str = "ticket-a") -> Any:

@@ -19,7 +19,7 @@ from aliquot.kube.node.seam import Pod
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import InjectionMode
 from tests.agent.harness import auntil, burn_command, wait_for_output
-from tests.kube_node.conftest import NODE, Place
+from tests.kube_node.conftest import NODE, Place, desired_stop
 from tests.kube_node.fake_kubelet import AdmittedPod, Running, StartRefused
 
 pytestmark = [
@@ -83,6 +83,7 @@ async def test_a_container_is_held_at_its_claim(place: Place) -> None:
 async def test_a_claim_is_unprepared_with_the_agent_away(place: Place) -> None:
     await place.lease("l-1")
     pod, claim = await claimed(place, "a", "l-1")
+    stop = desired_stop(place.leases["l-1"])
     await place.kubelet.prepare_claim(claim)
     assert list(place.kubelet.cdi.glob("*.json"))
     await asyncio.to_thread(place.agent.terminate)
@@ -95,8 +96,12 @@ async def test_a_claim_is_unprepared_with_the_agent_away(place: Place) -> None:
     snapshots = len(place.coordinator.snapshots)
     await asyncio.to_thread(place.agent.start, place.coordinator.address)
     await place.coordinator.until(lambda: len(place.coordinator.snapshots) > snapshots, "it is connected again")
-    await place.release("l-1", pod.uid)
-    await auntil(lambda: place.agent.slice_of("l-1.1.0") is None, "its limit is taken off")
+
+    def forgotten() -> bool:
+        place.coordinator.desire(stop)  # as often as one likes
+        return place.agent.slice_of("l-1.1.0") is None
+
+    await auntil(forgotten, "its limit is taken off")
 
 
 async def test_a_claim_that_was_prepared_before_a_restart(place: Place) -> None:

@@ -85,14 +85,14 @@ async def _devices(place: Place) -> Any:
     return (await place.pool.node(place.nodes[0])).devices
 
 
-async def annotations_of(place: Place, name: str) -> dict[str, str]:
+async def told(place: Place, name: str) -> dict[str, str]:
     path = resources.RESOURCE_CLAIMS.path(place.namespace, name)
     return msgspec.json.decode(await place.client.get(path))["metadata"].get("annotations") or {}
 
 
 async def assigned(place: Place, name: str) -> Any:
     async def there() -> Any:
-        return (await annotations_of(place, name)).get(names.ASSIGNMENT)
+        return (await told(place, name)).get(names.ASSIGNMENT)
 
     return msgspec.json.decode(await eventually(there, f"the assignment of {name}"))
 
@@ -149,7 +149,7 @@ async def test_what_the_pool_gave_to_others_is_refused_and_told(places: Places) 
         await create(place, "a", percent="25", memory="8Gi")
 
         async def refused() -> bool:
-            return REFUSED in await annotations_of(place, "a")
+            return REFUSED in await told(place, "a")
 
         await eventually(refused, "the reason on the claim")
         await pool.release(other.lease_id)

@@ -170,12 +170,12 @@ class ClaimController:
             if claims.mirrors(lease, wanted.node, uuids):
                 return lease
             await self._granter.undo(lease, "its claim was allocated elsewhere", wait=True)
-        elif self._had(claim):
-            # Its pods run, or are about to, under a lease that has ended: they are not given another one meanwhile.
-            if claim.pods:
+        elif claim.pods:
+            if self._had(claim):
+                # They run, or are about to, under a lease that has ended.
                 await self._end_pods(claim, "its lease has ended")
-                raise ClaimRefused("its lease has ended", hint="its pods are ended, and what made them makes new ones")
-            await self._tell(claim, None, "its lease has ended")
+            if not await self._used(claim):
+                raise ClaimRefused("its pods have ended", hint="it is free again when Kubernetes has noticed")
         meta = claim.metadata
         account = await self._requests.account(
             meta.namespace, meta.labels or {}, (meta.labels or {}).get(names.QUEUE, "")
@@ -191,6 +191,14 @@ class ClaimController:
             labels=labels_of(self._book.cluster, meta.namespace, gang=claims.gang_of(meta.uid), owner=claims.OWNER),
         )
         return await self._granter.exactly(meta.namespace, claims.gang_of(meta.uid), request, wanted.node, uuids)
+
+    async def _used(self, claim: RawClaim) -> bool:
+        """Whether a pod that it is reserved for is there, and stays, by what the API server says now."""
+        for user in claim.pods:
+            pod = await objects.get_pod(self._client, claim.metadata.namespace, user.name)
+            if pod is not None and pod.metadata.uid == user.uid and pod.metadata.deletion_timestamp is None:
+                return True
+        return False
 
     def _had(self, claim: RawClaim) -> bool:
         lease_id = (claim.metadata.annotations or {}).get(names.LEASE_ID, "")
