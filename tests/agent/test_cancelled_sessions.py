@@ -22,7 +22,11 @@ async def test_a_cancellation_is_never_lost_to_a_wake_up(turns: int) -> None:
     world = World()
     mailbox = Mailbox(NodeState("node", "node", "boot"), world.clock)
     quiet: Any = SimpleNamespace(
-        _mailbox=mailbox, _pending=lambda session_epoch: iter(()), _world=world, _heartbeat_ms=60_000
+        _mailbox=mailbox,
+        _pending=lambda session_epoch: iter(()),
+        _world=world,
+        _heartbeat_ms=60_000,
+        _renewal=None,
     )
     call: Any = SimpleNamespace(write=write)
     telling = asyncio.create_task(Stream._send_reports(quiet, call, 1))

@@ -127,6 +127,13 @@ def _label(world: World, fault: Fault, random: Random) -> None:
     run_for(world, administer(world, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[node])), "admin: label")
 
 
+def declare_below(name: str, request: admin_pb2.ApplyRequest) -> None:
+    """Below a tenant that is bound only declared ones are let in."""
+    for each in TENANTS:
+        if each.startswith(f"{name}/"):
+            request.tenants.add(spec=admin_pb2.TenantSpec(name=each))
+
+
 def _quota(world: World, fault: Fault, random: Random) -> Undo:
     """A tenant may hold less than it does, or is guaranteed more than it has; later there is no such limit any more."""
     name = random.choice(TENANTS)
@@ -148,6 +155,7 @@ def _quota(world: World, fault: Fault, random: Random) -> Undo:
 
     def apply(quota: admin_pb2.Quota) -> None:
         request = admin_pb2.ApplyRequest()
+        declare_below(name, request)
         spec = admin_pb2.TenantSpec(name=name, quota=quota)
         if quota.HasField("limit"):
             spec.disruptions_max, spec.disruption_period_s = disruptions, within_s

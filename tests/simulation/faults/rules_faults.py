@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from aliquot.v1 import admin_pb2
-from tests.simulation.faults.people_faults import ADMIN, administer, run_for
+from tests.simulation.faults.people_faults import ADMIN, administer, declare_below, run_for
 from tests.simulation.sim.people import TENANTS
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def _budget(world: World, fault: Fault, random: Random) -> Undo:
         budget.money_micro = 10 ** random.randint(2, 6)
     begin, end = admin_pb2.ApplyRequest(), admin_pb2.ApplyRequest()
     begin.tenants.add(spec=admin_pb2.TenantSpec(name=name, budget=budget))
+    declare_below(name, begin)
     end.tenants.add(spec=admin_pb2.TenantSpec(name=name))
     return _for_a_while(world, "Apply", begin, "Apply", end)
 
