@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -126,7 +126,7 @@ class Care:
         async with self._lock:
             if order.number not in self.results:
                 log.warning("%s %s: %s", order.action.name.lower(), ", ".join(order.uuids), order.reason)
-                await self._write_down(begun)
+                await self._write_down(self.results, begun)
                 try:
                     result = await self._carry_out(order)
                 except DeviceError as error:
@@ -141,8 +141,9 @@ class Care:
 
     async def _conclude(self, order: CareOrder, result: CareResult) -> None:
         told = CareResult(one_line(result.problem, _STORY_CHARS), one_line(result.story, _STORY_CHARS))
-        self.results = latest({**self.results, order.number: told})
-        await self._write_down(None)
+        results = latest({**self.results, order.number: told})
+        await self._write_down(results, None)
+        self.results = results
 
     async def _carry_out(self, order: CareOrder) -> CareResult:
         if order.action.name.lower() not in self.offered:
@@ -296,8 +297,8 @@ class Care:
             log.error("what was done to sick cards is not known any more: %s: %s", self._record, error)  # noqa: TRY400
             return CareRecord()
 
-    async def _write_down(self, begun: Begun | None) -> None:
-        record = CareRecord(self.results, begun)
+    async def _write_down(self, results: Mapping[int, CareResult], begun: Begun | None) -> None:
+        record = CareRecord(dict(results), begun)
         try:
             await asyncio.to_thread(self._world.records.write_record, self._record, _KIND, record)
         except OSError as error:
