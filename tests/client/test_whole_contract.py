@@ -63,6 +63,7 @@ CALLS = {
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
     "LeaseService.GetUse": Call(lambda pool: pool.use(), "waste"),
     "LeaseService.ExemptLease": Call(lambda pool: pool.exempt(LEASE, 60), f"exempt {LEASE} --for 1m"),
+    "LeaseService.ExtendLease": Call(lambda pool: pool.extend(LEASE, 7200), f"extend {LEASE} --to 2h"),
     "LeaseService.ConfirmNotice": Call(
         lambda pool: pool.confirm_notice(LEASE, 1), "", "`aliquot notify` makes it when it has delivered a warning"
     ),

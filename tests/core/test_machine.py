@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 
 import msgspec
@@ -144,6 +145,13 @@ class PoolMachine(BooksMachine):
         lease = self.some_lease(pick)
         if lease is not None:
             self.books.do(c.Release(lease.lease_id, reason))
+
+    @rule(pick=st.integers(0), limit_ms=st.sampled_from([3_000, 20_000, 400_000]))
+    def extend(self, pick: int, limit_ms: int) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            with contextlib.suppress(DomainError):
+                self.books.do(c.ExtendLease(lease.lease_id, limit_ms))
 
     @rule(
         name=st.sampled_from(NODES[:2]),

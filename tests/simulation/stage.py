@@ -20,6 +20,7 @@
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
 > exempt NAME SECONDS
+> extend NAME SECONDS              its time limit, in all
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -320,6 +321,10 @@ class Stage:
     def _do_exempt(self, name: str, seconds: str) -> None:
         request = leases_pb2.ExemptLeaseRequest(lease_id=self._leases[name], for_s=int(seconds))
         self._call(LEASES, "ExemptLease", request)
+
+    def _do_extend(self, name: str, seconds: str) -> None:
+        request = leases_pb2.ExtendLeaseRequest(lease_id=self._leases[name], time_limit_s=int(seconds))
+        self._call(LEASES, "ExtendLease", request)
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

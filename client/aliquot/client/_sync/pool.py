@@ -251,6 +251,14 @@ class Pool(PoolBase[HeldLease]):
         """
         return self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
 
+    def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
+        """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
+
+        Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
+        for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
+        """
+        return self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
+
     def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
 

@@ -104,6 +104,16 @@ class Release(Command[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendLease(Command[None]):
+    """Let a lease have a longer time limit, counted from its grant as the one that it was asked for with."""
+
+    lease_id: str
+    time_limit_ms: int
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AcknowledgeShape(Command[None]):
     """The launcher of an elastic lease has adapted to this shape: what it gives back need not wait any longer."""
 

@@ -21,7 +21,7 @@ from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.health import decide as health
 from aliquot.coordinator.core.health.queries import GetHealth
 from aliquot.coordinator.core.health.queries import health as health_now
-from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
+from aliquot.coordinator.core.leases import allocate, extending, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
 from aliquot.coordinator.core.maintenance import decide as maintenance
@@ -80,6 +80,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.Allocate: allocate.allocate,
     c.GrantOn: placing.grant_on,
     c.Release: lifecycle.release,
+    c.ExtendLease: extending.extend,
     c.AcknowledgeShape: elastic.acknowledge,
     c.Admit: admission.admit,
     c.Tick: tick.tick,

@@ -26,6 +26,7 @@ from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved,
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
+    LeaseExtended,
     LeaseGranted,
     LeaseQueued,
     LeaseReleasing,
@@ -97,6 +98,7 @@ AnyFact = (
     | SliceGone
     | SlicesAdopted
     | LeaseReleasing
+    | LeaseExtended
     | LeaseGrown
     | LeaseShrinking
     | SlicesKept

@@ -24,6 +24,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "KeepAlive": (A.HOLD_OWN,),
     _LEASES + "Release": (A.HOLD_OWN, A.END_OTHERS),
     _LEASES + "ReleaseBatch": (A.HOLD_OWN, A.END_OTHERS),
+    _LEASES + "ExtendLease": (A.HOLD_OWN,),
     _LEASES + "AcknowledgeShape": (A.HOLD_OWN,),
     _LEASES + "Get": (A.READ_LEASES,),
     _LEASES + "GetTimeline": (A.READ_LEASES,),
