@@ -16,7 +16,7 @@ from playwright.async_api import Page, expect
 
 from tests.page.conftest import TIMEOUT_MS, Site, Visitor
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=TIMEOUT_MS)
 GPU = "input.big"
 

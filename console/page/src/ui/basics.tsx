@@ -128,7 +128,10 @@ export function Elsewhere(props: { call: Call; command: string }): JSX.Element {
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }): JSX.Element {
   const own = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    own.current?.showModal();
+    const dialog = own.current;
+    dialog?.showModal();
+    // Also where what was asked is done, and the question goes with it: only a dialog that closes gives the focus back.
+    return () => dialog?.close();
   }, []);
   return (
     <dialog ref={own} onClose={props.onClose} aria-labelledby="dialog-title">
