@@ -25,6 +25,8 @@ from tests.client.real_pool import real_pool
 PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path("console/page/node_modules/axe-core/axe.min.js").absolute()
+LOOKS = '[coordinator]\nagents = {use_looked_at_every = "500ms", idle_window = "2s"}\n'
+"""What does nothing is said to be idle soon; nothing follows from it but words, and that after an hour."""
 TIMEOUT_MS = 30_000
 """How long anything may take to appear: long, because tests assert what appears and not when."""
 
@@ -73,7 +75,7 @@ def site() -> Iterator[Site]:
         pytest.skip("needs Chromium: apt-get install chromium")
     if not (FOLDER / "index.html").is_file() or not AXE.is_file():
         pytest.skip("needs the built page: make page")
-    with real_pool() as pool:
+    with real_pool(coordinator=LOOKS) as pool:
         assert pool.token_file is not None
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
         command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
