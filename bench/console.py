@@ -12,6 +12,7 @@ a second are read over REST, each as it is due whether the one before has been a
 | `console_cores` | what the console needs while they look, and leases are read | 0.5 |
 | `console_rss_mb` | its memory then | 300 |
 | `rest_p99_ms` | from when a read was due to its answer | 5 |
+| `contract_p99_ms` | the same reads straight from the coordinator: nothing here can be faster | |
 | `rest_cpu_ms` | what a read costs the console, while nobody looks | |
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
@@ -88,6 +89,19 @@ class Reading:
         self.ids = ids
         self.took_ms: list[float] = []
 
+    async def straight(self, pool: AsyncPool, rate: int, seconds: float) -> list[float]:
+        """The same past the console, in milliseconds."""
+        began, took_ms = time.perf_counter(), []
+
+        async def one(number: int) -> None:
+            due = began + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await pool.get(self.ids[number % len(self.ids)])
+            took_ms.append(1000 * (time.perf_counter() - due))
+
+        await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
+        return took_ms
+
     async def run(self, console: str, rate: int, seconds: float) -> None:
         """For so long."""
         free: asyncio.Queue[Http] = asyncio.Queue()
@@ -154,6 +168,7 @@ async def measure(
     alone: list[float] = []
     watched: list[float] = []
     console_cores: list[float] = []
+    straight_ms: list[float] = []
     read_bytes = 0
     async with AsyncPool(address, token=ADMIN_TOKEN) as pool:
         leases: list[str] = []
@@ -187,6 +202,7 @@ async def measure(
                 before = cpu_s_of(console_pid)
                 await reading.run(console, options.rate, options.seconds)
                 console_cores.append((cpu_s_of(console_pid) - before) / options.seconds)
+                straight_ms += await reading.straight(pool, options.rate, options.seconds)
         rss_mb = process.memory_info().rss / 1e6
         changes_s = made[0] / (time.perf_counter() - since)
         changing.cancel()
@@ -198,6 +214,8 @@ async def measure(
         "console_rss_mb": round(rss_mb, 1),
         "rest_p99_ms": round(percentile(took, 0.99), 2),
         "rest_p50_ms": round(percentile(took, 0.5), 2),
+        "contract_p99_ms": round(percentile(sorted(straight_ms), 0.99), 2),
+        "contract_p50_ms": round(percentile(sorted(straight_ms), 0.5), 2),
         "rest_cpu_ms": round(rest_cpu_ms, 3),
         "viewer_kb_s": round(read_bytes / options.viewers / options.seconds / options.rounds / 1000, 2),
         "snapshot_kb": round(len(snapshot) / 1000, 1),

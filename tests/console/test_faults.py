@@ -15,8 +15,8 @@ import pytest
 from aliquot.client import AsyncPool, Overloaded, _methods
 from aliquot.console import fleet as relays
 from aliquot.console.app import make_app
-from aliquot.console.picture import frame
 from aliquot.console.settings import Settings
+from aliquot.console.sse import frame
 from aliquot.console.streams import Streams
 from tests.console.conftest import Site, following, served
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
