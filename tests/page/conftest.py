@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -35,9 +36,15 @@ TIMEOUT_MS = 30_000
 class Site:
     """A pool and its console."""
 
-    pool: LocalPool
     address: str
     admin_token: str
+    pool: LocalPool | None = None
+
+    @property
+    def local(self) -> LocalPool:
+        """Its processes, of a pool of this machine."""
+        assert self.pool is not None
+        return self.pool
 
     def rest(self, token: str = "") -> httpx.Client:
         """Its API, for an administrator or somebody else."""
@@ -71,23 +78,25 @@ class Site:
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """Two nodes of two simulated A100-40 each."""
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    if not (FOLDER / "index.html").is_file() or not AXE.is_file():
-        pytest.skip("needs the built page: make page")
-    with real_pool(coordinator=LOOKS) as pool:
+    with real_pool(coordinator=LOOKS) as pool, console_of(pool.address) as address:
         assert pool.token_file is not None
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-        command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
-            try:
-                assert console.stdout is not None
-                word, _, document = console.stdout.readline().partition(" ")
-                assert word == "ready"
-                yield Site(pool, json.loads(document)["address"], pool.token_file.read_text().strip())
-            finally:
-                console.terminate()
-                console.wait(30)
+        yield Site(address, pool.token_file.read_text().strip(), pool)
+
+
+@contextlib.contextmanager
+def console_of(coordinators: str) -> Iterator[str]:
+    """A console for these, as a process: its address."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
+    command = [*PROGRAM, "--port", "0", "--coordinator", coordinators]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
+        try:
+            assert console.stdout is not None
+            word, _, document = console.stdout.readline().partition(" ")
+            assert word == "ready"
+            yield str(json.loads(document)["address"])
+        finally:
+            console.terminate()
+            console.wait(30)
 
 
 @dataclass
@@ -142,8 +151,12 @@ class Visitor:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser(site: Site) -> AsyncIterator[Browser]:
+async def browser() -> AsyncIterator[Browser]:
     """Chromium, without a screen."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    if not (FOLDER / "index.html").is_file() or not AXE.is_file():
+        pytest.skip("needs the built page: make page")
     async with async_playwright() as playwright:
         # Its own sandbox can't be had by root, nor in most containers.
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -152,7 +165,14 @@ async def browser(site: Site) -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def visitor(site: Site, browser: Browser) -> AsyncIterator[Visitor]:
+async def visitor(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
+    """Somebody at the site of all tests."""
+    async with visiting(browser, site) as visitor:
+        yield visitor
+
+
+@contextlib.asynccontextmanager
+async def visiting(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
     """A fresh browser profile. At the end nothing may have gone wrong in it: no error, no violation of the policy, no
     request to another machine.
     """

@@ -32,9 +32,9 @@ def burning(site: Site, line: str, bytes_: str) -> Iterator[None]:
     environment = {
         **os.environ,
         name: shlex.split(value)[0],
-        "ALIQUOT_COORDINATOR": site.pool.address,
-        "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in site.pool.nodes),
-        "ALIQUOT_TOKEN_FILE": str(site.pool.token_file),
+        "ALIQUOT_COORDINATOR": site.local.address,
+        "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in site.local.nodes),
+        "ALIQUOT_TOKEN_FILE": str(site.local.token_file),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     with subprocess.Popen([*words[:-2], *program], env=environment, stdout=subprocess.DEVNULL) as process:
@@ -92,17 +92,17 @@ async def test_a_failover_is_a_yellow_line(visitor: Visitor) -> None:
         page = await visitor.sign_in(site.admin_token, "/leases?view=all")
         row = page.get_by_role("link", name="goes on")
         await expect(row).to_be_visible()
-        site.pool.coordinator.kill()
+        site.local.coordinator.kill()
         await expect(page.locator(".note.warn")).to_contain_text("no answer comes")
         await expect(row).to_be_visible()
-        site.pool.start_coordinator()
+        site.local.start_coordinator()
         await expect(page.locator(".note.warn")).to_contain_text("Another coordinator took the lead")
         await expect(page.locator(".fresh")).to_contain_text("live")
         site.release(lease["lease_id"])
         await expect(row).to_be_hidden()
     finally:
-        if not site.pool.coordinator.running:
-            site.pool.start_coordinator()
+        if not site.local.coordinator.running:
+            site.local.start_coordinator()
 
 
 async def test_eight_tabs_share_one_stream(visitor: Visitor) -> None:
