@@ -17,6 +17,10 @@ a second are read over REST, each as it is due whether the one before has been a
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
 
+With `--dead N` so many clients come at last who ask for the fleet's events and never read one (10,000: those beyond the
+bound `streams_max` are refused): `dead_kept`, `dead_refused`, `dead_rss_mb` (what they add to the console's memory),
+`dead_console_cores`, and `dead_rest_p99_ms`, what a read takes beside them.
+
 `first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
 and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
 number of cores. The last line is one JSON object.
@@ -41,6 +45,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, Lease, Request
+from aliquot.client.access import Role, RoleGrant
 from bench._page import fields_of_the_page
 from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
 from tests.identity import ADMIN_TOKEN
@@ -48,6 +53,8 @@ from tests.identity import ADMIN_TOKEN
 PROGRAM = [sys.executable, "-m", "aliquot.console"]
 CONNECTIONS = 8
 BATCH = 50
+CALLERS = 4
+"""Each may have a quarter of all streams."""
 
 
 class Http:
@@ -159,6 +166,46 @@ async def viewers(console: str, count: int) -> AsyncIterator[list[int]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def dead_clients(
+    console: str, console_pid: int, pool: AsyncPool, reading: Reading, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Clients who ask for events and read none, of as many callers as it takes to reach the bound."""
+    process = psutil.Process(console_pid)
+    grants = (RoleGrant(Role.VIEWER),)
+    tokens = [(await pool.access.issue_token(f"dead-{number}", grants=grants)).token for number in range(CALLERS)]
+    host, _, port = console.removeprefix("http://").partition(":")
+    before_mb = process.memory_info().rss / 1e6
+    answers: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def come(number: int) -> None:
+        # The first line of the answer is all that is ever read; the reader's bound lets the rest lie in the kernel.
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
+        writers.append(writer)
+        head = (
+            f"GET /api/v1/fleet/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {tokens[number % CALLERS]}"
+        )
+        writer.write(f"{head}\r\n\r\n".encode())
+        answers.append(await reader.readline())
+
+    for first in range(0, options.dead, 200):
+        await asyncio.gather(*(come(number) for number in range(first, min(first + 200, options.dead))))
+    await asyncio.sleep(5)
+    reading.took_ms.clear()
+    began_cpu = cpu_s_of(console_pid)
+    await reading.run(console, options.rate, options.seconds)
+    found = {
+        "dead_kept": sum(b" 200 " in answer for answer in answers),
+        "dead_refused": sum(b" 429 " in answer for answer in answers),
+        "dead_rss_mb": round(process.memory_info().rss / 1e6 - before_mb, 1),
+        "dead_console_cores": round((cpu_s_of(console_pid) - began_cpu) / options.seconds, 3),
+        "dead_rest_p99_ms": round(percentile(sorted(reading.took_ms), 0.99), 2),
+    }
+    for writer in writers:
+        writer.transport.abort()
+    return found
+
+
 async def measure(
     address: str, console: str, coordinator_pid: int, console_pid: int, options: argparse.Namespace
 ) -> dict[str, Any]:
@@ -203,11 +250,12 @@ async def measure(
                 await reading.run(console, options.rate, options.seconds)
                 console_cores.append((cpu_s_of(console_pid) - before) / options.seconds)
                 straight_ms += await reading.straight(pool, options.rate, options.seconds)
+        took = sorted(reading.took_ms)
         rss_mb = process.memory_info().rss / 1e6
         changes_s = made[0] / (time.perf_counter() - since)
+        dead = await dead_clients(console, console_pid, pool, reading, options) if options.dead else {}
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
-    took = sorted(reading.took_ms)
     return {
         "coordinator_cores_100_viewers": round(statistics.median(watched) - statistics.median(alone), 3),
         "console_cores": round(statistics.median(console_cores), 3),
@@ -226,6 +274,7 @@ async def measure(
         "changes_s": round(changes_s),
         "viewers": options.viewers,
         "rate": options.rate,
+        **dead,
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -250,6 +299,7 @@ def main() -> None:
     parser.add_argument("--changes", type=float, default=1_000, help="of leases a second")
     parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--rate", type=int, default=200, help="reads a second")
+    parser.add_argument("--dead", type=int, default=0, help="clients who never read")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
