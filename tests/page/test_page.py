@@ -280,3 +280,13 @@ async def test_what_if_stands_side_by_side(visitor: Visitor) -> None:
     table = page.get_by_role("region", name="outcomes")
     await expect(table).to_contain_text("4 of 6")
     await expect(table).to_contain_text("6 of 6")
+
+
+async def test_a_browsers_clock_that_is_off_changes_no_times(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(gpu="0.01,64Mi", name="just now")
+    await visitor.context.add_init_script("const right = Date.now; Date.now = () => right() + 600_000;")
+    page = await visitor.sign_in(site.admin_token, f"/lease?id={lease['lease_id']}")
+    await expect(page.locator(".facts").first).to_contain_text(re.compile(r"Asked\s*\d+\ss\sago"))
+    await expect(page.locator(".stale")).to_have_count(0)
+    site.release(lease["lease_id"])
