@@ -28,7 +28,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 AXE = Path("console/page/node_modules/axe-core/axe.min.js").absolute()
 LOOKS = '[coordinator]\nagents = {use_looked_at_every = "500ms", idle_window = "2s"}\n'
 """What does nothing is said to be idle soon; nothing follows from it but words, and that after an hour."""
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 """How long anything may take to appear: long, because tests assert what appears and not when."""
 
 
