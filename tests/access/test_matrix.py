@@ -67,6 +67,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.GetStatus": (POOL, POOL),
     "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
+    "PoolService.Forecast": (POOL, POOL),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),
     "PoolService.ReturnDevice": (OPERATORS, OPERATORS),

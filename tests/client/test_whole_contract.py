@@ -79,6 +79,7 @@ CALLS = {
     "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),
     "PoolService.GetStatus": Call(lambda pool: pool.status(), "status"),
     "PoolService.WatchFleet": Call(lambda pool: next(pool.watch_fleet()), "", "screens draw it; `top` shows a node"),
+    "PoolService.Forecast": Call(lambda pool: pool.forecast(), "forecast"),
     "PoolService.GetHealth": Call(lambda pool: pool.admin.health(), "health"),
     "PoolService.QuarantineDevice": Call(
         lambda pool: pool.admin.quarantine_device("GPU-1", drain=True), "device quarantine GPU-1 --drain --reason r"

@@ -248,6 +248,11 @@ class PoolMachine(BooksMachine):
     def offer(self) -> None:
         self.books.settle()
 
+    @rule(back=st.integers(0, 2), milli=st.integers(0, 10_000), covered=st.sampled_from([100, 1000]))
+    def an_hour_of_demand_is_over(self, back: int, milli: int, covered: int) -> None:
+        hour = self.books.now_ms // 3_600_000 - back
+        self.books.do(c.NoteDemand(hour, covered, (("", milli), ("tenant/a", milli))))
+
     @rule()
     def clock_jumps_back(self) -> None:
         self.books.now_ms -= 10_000

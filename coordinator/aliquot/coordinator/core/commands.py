@@ -582,6 +582,19 @@ class CloseBooks(Command[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteDemand(Command[None]):
+    """An hour (since the epoch) is over; see `core.demand`. Changes nothing where that hour is known, or was not seen
+    for long enough.
+    """
+
+    hour: int
+    covered_permille: int
+    """Of the hour that was seen."""
+    milli: tuple[tuple[str, int], ...]
+    """Series -> the mean, in thousandths of devices."""
+
+
+@dataclass(frozen=True, slots=True)
 class LearnPrices(Command[None]):
     """New prices for the placement policy, with a version that rises."""
 

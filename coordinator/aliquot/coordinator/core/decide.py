@@ -15,6 +15,7 @@ from aliquot.coordinator.core import pricing, tick
 from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
+from aliquot.coordinator.core.demand import decide as demand
 from aliquot.coordinator.core.elastic import decide as elastic
 from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment
@@ -127,4 +128,5 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ObserveUse: ledger.observe_use,
     c.CloseBooks: ledger.close_books,
     c.LearnPrices: pricing.learn,
+    c.NoteDemand: demand.note,
 }

@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import Principal, Token
+from aliquot.coordinator.core.demand.records import Hour
 from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold
@@ -99,6 +100,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     incident_intervals: Buckets = Buckets()
     generations: tuple[Generation, ...] = (FIRST_GENERATION,)
     """Of the pool's authority, the oldest first."""
+    demand: tuple[tuple[int, Hour], ...] = ()
+    """By the hour since the epoch, rising."""
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -150,6 +153,7 @@ def to_snapshot(state: State) -> Snapshot:
         repair_times=state.health.repairs,
         incident_intervals=state.health.intervals,
         generations=state.enrolment.generations,
+        demand=state.demand.after(-1),
     )
 
 
@@ -192,6 +196,8 @@ def from_snapshot(snapshot: Snapshot) -> State:
     health.hits = dict(snapshot.hits)
     health.totals = dict(snapshot.cause_totals)
     health.repairs, health.intervals = snapshot.repair_times, snapshot.incident_intervals
+    for number, hour in snapshot.demand:
+        state.demand.note(number, hour)
     ledger = state.ledger
     ledger.prices = PriceHistory(snapshot.rates)
     ledger.restore(snapshot.entries)

@@ -44,6 +44,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _POOL + "Drain": (A.OPERATE,),
     _POOL + "GetStatus": (A.READ_POOL,),
     _POOL + "WatchFleet": (A.READ_POOL,),
+    _POOL + "Forecast": (A.READ_POOL,),
     _POOL + "GetHealth": (A.READ_POOL,),
     _POOL + "QuarantineDevice": (A.OPERATE,),
     _POOL + "VerifyDevice": (A.OPERATE,),
