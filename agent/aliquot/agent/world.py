@@ -138,11 +138,11 @@ class MakeTiers(Protocol):
         *,
         directory: Path,
         throttle: bool,
-        why_no_cgroups: Callable[[], str],
         blind: Callable[[str], str],
         powerless: Callable[[], str],
         unusable: Callable[[DeviceInfo], str],
         tell: Callable[[str], None],
+        own: Iterable[tuple[str, Enforcer]],
     ) -> list[Enforcer]:
         """Those that are named."""
 
