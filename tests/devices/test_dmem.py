@@ -251,21 +251,27 @@ def doctor(machine: Machine, state_dir: Path) -> dict[str, list[tuple[str, str]]
 
 
 @pytest.mark.root("to make cgroups")
-@pytest.mark.parametrize("model", ["MI210", "B580"])
-def test_the_doctor_proves_it_and_writes_that_down(tmp_path: Path, cgroups: None, model: str) -> None:
+@pytest.mark.parametrize(("model", "vendor"), [("MI210", "amd"), ("B580", "intel")])
+def test_the_doctor_proves_it_and_writes_that_down(tmp_path: Path, cgroups: None, model: str, vendor: str) -> None:
     machine, state_dir = create(tmp_path / "machine", [model]), tmp_path / "state"
-    ((mark, text),) = doctor(machine, state_dir)["tier driver"]
+    found = doctor(machine, state_dir)
+    ((mark, text),) = found["tier driver"]
     assert (mark, "proven" in text) == ("ok", True), text
-    vendor = "amd" if model == "MI210" else "intel"
     assert proofs.read(state_dir / "proofs.json")[f"dmem/{vendor}"].kernel == KERNEL
-    assert doctor(machine, state_dir)["tier watchdog"][0][0] == "ok"
+    assert found["tier watchdog"][0][0] == "ok"
     with machine.changed():
         pass  # who has ended lets go
     assert not machine.books().held, "nothing is left of the trial"
-    # A kernel that books nothing on cgroups, after an update: what was proven is taken back.
+
+
+@pytest.mark.root("to make cgroups")
+def test_what_was_proven_is_taken_back_where_it_holds_no_more(tmp_path: Path, cgroups: None) -> None:
+    machine, state_dir = create(tmp_path / "machine", ["MI210"]), tmp_path / "state"
+    proofs.write(state_dir / "proofs.json", "dmem/amd", proofs.Proof(KERNEL))
     with machine.changed() as books:
         books.deaf = True
     assert doctor(machine, state_dir)["tier driver"][0][0] == "problem"
+    assert not proofs.read(state_dir / "proofs.json")
 
 
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE

@@ -89,11 +89,13 @@ def _prove_one(
         if problem:
             return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
         enforcer.apply(limited)
+        held = enforcer.of(limited) if isinstance(enforcer, ByVendor) else enforcer
         if not enforcer.read_back(limited):
+            if isinstance(held, DmemEnforcer) and proven is not None:
+                proofs.write(proven, proof_name(limited.device), None)
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
         if enforcer.tier is Tier.WATCHDOG:
             return _prove_watchdog(backend, limited, subject)
-        held = enforcer.of(limited) if isinstance(enforcer, ByVendor) else enforcer
         if isinstance(held, DmemEnforcer):
             return _prove_held(backend, held, limited, tree, subject, proven)
         return _prove_denial(backend, enforcer, limited, tree, subject)
