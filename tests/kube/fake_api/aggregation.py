@@ -85,8 +85,9 @@ def api_service(group: str, version: str, namespace: str, name: str) -> Object:
 
 
 def review(document: Object, refused: set[tuple[str, str]]) -> bytes:
-    """A SubjectAccessReview; `refused` are pairs of user and resource (or path)."""
+    """A SubjectAccessReview; `refused` are pairs of user and resource (or path). Roles are everybody's who is known."""
     spec = document["spec"]
     asked = spec.get("resourceAttributes") or spec["nonResourceAttributes"]
     what = asked.get("subresource") or asked.get("resource") or asked["path"]
-    return msgspec.json.encode({**document, "status": {"allowed": (spec["user"], what) not in refused}})
+    allowed = "system:authenticated" in spec["groups"] and (spec["user"], what) not in refused
+    return msgspec.json.encode({**document, "status": {"allowed": allowed}})

@@ -13,7 +13,16 @@ from aiohttp import web
 
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.core.scaling.callers import CONFIG_MAP, MASTERS, Caller, FrontProxy, NotKnown, front_proxy, review_of
+from aliquot.kube.core.scaling.callers import (
+    CONFIG_MAP,
+    MASTERS,
+    Caller,
+    FrontProxy,
+    NotKnown,
+    authenticated,
+    front_proxy,
+    review_of,
+)
 from aliquot.kube.core.scaling.metrics_documents import Asked
 
 _KEPT_S: Final = 10.0
@@ -76,7 +85,7 @@ class Callers:
             raise NotKnown("the API server does not know this token")
         user: dict[str, Any] = status["user"]
         extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
-        caller = Caller(user["username"], tuple(user.get("groups") or ()), extra)
+        caller = authenticated(user["username"], user.get("groups") or (), extra)
         self._tokens.put(key, caller)
         return caller
 

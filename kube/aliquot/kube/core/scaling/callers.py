@@ -12,6 +12,8 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.kube.core.scaling.metrics_documents import CUSTOM, Asked
 
 MASTERS: Final = "system:masters"
+EVERYBODY: Final = "system:authenticated"
+ANONYMOUS: Final = "system:anonymous"
 CONFIG_MAP: Final = "extension-apiserver-authentication"
 """In kube-system: whose certificates and which headers name the caller."""
 _USER: Final = ("X-Remote-User",)
@@ -58,7 +60,17 @@ class FrontProxy:
                 if name.lower().startswith(prefix.lower()):
                     key = name[len(prefix) :].lower()
                     extra[key] = (*extra.get(key, ()), value)
-        return Caller(users[0], tuple(_all(headers, self.group_headers)), extra)
+        return authenticated(users[0], _all(headers, self.group_headers), extra)
+
+
+def authenticated(name: str, groups: Sequence[str], extra: Mapping[str, tuple[str, ...]]) -> Caller:
+    """A caller with the group that everybody has who is known: the front proxy does not name it.
+
+    Roles count on it. The API server's own aggregator, which has no other group, learns by it which APIs there are.
+    """
+    if name != ANONYMOUS and EVERYBODY not in groups:
+        groups = [*groups, EVERYBODY]
+    return Caller(name, tuple(groups), extra)
 
 
 def front_proxy(data: Mapping[str, str]) -> FrontProxy:
