@@ -19,7 +19,7 @@ from aliquot.kube.core.scaling.owning import registered, taken, way_out
 from aliquot.kube.core.scaling.picture import Forecast, Held, Picture, PodLease, Waiting, asked_milli
 from aliquot.kube.core.scaling.pods import RawOwnedMeta, RawOwner, owner_of
 from aliquot.kube.core.scaling.reasons import Pods, Seen, reasons
-from aliquot.kube.core.scaling.selectors import Selector, parse_selector
+from aliquot.kube.core.scaling.selectors import Selector, SelectorError, parse_selector
 from aliquot.kube.core.scaling.signals import NotOffered, Scope, Signal, chosen_by, value_milli
 from aliquot.kube.core.scaling.triggers import parse_trigger
 from aliquot.kube.core.scaling.usage import FRESH_MS, GPU_USE, MEMORY_USE, POD_METRICS, ScaledPod, reading
@@ -123,14 +123,35 @@ def test_what_waits_is_chosen(signal: Signal, scope: Scope, text: str, value: in
 def test_forecasts_are_of_pools_or_of_tenants_and_never_of_both() -> None:
     with pytest.raises(NotOffered, match="offers no forecast"):
         value_milli(WAITING, Signal.FORECAST, Scope(), Selector())
-    series = [("", 4000), ("research", 1500), ("research/vision", 500), ("other", 2000)]
+    series = [("", "", 4000), ("pool", "lab", 3000), ("tenant", "research", 1500), ("tenant", "research/vision", 500)]
+    hours = 3_600_000
     expected = Picture(
-        NOW, forecasts=tuple(Forecast(1, "lab", "A100-80", tenant, share, share) for tenant, share in series)
+        NOW,
+        forecasts=tuple(Forecast(kind, name, NOW, (None, share, None, 2 * share)) for kind, name, share in series),
     )
-    assert value_milli(expected, Signal.FORECAST, Scope(), chosen_by(pool="lab")) == 4000
-    assert value_milli(expected, Signal.FORECAST, Scope(("research",)), Selector()) == 2000
-    with pytest.raises(NotOffered, match="6 h ahead"):
-        value_milli(expected, Signal.FORECAST, Scope(), chosen_by(hours="6"))
+    mine = Scope(("research",))
+    for scope, chosen, value in (
+        (Scope(), chosen_by(), 4000),
+        (Scope(), chosen_by(pool="lab"), 3000),
+        (Scope(), chosen_by(tenant="research/vision", hours="3"), 1000),
+        (mine, chosen_by(), 2000),
+        (mine, chosen_by(tenant="research/vision"), 500),
+    ):
+        assert value_milli(expected, Signal.FORECAST, scope, chosen) == value
+    for scope, chosen in (
+        (Scope(), chosen_by(hours="2")),
+        (Scope(), chosen_by(hours="9")),
+        (Scope(), chosen_by(pool="none")),
+        (mine, chosen_by(pool="lab")),
+        (Scope(("research/vision",)), chosen_by(tenant="other")),
+    ):
+        with pytest.raises(NotOffered):
+            value_milli(expected, Signal.FORECAST, scope, chosen)
+    for text in ("hours=0", "hours=x", "tenant=a,pool=b", "tenant in (a, b)", "colour=red"):
+        with pytest.raises(SelectorError):
+            value_milli(expected, Signal.FORECAST, Scope(), parse_selector(text))
+    assert expected.forecasts is not None
+    assert expected.forecasts[0].at(NOW + hours - 1) is None
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from aliquot.common.catalog import memory_total_bytes, vendor_of
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 from aliquot.common.request import GpuRequest
+
+HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,20 @@ class PodLease:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the pool expects to be asked for."""
+    """What the pool expects to be asked for, by the hour: in all, or of one pool, model or tenant."""
 
-    hours: int
-    """Ahead."""
-    pool: str
-    model: str
-    tenant: str
-    share_milli: int
-    high_milli: int
-    """Which it does not pass nine times in ten."""
+    kind: str
+    """pool, model, tenant (without those below it); empty: all."""
+    name: str
+    from_ms: int
+    """Where the first hour begins."""
+    hours: tuple[int | None, ...]
+    """Thousandths of devices, held and waited for; None: not known."""
+
+    def at(self, at_ms: int) -> int | None:
+        """In the hour of that time; None: not known."""
+        hour = (at_ms - self.from_ms) // HOUR_MS
+        return self.hours[hour] if 0 <= hour < len(self.hours) else None
 
 
 @dataclass(frozen=True, slots=True)

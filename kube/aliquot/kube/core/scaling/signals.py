@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from aliquot.common.errors import AliquotError
-from aliquot.kube.core.scaling.picture import Forecast, Picture, Waiting
-from aliquot.kube.core.scaling.selectors import Selector, Term
+from aliquot.kube.core.scaling.picture import HOUR_MS, Picture, Waiting
+from aliquot.kube.core.scaling.selectors import Selector, SelectorError, Term
 
 LABELS: Final = ("tenant", "queue", "pool", "model")
 """By which what waits is told apart."""
 FORECAST_LABELS: Final = ("tenant", "pool", "model", "hours")
+_HOURS_MAX: Final = 168
 
 
 class Signal(enum.StrEnum):
@@ -51,7 +52,7 @@ class Scope:
 def value_milli(picture: Picture, signal: Signal, scope: Scope, selector: Selector) -> int:
     """A figure in thousandths; what waits nobody chooses is 0. Raises NotOffered, SelectorError."""
     if signal is Signal.FORECAST:
-        return _forecast(picture.forecasts, scope, selector.only(FORECAST_LABELS))
+        return _forecast(picture, scope, selector.only(FORECAST_LABELS))
     selector.only(LABELS)
     chosen = [one for one in picture.waiting if scope.covers(one.tenant) and _chooses(selector, one)]
     return _FIGURES[signal](chosen, picture.at_ms)
@@ -84,29 +85,35 @@ def _chooses(selector: Selector, one: Waiting) -> bool:
     return any(selector.matches({**labels, "model": model}) for model in one.models or ("",))
 
 
-def _forecast(forecasts: Iterable[Forecast] | None, scope: Scope, selector: Selector) -> int:
-    if forecasts is None:
-        raise NotOffered("this pool offers no forecast", hint="docs/autoscaling.md says what brings one")
-    hours = selector.equalities.get("hours", "1")
-    rest = Selector(tuple(term for term in selector.terms if term.name != "hours"))
-    whose = _whose(scope, selector)
-    found = [
-        one
-        for one in forecasts
-        if str(one.hours) == hours
-        and whose(one)
-        and rest.matches({"tenant": one.tenant, "pool": one.pool, "model": one.model})
-    ]
-    if not found:
+def _forecast(picture: Picture, scope: Scope, selector: Selector) -> int:
+    """Of all, or of the one pool, model or tenant that is chosen; of a namespace's tenants and all below them."""
+    if picture.forecasts is None:
+        raise NotOffered("this pool offers no forecast", hint="it begins when three days of demand are known")
+    chosen = selector.equalities
+    if len(chosen) < len(selector.terms):
+        raise SelectorError("a forecast is chosen by equal labels", hint="such as tenant=research,hours=6")
+    hours = chosen.pop("hours", "1")
+    if not hours.isdecimal() or not 1 <= int(hours[:4]) <= _HOURS_MAX:
+        raise SelectorError(f"hours={hours[:20]}: 1 to {_HOURS_MAX} ahead")
+    if len(chosen) > 1:
+        raise SelectorError(f"forecasts are of one: {', '.join(chosen)}", hint="of a tenant, a pool or a model")
+    kind, name = next(iter(chosen.items()), ("", ""))
+    if scope.tenants is not None and kind in {"pool", "model"}:
+        raise NotOffered(f"a forecast of a {kind} is everybody's", hint="scope: pool, where that is allowed")
+    at_ms = picture.at_ms + int(hours) * HOUR_MS
+    if kind in {"pool", "model"} or (not kind and scope.tenants is None):
+        found = [one.at(at_ms) for one in picture.forecasts if (one.kind, one.name) == (kind, name)]
+    else:
+        whose = Scope((name,)) if kind else scope
+        found = [
+            one.at(at_ms)
+            for one in picture.forecasts
+            if one.kind == "tenant" and whose.covers(one.name) and scope.covers(one.name)
+        ]
+    known = [value for value in found if value is not None]
+    if not known:
         raise NotOffered(f"the pool has no forecast for that, {hours} h ahead")
-    return sum(one.share_milli for one in found)
-
-
-def _whose(scope: Scope, selector: Selector) -> Callable[[Forecast], bool]:
-    """Series of tenants where tenants are asked for, else those of whole pools: never both, which would count twice."""
-    if scope.tenants is None and "tenant" not in {term.name for term in selector.terms}:
-        return lambda one: not one.tenant
-    return lambda one: bool(one.tenant) and scope.covers(one.tenant)
+    return sum(known)
 
 
 def chosen_by(tenant: str = "", queue: str = "", pool: str = "", model: str = "", hours: str = "") -> Selector:
