@@ -14,6 +14,7 @@ import msgspec
 
 from aliquot.client import AsyncPool
 from aliquot.common.duration import DurationMs
+from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
@@ -149,7 +150,10 @@ async def scaled(authority: Authority, folder: Path, *, cards: int = 2, **fields
     """With a scheduler that schedules by itself, and a node of cards."""
     settings = settings_for(certified(authority, folder / "tls"), **fields)
     async with contextlib.AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(kube_cluster(0, settings=settings))
+        # A card that tests leave alone for a while, on a machine with other work, is not silent.
+        patient = AgentSettings(unenrolled=True, heartbeat=DurationMs(120_000))
+        of_pool = pools.settings_for(agents=patient)
+        cluster = await stack.enter_async_context(kube_cluster(0, settings=settings, pool_settings=of_pool))
         uuids = tuple(f"GPU-{number}" for number in range(cards))
         card = Card(cluster.pool.address, "gpu-0", uuids=uuids)
         await stack.enter_async_context(pools.agents(card))

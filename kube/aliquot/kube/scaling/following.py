@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from aliquot.client import AsyncPool, Lease, LeaseState, PoolError, Slice, SliceState
@@ -26,7 +27,10 @@ from aliquot.kube.holding.requests import Requests
 log = logging.getLogger(__name__)
 
 _GONE: Final = frozenset({SliceState.GONE, SliceState.FAILED})
+_NOTHING: Final = frozenset({LeaseState.UNSPECIFIED, LeaseState.QUEUED, LeaseState.ENDED})
+_HOLDING: Final = tuple(state for state in LeaseState if state not in _NOTHING)
 _PAGE: Final = 1000
+_REST: Final = 10
 
 
 class Unknown(AliquotError):
@@ -97,6 +101,8 @@ class Follower:
         self.now_ms = now_ms
         self._kept_ms = int(kept_s * 1000)
         self._picture: Picture | None = None
+        self._running = _Ours()
+        self._due_s = float("-inf")
 
     def picture(self) -> Picture:
         """The last one. Raises Unknown where there is none, or none that is recent enough."""
@@ -133,36 +139,36 @@ class Follower:
             self.changed.notify_all()
 
     async def _take(self) -> Picture:
-        waiting: list[Waiting] = []
-        leases: dict[str, PodLease] = {}
-        of_pod: dict[str, str] = {}
-        gangs: dict[tuple[str, str], str] = {}
-        at_ms, token = self.now_ms(), ""
-        while True:
-            page = await self._pool.leases_page(token, _PAGE)
-            for lease in page.items:
-                if lease.state is LeaseState.QUEUED:
-                    waiting.append(_waiting(lease))
-                if is_ours(lease.labels, self._requests.cluster):
-                    labels = lease.labels
-                    namespace, gang = labels.get(names.LEASE_NAMESPACE, ""), labels.get(names.LEASE_GANG, "")
-                    leases[lease.lease_id] = PodLease(lease.lease_id, namespace, _held(lease))
-                    if gang:
-                        gangs[namespace, gang] = lease.lease_id
-                    uid = labels.get(names.LEASE_POD_UID, "") or pod_uid(gang)
-                    if uid:
-                        of_pod[uid] = lease.lease_id
-            token = page.next_token
-            if not token:
-                break
-            await asyncio.sleep(0)
+        now_s = asyncio.get_running_loop().time()
+        at_ms = self.now_ms()
+        queued = [lease async for lease in self._pool.leases(states=[LeaseState.QUEUED])]
+        if now_s >= self._due_s:
+            self._running = await self._list()
+            # In a large pool at most a tenth of the time: what waits is told sooner than what is used.
+            self._due_s = now_s + _REST * (asyncio.get_running_loop().time() - now_s)
+        ours = _Ours(dict(self._running.leases), dict(self._running.of_pod), set(self._running.gangs))
+        for lease in queued:
+            ours.take(lease, self._requests.cluster)
+        waiting = [_waiting(lease) for lease in queued]
         for facts in list(self.pods.informer):
-            ours = facts.waits and facts.scheduler == self._scheduler
-            if ours and facts.pod.uid not in of_pod and (facts.pod.namespace, facts.gang) not in gangs:
+            asks = facts.waits and facts.scheduler == self._scheduler
+            if asks and facts.pod.uid not in ours.of_pod and (facts.pod.namespace, facts.gang) not in ours.gangs:
                 pod = await self._pod(facts)
                 if pod is not None:
                     waiting.append(pod)
-        return Picture(at_ms, tuple(waiting), leases, of_pod)
+        return Picture(at_ms, tuple(waiting), ours.leases, ours.of_pod)
+
+    async def _list(self) -> _Ours:
+        """This cluster's leases that hold something."""
+        found, token = _Ours(), ""
+        while True:
+            page = await self._pool.leases_page(token, _PAGE, states=_HOLDING)
+            for lease in page.items:
+                found.take(lease, self._requests.cluster)
+            token = page.next_token
+            if not token:
+                return found
+            await asyncio.sleep(0)
 
     async def _pod(self, facts: PodFacts) -> Waiting | None:
         """A pod that waits: in Kubernetes' queue, as the pool has none for pods. None: in vain, whatever comes."""
@@ -176,6 +182,28 @@ class Follower:
             log.debug("pod %s/%s waits in vain: %s", pod.namespace, pod.name, error.message)
             return None
         return Waiting(account.tenant, account.queue, "", models_of(request), asked_milli(request), pod.since_ms)
+
+
+@dataclass(slots=True)
+class _Ours:
+    """Leases of this cluster, and whose they are."""
+
+    leases: dict[str, PodLease] = field(default_factory=dict)
+    of_pod: dict[str, str] = field(default_factory=dict)
+    gangs: set[tuple[str, str]] = field(default_factory=set)
+
+    def take(self, lease: Lease, cluster: str) -> None:
+        """Add one, if it is this cluster's."""
+        labels = lease.labels
+        if not is_ours(labels, cluster):
+            return
+        namespace, gang = labels.get(names.LEASE_NAMESPACE, ""), labels.get(names.LEASE_GANG, "")
+        self.leases[lease.lease_id] = PodLease(lease.lease_id, namespace, _held(lease))
+        if gang:
+            self.gangs.add((namespace, gang))
+        uid = labels.get(names.LEASE_POD_UID, "") or pod_uid(gang)
+        if uid:
+            self.of_pod[uid] = lease.lease_id
 
 
 def _waiting(lease: Lease) -> Waiting:
