@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from aliquot.common import catalog
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
@@ -109,8 +110,10 @@ class Matcher:
                 note(own.compute_milli, own.leasable_bytes, own.model, own.mig_profile, may_be_cut=False)
         there = {(model, profile) for _, _, model, profile, _ in found}
         seen: list[tuple[object, ...]] = []
-        for spec in self._inventory.nodes_with_cards() if demand.vendor in ("", "nvidia") else ():
+        for spec in self._inventory.nodes_with_cards():
             for card in spec.cards if may_serve(spec, demand) else ():
+                if demand.vendor not in ("", catalog.vendor_of(card.model) or "nvidia"):
+                    continue
                 if (card.model, card.profiles) in seen:
                     continue
                 seen.append((card.model, card.profiles))
