@@ -126,7 +126,7 @@ class Stage:
                     memory_total_bytes=40 * GIB,
                     memory_reserved_bytes=GIB // 2,
                     pci_bus_id=f"00000000:{index:02X}:00.0",
-                    nvlink_island=0,
+                    fabric_island=0,
                 )
                 for index in range(int(devices))
             ]

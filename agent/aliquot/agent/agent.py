@@ -120,6 +120,7 @@ class Agent:
             limits=limits,
             processes=world.processes,
             socket_path=str(settings.socket),
+            visibility=backend.visibility,
         )
         host = world.make_host(
             state=state,
@@ -157,6 +158,7 @@ class Agent:
             self.poller.discover,
             mailbox,
             world,
+            geometry=backend.geometry,
             allowed=settings.mig.repartition,
         )
         events = DriverEvents(
@@ -184,6 +186,7 @@ class Agent:
             mailbox=mailbox,
             world=world,
             settings=settings.repair,
+            devices=settings.devices,
         )
         description = Description(
             pool=settings.pool,
@@ -352,7 +355,7 @@ class Agent:
             why_no_cgroups=lambda: containment.note,
             blind=blind,
             powerless=lambda: powerless,
-            no_cuda=self._cuda.why_not,
+            unusable=lambda device: self._backend.unusable(device) or self._cuda.why_not(device),
             tell=tell,
         )
 

@@ -32,6 +32,7 @@ from aliquot.agent.devices.guard import DeviceHung
 from aliquot.agent.enforce.base import Limited
 from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.common.tiers import Tier
+from tests.simulation.sim import mig
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
 from tests.simulation.sim.mig import SimCard
 
@@ -358,6 +359,7 @@ class SimBackend:
 
     name = "simulated"
     calls = 0
+    geometry = mig
 
     def __init__(self, machine: SimMachine) -> None:
         self._machine = machine
@@ -376,6 +378,14 @@ class SimBackend:
         problems = tuple(f"{d.info.uuid} is lost" for d in there if d.lost)
         cards = tuple(card.as_read() for card in machine.cards.values())
         return Discovery(tuple(d.info for d in there if not d.lost), problems, cards)
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> dict[str, str]:
+        """Programs are simulated too."""
+        return {}
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """They find their driver."""
+        return ""
 
     def _device(self, uuid: str) -> SimDevice:
         device = self._machine.devices.get(uuid)

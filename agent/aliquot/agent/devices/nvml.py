@@ -7,6 +7,7 @@ instances, each a device that names its parent. The parent itself can't be lease
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pynvml
@@ -23,7 +24,8 @@ from aliquot.agent.core.samples import (
     ProcessList,
     RecoveryAction,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
+from aliquot.agent.devices import visible
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry
 from aliquot.agent.devices.nvml_activity import Counters, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
@@ -55,6 +57,7 @@ class NvmlBackend:
     """See `base.DeviceBackend`."""
 
     name = "nvml"
+    geometry: Geometry = mig_geometry
 
     def __init__(self) -> None:
         self._query = Query()
@@ -157,7 +160,7 @@ class NvmlBackend:
             memory_reserved_bytes=memory.reserved_bytes,
             pci_bus_id=bus_id,
             numa_node=numa_node_of(bus_id),
-            nvlink_island=island,
+            fabric_island=island,
         )
 
     def _instances(self, whole: DeviceInfo, handle: object, handles: dict[str, object]) -> list[DeviceInfo] | None:
@@ -187,7 +190,7 @@ class NvmlBackend:
                     memory_reserved_bytes=memory.reserved_bytes,
                     pci_bus_id=whole.pci_bus_id,
                     numa_node=whole.numa_node,
-                    nvlink_island=None,  # peer access over NVLink is not to be had between instances
+                    fabric_island=None,  # peer access over NVLink is not to be had between instances
                     mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
                     parent_uuid=whole.uuid,
                     gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
@@ -203,6 +206,14 @@ class NvmlBackend:
         own = self._query.ask(instance.uuid, "Attributes", pynvml.nvmlDeviceGetAttributes_v2, handles[instance.uuid])
         slices = int(own.computeInstanceSliceCount) if own is not None else card.slices_of(part.profile)
         return replace(instance, mig_start=part.start, compute_milli=card.compute_milli(slices))
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """By UUID; a MIG instance has one too."""
+        return visible.nvidia(devices)
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """NVML says nothing of that: see `enforce.prerequisites.CudaDriver`."""
+        return ""
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""

@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.agent.core.samples import (
     DeviceEvent,
+    DeviceInfo,
     DriverInfo,
     HealthSample,
     LoadSample,
@@ -31,6 +32,7 @@ class Recorder:
 
     def __init__(self, wrapped: DeviceBackend, now_ms: Callable[[], int] | None = None) -> None:
         self.name = f"record:{wrapped.name}"
+        self.geometry = wrapped.geometry
         self._wrapped = wrapped
         self._now_ms = now_ms or (lambda: time.monotonic_ns() // 1_000_000)
         self._lock = threading.Lock()
@@ -58,6 +60,14 @@ class Recorder:
         """The devices; the latest answer goes into the trace."""
         self._discovery = self._wrapped.discover()
         return self._discovery
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """The wrapped backend's."""
+        return self._wrapped.visibility(devices)
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """The wrapped backend's."""
+        return self._wrapped.unusable(device)
 
     def memory(self, uuid: str) -> MemorySample:
         """Ask and keep."""

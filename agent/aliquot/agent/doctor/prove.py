@@ -52,7 +52,7 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         why_no_cgroups=lambda: why_not,
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
-        no_cuda=cuda.why_not,
+        unusable=lambda device: backend.unusable(device) or cuda.why_not(device),
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
@@ -78,7 +78,7 @@ def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tre
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
         if enforcer.tier is Tier.WATCHDOG:
             return _prove_watchdog(backend, limited, subject)
-        return _prove_denial(enforcer, limited, tree, subject)
+        return _prove_denial(backend, enforcer, limited, tree, subject)
     except (EnforcementError, DeviceError) as error:
         return Finding(subject, Mark.BAD, error.message)
     finally:
@@ -89,11 +89,11 @@ def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tre
 class _Attempt:
     """The program that tries, started only once it is where it belongs."""
 
-    def __init__(self, device: DeviceInfo, environment: Mapping[str, str], most_bytes: int) -> None:
+    def __init__(self, environment: Mapping[str, str], most_bytes: int) -> None:
         words = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(most_bytes), "--hold"]
         self.process = subprocess.Popen(  # noqa: S603  our own words only
             ["/bin/sh", "-c", 'read go && exec "$@"', "sh", *words],
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": device.uuid} | dict(environment),
+            env=os.environ | dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -121,9 +121,12 @@ class _Attempt:
                 stream.close()
 
 
-def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str) -> Finding:
+def _prove_denial(
+    backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str
+) -> Finding:
     limit_bytes = limited.spec.memory_bytes
-    attempt = _Attempt(limited.device, enforcer.environment(limited), limit_bytes + LIMIT_BYTES)
+    shown = dict(backend.visibility([limited.device]))
+    attempt = _Attempt(shown | dict(enforcer.environment(limited)), limit_bytes + LIMIT_BYTES)
     try:
         if enforcer.tier is Tier.DRIVER and tree is not None:
             tree.add(attempt.process.pid, HOLDER)
@@ -142,7 +145,7 @@ def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None,
 
 
 def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:
-    attempt = _Attempt(limited.device, {}, ATTEMPT_BYTES)
+    attempt = _Attempt(backend.visibility([limited.device]), ATTEMPT_BYTES)
     try:
         if attempt.go() is None:
             return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")

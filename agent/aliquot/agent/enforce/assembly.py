@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
+from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.driver import DriverEnforcer
 from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.agent.enforce.mps import MpsEnforcer
@@ -28,19 +29,20 @@ def assemble(
     why_no_cgroups: Callable[[], str],
     blind: Callable[[str], str],
     powerless: Callable[[], str],
-    no_cuda: Callable[[DeviceInfo], str],
+    unusable: Callable[[DeviceInfo], str],
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `no_cuda`: see `prerequisites.CudaDriver.why_not`. `tell`: takes
-    what people should know of. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `tell`: takes what
+    people should know of. Tiers `mig` and `driver` are a vendor's own: a row for each. `preload` and `mps` are
+    NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
-        Tier.MIG: MigEnforcer,
-        Tier.DRIVER: lambda: DriverEnforcer(why_no_cgroups),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps", no_cuda, tell),
-        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", no_cuda, throttle=throttle),
-        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, no_cuda),
+        Tier.MIG: lambda: ByVendor(Tier.MIG, {"nvidia": MigEnforcer()}),
+        Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, {"nvidia": DriverEnforcer(why_no_cgroups)}),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
+        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", unusable, throttle=throttle),
+        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, unusable),
     }
     wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]

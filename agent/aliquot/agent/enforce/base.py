@@ -35,8 +35,10 @@ class Limited(msgspec.Struct, frozen=True):
 
     @property
     def whole_device(self) -> bool:
-        """True where nobody else can be on the device (a MIG instance is one), so that there is nobody to protect."""
-        return self.spec.share_milli >= self.device.compute_milli
+        """True where nobody else can take of the device's memory (a MIG instance is one), so that there is nobody to
+        protect.
+        """
+        return self.spec.share_milli >= self.device.compute_milli and not self.device.memory_shared
 
 
 class Enforcer(Protocol):

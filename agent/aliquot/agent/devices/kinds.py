@@ -1,0 +1,112 @@
+"""The kinds of devices that an agent may read, by the words of its setting `devices`.
+
+    nvml | drm | replay:FILE | auto | several of them, as "nvml,drm"
+
+`auto` takes each kind that shows on this machine, and `nvml` where none does: its driver may come later. A new kind is
+a row in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
+from aliquot.common.errors import ConfigError
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind of devices."""
+
+    make: Callable[[str], DeviceBackend]
+    """From what stands behind the colon. Raises `ConfigError`, `BackendUnavailable`, and what its library raises."""
+    shows: Callable[[], bool]
+    """Whether this machine seems to have devices of it. Loads nothing."""
+    loads_library: bool
+    """Whether it loads a vendor's library, which may take the process along: beside others it is tried in a child."""
+    takes: str = ""
+    """What may stand behind the colon, for people; empty: nothing."""
+
+
+def make_backend(text: str) -> DeviceBackend:
+    """The device backend that the setting names. Raises `ConfigError` and `BackendUnavailable`."""
+    specs = [word.strip() for word in text.split(",") if word.strip()]
+    if specs == [AUTO]:
+        specs = [name for name, row in KINDS.items() if row.shows()] or ["nvml"]
+    for spec in specs:
+        _row_of(spec)
+    names = [spec.partition(":")[0] for spec in specs]
+    if not specs or len(set(names)) < len(names):
+        raise ConfigError(f"devices {text!r} names no kind, or one twice", hint=_choices())
+    return _made(specs[0]) if len(specs) == 1 else SeveralKinds([_kind(spec) for spec in specs])
+
+
+def try_kind(spec: str) -> None:
+    """Open a kind and look once; ends the process with 1 and a line where that fails."""
+    try:
+        backend = _made(spec)
+        backend.open()
+        backend.discover()
+        backend.close()
+    except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything
+        told = error.message if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
+        sys.stdout.write(" ".join(told.split()) + "\n")
+        sys.exit(1)
+
+
+def _kind(spec: str) -> Kind:
+    row = _row_of(spec)
+    return Kind(
+        spec.partition(":")[0],
+        lambda: _made(spec),
+        (lambda: try_in_child(spec)) if row.loads_library else (lambda: ""),
+    )
+
+
+def _made(spec: str) -> DeviceBackend:
+    return _row_of(spec).make(spec.partition(":")[2])
+
+
+def _row_of(spec: str) -> Row:
+    name, colon, rest = spec.partition(":")
+    row = KINDS.get(name)
+    if row is None or (colon and not row.takes) or (colon and not rest) or (row.takes == "FILE" and not rest):
+        raise ConfigError(f"devices {spec!r} is unknown", hint=_choices())
+    return row
+
+
+def _choices() -> str:
+    words = [f"{name}:{row.takes}" if row.takes == "FILE" else name for name, row in KINDS.items()]
+    return f"{', '.join(words)}, several of them with commas between, or {AUTO}"
+
+
+# Only what is named is imported: an agent that replays a trace needs no driver.
+
+
+def _nvml(_: str) -> DeviceBackend:
+    from aliquot.agent.devices.nvml import NvmlBackend  # noqa: PLC0415
+
+    return NvmlBackend()
+
+
+def _nvml_shows() -> bool:
+    return Path("/proc/driver/nvidia").exists() or bool(os.environ.get("ALIQUOT_SIMGPU"))
+
+
+def _replay(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
+
+    return ReplayBackend(read_trace(Path(rest)))
+
+
+KINDS: Mapping[str, Row] = {
+    "nvml": Row(_nvml, _nvml_shows, loads_library=True),
+    "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
+}
