@@ -356,6 +356,7 @@ class Agent:
             blind=blind,
             powerless=lambda: powerless,
             unusable=lambda device: self._backend.unusable(device) or self._cuda.why_not(device),
+            memory=self._backend.memory,
             tell=tell,
         )
 

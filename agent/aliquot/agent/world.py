@@ -20,7 +20,7 @@ from aliquot.agent import machine
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.connection import Call, Coordinators, open_session
 from aliquot.agent.core.model import Holder
-from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, MemorySample
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
@@ -142,6 +142,7 @@ class MakeTiers(Protocol):
         blind: Callable[[str], str],
         powerless: Callable[[], str],
         unusable: Callable[[DeviceInfo], str],
+        memory: Callable[[str], MemorySample],
         tell: Callable[[str], None],
     ) -> list[Enforcer]:
         """Those that are named."""

@@ -106,7 +106,18 @@ def _replay(rest: str) -> DeviceBackend:
     return ReplayBackend(read_trace(Path(rest)))
 
 
+def _ascend(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.ascend import AscendBackend  # noqa: PLC0415
+
+    return AscendBackend(rest)
+
+
+def _ascend_shows() -> bool:
+    return Path("/dev/davinci_manager").exists() or bool(os.environ.get("ALIQUOT_DCMI_LIBRARY"))
+
+
 KINDS: Mapping[str, Row] = {
     "nvml": Row(_nvml, _nvml_shows, loads_library=True),
+    "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="LIBRARY"),
     "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }

@@ -53,6 +53,7 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
         unusable=lambda device: backend.unusable(device) or cuda.why_not(device),
+        memory=backend.memory,
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
@@ -179,7 +180,7 @@ def _free_bytes(backend: DeviceBackend, device: DeviceInfo) -> int:
         memory = backend.memory(device.uuid)
     except DeviceError:
         return 0
-    return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes)
+    return max(0, memory.total_bytes - memory.reserved_bytes - (memory.used_bytes or 0))
 
 
 def _tree() -> tuple[CgroupTree | None, str]:

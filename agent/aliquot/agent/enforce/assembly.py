@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
-from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.core.samples import DeviceInfo, MemorySample
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.driver import DriverEnforcer
+from aliquot.agent.enforce.instances import InstanceEnforcer
 from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.none import NoEnforcer
@@ -30,15 +31,16 @@ def assemble(
     blind: Callable[[str], str],
     powerless: Callable[[], str],
     unusable: Callable[[DeviceInfo], str],
+    memory: Callable[[str], MemorySample],
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `tell`: takes what
-    people should know of. Tiers `mig` and `driver` are a vendor's own: a row for each. `preload` and `mps` are
-    NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `memory(device_uuid)`:
+    what its driver says. `tell`: takes what people should know of. Tiers `mig` and `driver` are a vendor's own: a row for
+    each. `preload` and `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
-        Tier.MIG: lambda: ByVendor(Tier.MIG, {"nvidia": MigEnforcer()}),
+        Tier.MIG: lambda: ByVendor(Tier.MIG, {"nvidia": MigEnforcer(), "npu": InstanceEnforcer(memory)}),
         Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, {"nvidia": DriverEnforcer(why_no_cgroups)}),
         Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
         Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", unusable, throttle=throttle),

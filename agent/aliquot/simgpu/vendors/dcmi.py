@@ -48,10 +48,12 @@ class SimChip:
 
     @property
     def cores(self) -> int:
+        """AI cores."""
         return _CHIPS[self.name][0]
 
     @property
     def memory_mb(self) -> int:
+        """HBM."""
         return _CHIPS[self.name][1]
 
     def line(self) -> str:
@@ -92,7 +94,7 @@ class SimAscend(Scene):
         return {VARIABLE: str(self.path.absolute()), "ALIQUOT_DCMI_LIBRARY": str(library(LIBRARY))}
 
     def change(self, card: int, device: int = 0, **values: object) -> None:
-        """Change a chip: `state="lost"`, `health=3`, `busy=80`, …"""
+        """Change a chip: `state="lost"`, `health=3`, `busy=80` and so on."""
         with self.changing() as lines:
             for number, line in enumerate(lines):
                 if line.startswith(f"chip {card} {device} "):
@@ -106,14 +108,16 @@ class SimAscend(Scene):
             lines.append(f"vdev {card} {device} {vdev} {template} {cores} {mb}")
 
     def allocate(self, card: int, device: int, mb: int, *, vdev: int = NO_VDEV, pid: int | None = None) -> None:
-        """Let a process (this one) hold so much memory in all. Raises `SimulationError` where the hardware denies it."""
+        """Let a process (this one) hold so much memory in all. Raises `SimulationError`: it is denied."""
         pid = os.getpid() if pid is None else pid
         with self.changing() as lines:
             chip = next(SimChip.read(line) for line in lines if line.startswith(f"chip {card} {device} "))
             others = [each for each in _processes(lines, card, device) if each[0] != pid and _alive(each[0])]
             bound = chip.memory_mb - chip.system_mb - sum(held for _, held, _ in others)
             if vdev != NO_VDEV:
-                has = next((int(words[6]) for words in map(str.split, lines) if words[:4] == _vdev(card, device, vdev)), 0)
+                has = next(
+                    (int(words[6]) for words in map(str.split, lines) if words[:4] == _vdev(card, device, vdev)), 0
+                )
                 bound = min(bound, has - sum(held for _, held, where in others if where == vdev))
             if mb > bound:
                 raise SimulationError(f"{mb} MB were asked for; {max(bound, 0)} MB can be had")

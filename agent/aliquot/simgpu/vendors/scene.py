@@ -38,7 +38,7 @@ class Scene:
     @contextmanager
     def changing(self) -> Iterator[list[str]]:
         """The lines, to be changed in place: written at the end, and by nobody else meanwhile."""
-        with open(f"{self.path}.lock", "a", encoding="utf-8") as lock:
+        with Path(f"{self.path}.lock").open("a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             lines = self.lines()
             yield lines

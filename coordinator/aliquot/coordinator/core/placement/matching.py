@@ -136,7 +136,11 @@ def compute_of(card: MigCard, compute_slices: int) -> int:
     """So many slices as thousandths of the card's compute, rounded down: parts never come to more than the card. 0: its
     driver did not say.
     """
+    units = max((start + profile.length for profile in card.profiles for start in profile.starts), default=0)
     most = max((profile.compute_slices for profile in card.profiles), default=0)
+    if units and all(profile.length != units for profile in card.profiles):
+        # Ascend has no template for a whole card.
+        most = max(most, *(each.compute_slices * units // each.length for each in card.profiles if each.length))
     return compute_slices * WHOLE_SHARE_MILLI // most if most else 0
 
 
