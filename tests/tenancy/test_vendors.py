@@ -133,3 +133,20 @@ def test_why_names_the_vendor_as_the_obstacle() -> None:
     short = {m.device_class.split()[0]: m for m in engine.explain(Demand(vendor="amd", count=5)).missing}
     assert short["MI300X"].reason == Reason.TOO_FEW_DEVICES_ON_NODE
     assert short["A100-80"].reason == Reason.OTHER_VENDOR
+
+
+def test_devices_that_serve_one_program_at_a_time_are_leased_whole() -> None:
+    tpus = NodeSpec(
+        node_id="n-tpu",
+        name="tpu",
+        devices=tuple(DeviceSpec(f"TPU-{i}", "TPU-V5E", 16 * GIB, vendor="tpu", index=i) for i in range(4)),
+    )
+    engine = Engine(pool(tpus), make_policy("binpack"))
+    assert engine.place(Demand(vendor="tpu", count=4, share_milli=1000)) is not None
+    assert engine.place(Demand(share_milli=1000, memory_bytes=8 * GIB)) is not None
+    for part in (Demand(share_milli=500), Demand(memory_bytes=8 * GIB)):
+        assert engine.place(part) is None
+        missing = engine.explain(part)
+        assert [m.reason for m in missing.missing] == [Reason.WHOLE_ONLY]
+        assert missing.impossible
+        assert missing.missing[0].smallest_change == "ask for whole devices"

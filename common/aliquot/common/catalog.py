@@ -76,6 +76,8 @@ RESOURCE_NAMES: Final = MappingProxyType(
 )
 """The Kubernetes extended resource of each vendor's device plugin."""
 DEFAULT_RESOURCE_NAME: Final = RESOURCE_NAMES["nvidia"]
+WHOLE_ONLY: Final = frozenset({"gaudi", "tpu"})
+"""Vendors whose devices are leased whole: their drivers let one process at a time use one."""
 ANY_KIND: Final = "*"
 """In a price list: all kinds of devices that it does not name."""
 

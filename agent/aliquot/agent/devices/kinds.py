@@ -116,8 +116,37 @@ def _ascend_shows() -> bool:
     return Path("/dev/davinci_manager").exists() or bool(os.environ.get("ALIQUOT_DCMI_LIBRARY"))
 
 
+def _gaudi(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.gaudi import GaudiBackend  # noqa: PLC0415
+
+    return GaudiBackend(rest)
+
+
+def _gaudi_shows() -> bool:
+    return Path("/sys/module/habanalabs").exists() or bool(os.environ.get("ALIQUOT_HLML_LIBRARY"))
+
+
+def _tpu(_: str) -> DeviceBackend:
+    from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
+
+    return TpuBackend()
+
+
+def _tpu_shows() -> bool:
+    return any(_is_tpu(path) for path in Path("/sys/bus/pci/devices").glob("*/vendor"))
+
+
+def _is_tpu(vendor: Path) -> bool:
+    try:
+        return vendor.read_text().strip() == "0x1ae0" and not (vendor.parent / "net").exists()
+    except OSError:
+        return False
+
+
 KINDS: Mapping[str, Row] = {
     "nvml": Row(_nvml, _nvml_shows, loads_library=True),
+    "gaudi": Row(_gaudi, _gaudi_shows, loads_library=True, takes="LIBRARY"),
+    "tpu": Row(_tpu, _tpu_shows, loads_library=False),
     "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="LIBRARY"),
     "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }

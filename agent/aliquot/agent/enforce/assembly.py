@@ -36,8 +36,8 @@ def assemble(
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
     the lease's processes load or connect to. `unusable(device)`: why no program can use it. `memory(device_uuid)`:
-    what its driver says. `tell`: takes what people should know of. Tiers `mig` and `driver` are a vendor's own: a row for
-    each. `preload` and `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
+    what its driver says. `tell`: takes what people should know of. Tiers `mig` and `driver` are a vendor's own: a row
+    for each. `preload` and `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, {"nvidia": MigEnforcer(), "npu": InstanceEnforcer(memory)}),

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.inventory.records import asks_for_part
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.shapes import shape_of
@@ -127,9 +128,7 @@ class Matcher:
 
 def is_part(demand: Demand) -> bool:
     """Whether it asks for a part of a device, by share or memory."""
-    if demand.mig_profile or not demand.count:
-        return False
-    return 0 < demand.share_milli < WHOLE_SHARE_MILLI or (not demand.share_milli and demand.memory_bytes > 0)
+    return asks_for_part(demand)
 
 
 def compute_of(card: MigCard, compute_slices: int) -> int:
