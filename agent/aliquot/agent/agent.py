@@ -21,7 +21,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.driver_events import DriverEvents
-from aliquot.agent.enforce.base import Enforcer
+from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.hosting.clients import Reached
@@ -352,12 +352,13 @@ class Agent:
             enforcement.tiers,
             directory=self._settings.enforcement_dir,
             throttle=enforcement.throttle,
-            why_no_cgroups=lambda: containment.note,
             blind=blind,
             powerless=lambda: powerless,
             unusable=lambda device: self._backend.unusable(device) or self._cuda.why_not(device),
-            memory=self._backend.memory,
             tell=tell,
+            own=self._backend.enforcers(
+                Cgroups(lambda: containment.note, lambda: containment.base, self._settings.state_dir / PROOFS)
+            ),
         )
 
     def _card_at(self, bus: str) -> str:

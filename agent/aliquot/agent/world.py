@@ -20,7 +20,7 @@ from aliquot.agent import machine
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.connection import Call, Coordinators, open_session
 from aliquot.agent.core.model import Holder
-from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, MemorySample
+from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
@@ -138,12 +138,11 @@ class MakeTiers(Protocol):
         *,
         directory: Path,
         throttle: bool,
-        why_no_cgroups: Callable[[], str],
         blind: Callable[[str], str],
         powerless: Callable[[], str],
         unusable: Callable[[DeviceInfo], str],
-        memory: Callable[[str], MemorySample],
         tell: Callable[[str], None],
+        own: Iterable[tuple[str, Enforcer]],
     ) -> list[Enforcer]:
         """Those that are named."""
 

@@ -29,7 +29,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.guard import DeviceHung
-from aliquot.agent.enforce.base import Limited
+from aliquot.agent.enforce.base import Cgroups, Enforcer, Limited
 from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.common.tiers import Tier
 from tests.simulation.sim import mig
@@ -386,6 +386,14 @@ class SimBackend:
     def unusable(self, device: DeviceInfo) -> str:
         """They find their driver."""
         return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """The world's tiers are simulated."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Nobody proves anything here."""
+        return ()
 
     def _device(self, uuid: str) -> SimDevice:
         device = self._machine.devices.get(uuid)

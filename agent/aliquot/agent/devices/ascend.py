@@ -26,7 +26,8 @@ from aliquot.agent.core.samples import (
 from aliquot.agent.devices import vnpu
 from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
-from aliquot.agent.enforce.base import EnforcementError
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
+from aliquot.agent.enforce.instances import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 MIB = 1 << 20
@@ -147,6 +148,14 @@ class AscendBackend:
     def unusable(self, device: DeviceInfo) -> str:
         """Nothing is known without asking."""
         return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """Virtual NPUs."""
+        return [(VENDOR, InstanceEnforcer(self.memory))]
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """None: Ascend's programs come with CANN, which the agent does not need."""
+        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """Of a chip, what is in use beyond what it holds itself; of a virtual NPU, only how much it has."""

@@ -7,7 +7,7 @@ a driver does not offer, and raise `DeviceError` for what it can't answer now.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.errors import AliquotError
 
 
@@ -95,6 +96,14 @@ class DeviceBackend(Protocol):
     def unusable(self, device: DeviceInfo) -> str:
         """Why no program of this node can use a device, whatever it is given; empty: nothing is known to be in the way.
         Never waits for a driver.
+        """
+
+    def enforcers(self, cgroups: Cgroups) -> Iterable[tuple[str, Enforcer]]:
+        """The tiers that are a vendor's own, each with the vendor's name in lower case. Asked once."""
+
+    def probe(self, device: DeviceInfo) -> Sequence[str]:
+        """The program by which `aliquot doctor` tries to take a device's memory: a module and its arguments, as
+        `doctor.probe` takes and answers them. Empty: there is none.
         """
 
     def memory(self, uuid: str) -> MemorySample:

@@ -25,6 +25,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
 from aliquot.agent.devices.owners import processes_on
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.catalog import canonical_model
 
 VENDOR = "gaudi"
@@ -145,6 +146,14 @@ class GaudiBackend:
     def unusable(self, device: DeviceInfo) -> str:
         """Nothing is known without asking."""
         return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """None: a device is held whole."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """None: there is nothing to prove of a device that is held whole."""
+        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """What is in use beyond what the card held when nobody was on it."""

@@ -32,7 +32,9 @@ from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
 from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands, links_up, numa_node_of
 from aliquot.agent.enforce import mig_geometry
-from aliquot.agent.enforce.base import EnforcementError
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
+from aliquot.agent.enforce.driver import DriverEnforcer
+from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
@@ -214,6 +216,14 @@ class NvmlBackend:
     def unusable(self, device: DeviceInfo) -> str:
         """NVML says nothing of that: see `enforce.prerequisites.CudaDriver`."""
         return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """Instances, and the driver's limits."""
+        return [("nvidia", MigEnforcer()), ("nvidia", DriverEnforcer(cgroups.why_none, cgroups.base))]
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Through CUDA."""
+        return ("aliquot.agent.doctor.probe",)
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceBackend, DeviceLost, Discovery
 from aliquot.agent.devices.replay import Frame, Sample, Trace
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
@@ -68,6 +69,14 @@ class Recorder:
     def unusable(self, device: DeviceInfo) -> str:
         """The wrapped backend's."""
         return self._wrapped.unusable(device)
+
+    def enforcers(self, cgroups: Cgroups) -> Iterable[tuple[str, Enforcer]]:
+        """The wrapped backend's."""
+        return self._wrapped.enforcers(cgroups)
+
+    def probe(self, device: DeviceInfo) -> Sequence[str]:
+        """The wrapped backend's."""
+        return self._wrapped.probe(device)
 
     def memory(self, uuid: str) -> MemorySample:
         """Ask and keep."""

@@ -26,6 +26,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.visible import by_vendor
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
@@ -120,6 +121,14 @@ class ReplayBackend:
     def unusable(self, device: DeviceInfo) -> str:
         """Nothing of that is recorded."""
         return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """A trace limits nobody."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """There is no memory to take."""
+        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """The latest recorded memory."""

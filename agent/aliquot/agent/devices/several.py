@@ -12,7 +12,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,7 @@ from aliquot.agent.core.samples import (
     ProcessList,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceBackend, DeviceError, Discovery, Geometry
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
@@ -169,6 +170,14 @@ class SeveralKinds:
             return f"no kind of devices has {device.uuid}"
         return kind.problem if kind.backend is None else kind.backend.unusable(device)
 
+    def enforcers(self, cgroups: Cgroups) -> Iterable[tuple[str, Enforcer]]:
+        """Those of the kinds that have answered; those of others join them once these answer."""
+        return _Own(self._kinds, cgroups)
+
+    def probe(self, device: DeviceInfo) -> Sequence[str]:
+        """Its kind's."""
+        return self.of(device.uuid).probe(device)
+
     def memory(self, uuid: str) -> MemorySample:
         """Of its kind."""
         return self.of(uuid).memory(uuid)
@@ -261,6 +270,22 @@ class SeveralKinds:
             "; ".join(f"{kind.name} {kind.driver.library_version}" for kind in there if kind.driver.library_version),
             cuda,
         )
+
+
+class _Own(Iterable[tuple[str, Enforcer]]):
+    """The tiers of all kinds that have answered so far."""
+
+    def __init__(self, kinds: Sequence[Kind], cgroups: Cgroups) -> None:
+        self._kinds = kinds
+        self._cgroups = cgroups
+        self._made: dict[str, Iterable[tuple[str, Enforcer]]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Enforcer]]:
+        for kind in self._kinds:
+            if kind.name not in self._made and kind.backend is not None:
+                self._made[kind.name] = kind.backend.enforcers(self._cgroups)
+        for made in self._made.values():
+            yield from made
 
 
 class _Geometries:

@@ -23,6 +23,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
 from aliquot.agent.devices.owners import processes_on
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.catalog import memory_total_bytes
 
 VENDOR = "tpu"
@@ -108,6 +109,14 @@ class TpuBackend:
         """Whether it has a file that a program can open."""
         chip = self._known.get(device.uuid)
         return "" if chip is None or chip.files else "the chip has no file in /dev: look at its driver"
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """None: a device is held whole."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """None: there is nothing to prove of a device that is held whole."""
+        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """As much as its model has; nothing is in use while nobody has the chip open, and else it is unknown."""

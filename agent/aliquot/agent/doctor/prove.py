@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
@@ -22,7 +22,7 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce.assembly import assemble
-from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
@@ -33,10 +33,16 @@ LIMIT_BYTES = 1 << 30
 ATTEMPT_BYTES = 2 << 30
 ATTEMPT_TIMEOUT_S = 60.0
 HOLDER = Holder("doctor", 1, 0)
+NOT_RUN = "the program that was to try it did not run: is the vendor's driver for programs installed?"
+UNTRIED = "offered, and not tried: there is no program here that could take this device's memory"
 
 
-def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...]) -> Iterator[Finding]:
-    """Try each of the named tiers on a device. `directory` is a scratch folder."""
+def prove(
+    backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...], proofs: Path | None = None
+) -> Iterator[Finding]:
+    """Try each of the named tiers on a device. `directory` is a scratch folder; `proofs`: where it is written down what
+    was proven, see `enforce.proofs`.
+    """
     free_bytes = _free_bytes(backend, device)
     if free_bytes < ATTEMPT_BYTES:
         text = f"{free_bytes >> 20} MiB are free on {device.uuid}, {ATTEMPT_BYTES >> 20} are needed to try the tiers"
@@ -49,11 +55,10 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         names,
         directory=directory,
         throttle=False,
-        why_no_cgroups=lambda: why_not,
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
+        own=backend.enforcers(Cgroups(lambda: why_not, lambda: "" if tree is None else tree.base, proofs)),
         unusable=lambda device: backend.unusable(device) or cuda.why_not(device),
-        memory=backend.memory,
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
@@ -90,8 +95,8 @@ def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tre
 class _Attempt:
     """The program that tries, started only once it is where it belongs."""
 
-    def __init__(self, environment: Mapping[str, str], most_bytes: int) -> None:
-        words = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(most_bytes), "--hold"]
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str], most_bytes: int) -> None:
+        words = [sys.executable, "-m", *program, "--most", str(most_bytes), "--hold"]
         self.process = subprocess.Popen(  # noqa: S603  our own words only
             ["/bin/sh", "-c", 'read go && exec "$@"', "sh", *words],
             env=os.environ | dict(environment),
@@ -126,8 +131,11 @@ def _prove_denial(
     backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str
 ) -> Finding:
     limit_bytes = limited.spec.memory_bytes
+    program = backend.probe(limited.device)
+    if not program:
+        return Finding(subject, Mark.NOTE, UNTRIED)
     shown = dict(backend.visibility([limited.device]))
-    attempt = _Attempt(shown | dict(enforcer.environment(limited)), limit_bytes + LIMIT_BYTES)
+    attempt = _Attempt(program, shown | dict(enforcer.environment(limited)), limit_bytes + LIMIT_BYTES)
     try:
         if enforcer.tier is Tier.DRIVER and tree is not None:
             tree.add(attempt.process.pid, HOLDER)
@@ -137,7 +145,11 @@ def _prove_denial(
     finally:
         attempt.end()
     if answer is None:
-        return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+        return Finding(
+            subject,
+            Mark.BAD,
+            NOT_RUN,
+        )
     if answer["error"] == OUT_OF_MEMORY and answer["held_bytes"] < limit_bytes:
         text = f"proven: denied at {answer['held_bytes'] >> 20} MiB beside its context, of {limit_bytes >> 20} MiB"
         return Finding(subject, Mark.GOOD, text)
@@ -146,16 +158,23 @@ def _prove_denial(
 
 
 def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:
-    attempt = _Attempt(backend.visibility([limited.device]), ATTEMPT_BYTES)
+    program = backend.probe(limited.device)
+    if not program:
+        return Finding(subject, Mark.NOTE, UNTRIED)
+    attempt = _Attempt(program, backend.visibility([limited.device]), ATTEMPT_BYTES)
     try:
         if attempt.go() is None:
-            return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+            return Finding(
+                subject,
+                Mark.BAD,
+                NOT_RUN,
+            )
         begun = time.monotonic()
         pid = attempt.process.pid
         listed = {each.pid: each.memory_bytes for each in backend.processes(limited.device.uuid).processes}
         if (listed.get(pid) or 0) <= LIMIT_BYTES:
             return Finding(
-                subject, Mark.BAD, f"NVML does not show what a process holds here (it says {listed.get(pid)})"
+                subject, Mark.BAD, f"{backend.name} does not show what a process holds here (it says {listed.get(pid)})"
             )
         key = processes.key_of(pid)
         outcome = _signal(key) if key is not None else Outcome.GONE

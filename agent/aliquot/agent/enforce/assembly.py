@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
-from aliquot.agent.core.samples import DeviceInfo, MemorySample
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
-from aliquot.agent.enforce.driver import DriverEnforcer
-from aliquot.agent.enforce.instances import InstanceEnforcer
-from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.preload import PreloadEnforcer
@@ -27,21 +24,20 @@ def assemble(
     *,
     directory: Path,
     throttle: bool,
-    why_no_cgroups: Callable[[], str],
     blind: Callable[[str], str],
     powerless: Callable[[], str],
     unusable: Callable[[DeviceInfo], str],
-    memory: Callable[[str], MemorySample],
     tell: Callable[[str], None] = lambda text: None,
+    own: Iterable[tuple[str, Enforcer]] = (),
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `memory(device_uuid)`:
-    what its driver says. `tell`: takes what people should know of. Tiers `mig` and `driver` are a vendor's own: a row
-    for each. `preload` and `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `tell`: takes what
+    people should know of. `own`: those that are a vendor's, see `DeviceBackend.enforcers`. `preload` and
+    `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
-        Tier.MIG: lambda: ByVendor(Tier.MIG, {"nvidia": MigEnforcer(), "npu": InstanceEnforcer(memory)}),
-        Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, {"nvidia": DriverEnforcer(why_no_cgroups)}),
+        Tier.MIG: lambda: ByVendor(Tier.MIG, own),
+        Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, own),
         Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
         Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", unusable, throttle=throttle),
         Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, unusable),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
@@ -19,11 +19,17 @@ def vendor_of(device: DeviceInfo) -> str:
 
 
 class ByVendor:
-    """See `base.Enforcer`: asks the one for the device's vendor, by lower-case name."""
+    """See `base.Enforcer`: asks the one for the device's vendor. `own`: all tiers that are a vendor's, each with the
+    vendor's lower-case name; more may come.
+    """
 
-    def __init__(self, tier: Tier, enforcers: Mapping[str, Enforcer]) -> None:
+    def __init__(self, tier: Tier, own: Iterable[tuple[str, Enforcer]]) -> None:
         self.tier = tier
-        self._enforcers = enforcers
+        self._own = own
+
+    @property
+    def _enforcers(self) -> dict[str, Enforcer]:
+        return {vendor: enforcer for vendor, enforcer in self._own if enforcer.tier is self.tier}
 
     def of(self, limited: Limited) -> Enforcer:
         """Who holds a device's slices. Raises `EnforcementError` where nobody does."""

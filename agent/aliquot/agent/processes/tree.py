@@ -1,0 +1,101 @@
+"""The kernel's files (/sys, /proc, cgroups), read and written below a root: another root is a recorded or a simulated
+machine.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from aliquot.agent.processes.cgroups import MOUNTINFO, Mount, find_mount
+
+
+class Tree(Protocol):
+    """Paths are absolute, as on the machine. Methods raise `OSError`."""
+
+    calls: int
+    """How often the kernel was asked so far."""
+
+    def cgroups(self) -> Mount | None:
+        """Where cgroup v2 is mounted; its directory is to be used with this tree only. None: nowhere."""
+
+    def read(self, path: str) -> str:
+        """A file's text."""
+
+    def write(self, path: str, text: str) -> None:
+        """Into a file, by one call."""
+
+    def names(self, path: str) -> list[str]:
+        """What a directory holds."""
+
+    def link(self, path: str) -> str:
+        """Where a link leads, as it is written."""
+
+    def real(self, path: str) -> str:
+        """A path without links."""
+
+    def make(self, path: str) -> None:
+        """A directory with all that are above it; one that is there is well."""
+
+    def remove(self, path: str) -> None:
+        """An empty directory."""
+
+
+class RealTree:
+    """See `Tree`. `root`: empty for this machine."""
+
+    def __init__(self, root: str = "") -> None:
+        self._root = root.rstrip("/")
+        self.calls = 0
+
+    def cgroups(self) -> Mount | None:
+        """By this process's table of mounts, which a recorded machine has not."""
+        if self._root:
+            return None
+        return find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+
+    def read(self, path: str) -> str:
+        """See `Tree`."""
+        self.calls += 1
+        descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.read(descriptor, 1 << 16)
+            while chunk := os.read(descriptor, 1 << 16):
+                found += chunk
+        finally:
+            os.close(descriptor)
+        return found.decode(errors="replace")
+
+    def write(self, path: str, text: str) -> None:
+        """See `Tree`."""
+        self.calls += 1
+        descriptor = os.open(self._root + path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: str) -> list[str]:
+        """See `Tree`."""
+        self.calls += 1
+        return os.listdir(self._root + path)  # noqa: PTH208 - asked a thousand times a poll
+
+    def link(self, path: str) -> str:
+        """See `Tree`."""
+        self.calls += 1
+        return os.readlink(self._root + path)  # noqa: PTH115 - asked a thousand times a poll
+
+    def real(self, path: str) -> str:
+        """See `Tree`."""
+        self.calls += 1
+        return os.path.realpath(self._root + path)[len(os.path.realpath(self._root or "/").rstrip("/")) :]
+
+    def make(self, path: str) -> None:
+        """See `Tree`."""
+        self.calls += 1
+        os.makedirs(self._root + path, exist_ok=True)  # noqa: PTH103 - asked a thousand times a poll
+
+    def remove(self, path: str) -> None:
+        """See `Tree`."""
+        self.calls += 1
+        os.rmdir(self._root + path)  # noqa: PTH106 - asked a thousand times a poll
