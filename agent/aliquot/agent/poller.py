@@ -157,6 +157,9 @@ class Poller:
         self._discovered.set()
         self._state.card_problems = found.card_problems
         self._state.kinds = found.kinds
+        self._state.notes.pop("unleasable", None)
+        if found.unleasable:
+            self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)

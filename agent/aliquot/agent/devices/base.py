@@ -54,6 +54,8 @@ class Discovery:
     """Those that can be cut in other ways."""
     card_problems: tuple[str, ...] = ()
     """Why the layout of some can't be read. It matters only where cards may be cut."""
+    unleasable: tuple[str, ...] = ()
+    """Cards that are well and can't be leased, each with the reason, for people."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By backend, where there are several: why it does not answer; empty: it does."""
 

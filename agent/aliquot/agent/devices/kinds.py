@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
@@ -100,6 +101,23 @@ def _nvml_shows() -> bool:
     return Path("/proc/driver/nvidia").exists() or bool(os.environ.get("ALIQUOT_SIMGPU"))
 
 
+def _drm(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.drm.backend import DrmBackend  # noqa: PLC0415
+
+    if not rest:
+        return DrmBackend()
+    for entry in entry_points(group="aliquot.machines", name="simulated"):
+        return DrmBackend(entry.load()(Path(rest)))
+    raise ConfigError("no simulated machine is installed", hint="install aliquot with its simulated GPUs")
+
+
+def _drm_shows() -> bool:
+    if os.environ.get("ALIQUOT_SIMGPU"):
+        return False
+    drivers = (Path("/sys/module") / name for name in ("amdgpu", "xe"))
+    return any((driver / "drivers").exists() for driver in drivers) and bool(list(Path("/sys/class/drm").glob("card*")))
+
+
 def _replay(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
 
@@ -145,8 +163,9 @@ def _is_tpu(vendor: Path) -> bool:
 
 KINDS: Mapping[str, Row] = {
     "nvml": Row(_nvml, _nvml_shows, loads_library=True),
-    "gaudi": Row(_gaudi, _gaudi_shows, loads_library=True, takes="LIBRARY"),
+    "drm": Row(_drm, _drm_shows, loads_library=False, takes="DIRECTORY of a simulated machine, or nothing"),
+    "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="the path of libdcmi.so, or nothing"),
+    "gaudi": Row(_gaudi, _gaudi_shows, loads_library=True, takes="the path of libhlml.so, or nothing"),
     "tpu": Row(_tpu, _tpu_shows, loads_library=False),
-    "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="LIBRARY"),
     "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }

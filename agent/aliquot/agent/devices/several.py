@@ -151,6 +151,7 @@ class SeveralKinds:
             (*problems, *(text for each in answers for text in each.problems)),
             tuple(card for each in answers for card in each.cards),
             tuple(text for each in answers for text in each.card_problems),
+            tuple(text for each in answers for text in each.unleasable),
             {kind.name: kind.problem for kind in self._kinds},
         )
 

@@ -46,6 +46,8 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield _driver(backend, why_no_driver)
     for name, problem in found.kinds.items():
         yield Finding(f"devices {name}", Mark.BAD if problem else Mark.GOOD, problem or "answer")
+    for text in found.unleasable:
+        yield Finding("GPU", Mark.NOTE, f"can't be leased: {text}")
     for device in found.devices:
         yield _device(backend, device)
     own = [device for device in found.devices if vendor_of(device) == "nvidia"]

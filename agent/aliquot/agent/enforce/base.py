@@ -56,6 +56,8 @@ class Cgroups:
     """Below which leases get theirs, as /proc/pid/cgroup names it; empty: there is none."""
     proofs: Path | None = None
     """Where `aliquot doctor` keeps what it has proven on this machine; None: nowhere, and nothing counts as proven."""
+    proving: bool = False
+    """The doctor itself asks: what has to be proven is offered, to be tried."""
 
 
 class Enforcer(Protocol):

@@ -1,8 +1,8 @@
 """Tier `driver`: the driver itself limits what a cgroup may hold of a device.
 
 The limit is set on the holder's leaf cgroup and its parts, so it also holds children, shells and static programs,
-without any help of the process. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4), which is tried, not taken
-for granted. A limit is taken away before its cgroup goes: a later cgroup must not inherit it.
+without any help of the process. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4), which is tried,
+not taken for granted. A limit is taken away before its cgroup goes: a later cgroup must not inherit it.
 """
 
 from __future__ import annotations

@@ -9,12 +9,25 @@ from typing import Protocol
 
 from aliquot.agent.processes.cgroups import MOUNTINFO, Mount, find_mount
 
+DRM_MAJOR = 226
+
+
+def minor_of_name(target: str) -> int | None:
+    """Of `/dev/dri/renderD128` and `/dev/dri/card0`, as the kernel names them."""
+    name = target.rpartition("/dri/")[2]
+    number = name.removeprefix("renderD").removeprefix("card")
+    return int(number) if number.isdecimal() and number != name else None
+
 
 class Tree(Protocol):
     """Paths are absolute, as on the machine. Methods raise `OSError`."""
 
     calls: int
     """How often the kernel was asked so far."""
+
+    @property
+    def taker(self) -> tuple[str, ...]:
+        """The program that takes memory of a card of this machine: a module and its first arguments; empty: none."""
 
     def cgroups(self) -> Mount | None:
         """Where cgroup v2 is mounted; its directory is to be used with this tree only. None: nowhere."""
@@ -34,6 +47,9 @@ class Tree(Protocol):
     def real(self, path: str) -> str:
         """A path without links."""
 
+    def drm_minor(self, path: str, target: str) -> int | None:
+        """Which DRM device an open file in /proc is; None: it is none. `target`: where its link leads."""
+
     def make(self, path: str) -> None:
         """A directory with all that are above it; one that is there is well."""
 
@@ -47,6 +63,11 @@ class RealTree:
     def __init__(self, root: str = "") -> None:
         self._root = root.rstrip("/")
         self.calls = 0
+
+    @property
+    def taker(self) -> tuple[str, ...]:
+        """By the kernel's own calls; nothing takes memory of a recorded machine."""
+        return () if self._root else ("aliquot.agent.doctor.drm_probe",)
 
     def cgroups(self) -> Mount | None:
         """By this process's table of mounts, which a recorded machine has not."""
@@ -89,6 +110,16 @@ class RealTree:
         """See `Tree`."""
         self.calls += 1
         return os.path.realpath(self._root + path)[len(os.path.realpath(self._root or "/").rstrip("/")) :]
+
+    def drm_minor(self, path: str, target: str) -> int | None:
+        """By the device itself: in a container it may have another's name. Of a recorded machine, by the name."""
+        if self._root:
+            return minor_of_name(target)
+        if not target.startswith("/dev/") and "/dri/" not in target:
+            return None
+        self.calls += 1
+        number = os.stat(path).st_rdev  # noqa: PTH116 - asked a thousand times a poll
+        return os.minor(number) if os.major(number) == DRM_MAJOR else None
 
     def make(self, path: str) -> None:
         """See `Tree`."""
