@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from aliquot.agent.devices.ascend import AscendBackend
+from aliquot.agent.devices.drm.backend import DrmBackend
 from aliquot.agent.devices.gaudi import GaudiBackend
 from aliquot.agent.devices.tpu import TpuBackend
+from aliquot.simgpu.drm.machine import Machine, create
+from aliquot.simgpu.drm.tree import SimulatedTree
 from aliquot.simgpu.vendors.dcmi import SimAscend, SimChip
 from aliquot.simgpu.vendors.hlml import SimGaudi, SimGaudis
 from aliquot.simgpu.vendors.scene import library
@@ -105,3 +110,74 @@ def test_tpu_info_agrees_on_tpus(tmp_path: Path) -> None:
     assert {info.model for info in found} == {"TPU-V6E"}
     assert {info.memory_total_bytes for info in found} == {told["memory_gib"] << 30}
     assert [f"TPU-{base}" for base, _ in told["chips"]] == [info.uuid for info in found]
+
+
+def simulated(tmp_path: Path, *models: str) -> tuple[Machine, DrmBackend, dict[str, str]]:
+    """A machine of amdgpu's and xe's cards, and where others find it."""
+    machine = create(tmp_path / "machine", models)
+    backend = DrmBackend(SimulatedTree(machine.root))
+    backend.open()
+    (tmp_path / "rocm").mkdir()
+    (tmp_path / "rocm/lib").symlink_to(library("libamd_smi.so").parent)
+    roots = {"SIMSYS": "sys", "SIMPROC": "proc", "SIMCGROUP": "sys/fs/cgroup"}
+    environment = {f"ALIQUOT_{name}": str(machine.root / path) for name, path in roots.items()}
+    return (
+        machine,
+        backend,
+        environment
+        | {
+            "ROCM_PATH": str(tmp_path / "rocm"),
+            "ZE_LOADER": str(library("libze_loader.so.1")),
+        },
+    )
+
+
+def test_amdsmi_agrees_on_amds_cards_and_differs_where_it_is_known_to(tmp_path: Path) -> None:
+    machine, backend, environment = simulated(tmp_path, "MI300X", "B580", "MI210")
+    machine.take(os.getpid(), 0, 10 << 30)
+    ours = [info for info in backend.discover().devices if info.vendor == "amd"]
+    told = oracles.ask("by_amdsmi", environment)
+    assert [each["bus"] for each in told] == [info.pci_bus_id for info in ours]
+    assert len({each["uuid"] for each in told}) == len(ours) == 2
+    for theirs, info in zip(told, ours, strict=True):
+        memory = backend.memory(info.uuid)
+        assert memory.used_bytes is not None
+        assert (theirs["total"], theirs["used"]) == (memory.total_bytes, memory.used_bytes + memory.reserved_bytes)
+        assert theirs["busy"] == backend.load(info.uuid).gpu_percent
+        assert theirs["uncorrected"] == backend.health(info.uuid).uncorrected_errors
+    (pid, memory_bytes) = told[0]["processes"][0]
+    (listed,) = backend.processes(ours[0].uuid).processes
+    assert (pid, listed.pid, listed.memory_bytes) == (os.getpid(), os.getpid(), 10 << 30)
+    assert memory_bytes == (10 << 30) // 1024 * 1000, "theirs: it takes units of 1,024 for units of 1,000, 2.3 % low"
+    with machine.changed() as books:
+        books.held[0].descriptors = 3
+    assert oracles.ask("by_amdsmi", environment)[0]["processes"][0][1] == 3 * memory_bytes, "theirs: each file counts"
+    assert backend.processes(ours[0].uuid).processes[0].memory_bytes == 10 << 30, "ours: a client counts once"
+
+
+def test_pyzes_agrees_on_intels_cards_and_differs_where_it_is_known_to(tmp_path: Path) -> None:
+    machine, backend, environment = simulated(tmp_path, "B580", "MI300X", "B60")
+    machine.take(os.getpid(), 0, 3 << 30)
+    ours = [info for info in backend.discover().devices if info.vendor == "intel"]
+    told = oracles.ask("by_pyzes", environment)
+    assert [each["bus"] for each in told] == [info.pci_bus_id for info in ours]
+    for theirs, info in zip(told, ours, strict=True):
+        memory = backend.memory(info.uuid)
+        assert memory.used_bytes is not None
+        assert (theirs["total"], theirs["used"]) == (memory.total_bytes, memory.used_bytes + memory.reserved_bytes)
+    assert told[0]["processes"] == [[os.getpid(), 3 << 30]]
+    with machine.changed() as books:
+        books.held[0].descriptors = 3
+    assert oracles.ask("by_pyzes", environment)[0]["processes"] == [[os.getpid(), 9 << 30]], "theirs: each file counts"
+    assert backend.processes(ours[0].uuid).processes[0].memory_bytes == 3 << 30, "ours: a client counts once"
+
+
+@pytest.mark.parametrize("name", ["amdsmi", "pyzes", "pyhlml"])
+def test_a_vendors_reader_that_fails_at_import_takes_nothing_from_the_agent(name: str, tmp_path: Path) -> None:
+    """They raise what no reader of them expects (`KeyError`, `OSError`, …). The agent imports none of them."""
+    command = [sys.executable, "-c", f"import {name}; getattr({name}, 'hlmlInit', print)()"]
+    absent = {**os.environ, "ROCM_PATH": str(tmp_path)}
+    done = subprocess.run(command, env=absent, check=False, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    loaded = "import aliquot.agent.main, sys; assert not {'amdsmi', 'pyzes', 'pyhlml'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", loaded], check=True)

@@ -50,7 +50,7 @@ static int by_number(const void *left, const void *right)
 
 int tree_cards(const char *vendor, struct tree_card *cards)
 {
-    char folder[TREE_PATH], word[TREE_WORD], target[TREE_PATH];
+    char folder[TREE_PATH], word[TREE_WORD];
     snprintf(folder, sizeof folder, "%s/class/drm", root("ALIQUOT_SIMSYS", "/sys"));
     DIR *directory = opendir(folder);
     int count = 0;
@@ -66,15 +66,13 @@ int tree_cards(const char *vendor, struct tree_card *cards)
             !tree_word(card, "vendor", word) || strcmp(word, vendor) != 0) {
             continue;
         }
-        ssize_t length = readlink(card->folder, target, sizeof target - 1);
-        char *real = length < 0 ? realpath(card->folder, NULL) : NULL;
-        if (length >= 0) {
-            target[length] = '\0';
+        char *path = realpath(card->folder, NULL);
+        if (path == NULL) {
+            continue;
         }
-        const char *path = length >= 0 ? target : real != NULL ? real : "";
         const char *last = strrchr(path, '/');
         snprintf(card->pci, sizeof card->pci, "%.*s", TREE_WORD - 1, last != NULL ? last + 1 : path);
-        free(real);
+        free(path);
         count++;
     }
     if (directory != NULL) {
