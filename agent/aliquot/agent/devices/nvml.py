@@ -227,7 +227,7 @@ class NvmlBackend:
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""
-        sample = self._memory(uuid, self._handle(uuid))
+        sample = self._memory(uuid, self._handle(self._device(uuid)))
         self._used_bytes[uuid] = sample.used_bytes or 0
         return sample
 
@@ -243,7 +243,7 @@ class NvmlBackend:
         """Processes on one device now, each once."""
         info = self._infos.get(uuid)
         total_bytes = info.memory_total_bytes if info is not None else 1 << 62
-        return self._lists.read(uuid, self._handle(uuid), total_bytes, self._used_bytes.get(uuid, 0))
+        return self._lists.read(uuid, self._handle(self._device(uuid)), total_bytes, self._used_bytes.get(uuid, 0))
 
     def load(self, uuid: str) -> LoadSample:
         """How busy and how hot a device is. Parts answer None for what only the whole card has."""
@@ -330,6 +330,12 @@ class NvmlBackend:
             }
             self._events = EventSource(self._query, physical)
         return self._events.wait(timeout_ms)
+
+    def _device(self, uuid: str) -> str:
+        """A device; not a card of which only parts are."""
+        if uuid not in self._infos:
+            raise DeviceError(f"{uuid} is not there (any more), or is cut into parts")
+        return uuid
 
     def _handle(self, uuid: str) -> object:
         handle = self._handles.get(uuid)

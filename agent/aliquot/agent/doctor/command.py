@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,16 +17,20 @@ from aliquot.agent.devices.base import DeviceError, Discovery
 from aliquot.agent.devices.kinds import AUTO, make_backend
 from aliquot.agent.doctor.checks import Finding, Mark, look
 from aliquot.agent.doctor.prove import prove
+from aliquot.agent.enforce.base import PROOFS
 from aliquot.agent.enforce.by_vendor import vendor_of
+from aliquot.agent.settings import Settings
 from aliquot.common.tiers import Tier
 
 EXIT_PROBLEM = 1
 _ALL = tuple(tier.word for tier in Tier if tier is not Tier.NONE)
 
 
-def findings(*, prove_tiers: bool, directory: Path, devices: str = AUTO) -> Iterator[Finding]:
+def findings(
+    *, prove_tiers: bool, directory: Path, devices: str = AUTO, proven: Path | None = None
+) -> Iterator[Finding]:
     """Look, then try. `directory` holds scratch files that programs must be able to load; `devices`: as the agent's
-    setting. Raises `ConfigError`.
+    setting; `proven`: see `prove`. Raises `ConfigError`.
     """
     backend = make_backend(devices)
     found = Discovery(())
@@ -38,7 +43,7 @@ def findings(*, prove_tiers: bool, directory: Path, devices: str = AUTO) -> Iter
     yield from look(backend, why_not, found)
     if prove_tiers:
         for device, names in _tried_on(found.devices):
-            yield from prove(backend, device, directory, names)
+            yield from prove(backend, device, directory, names, proven)
     if not why_not:
         backend.close()
 
@@ -64,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices", default=AUTO, metavar="KIND[,KIND...]", help="as the agent's setting (default: auto)"
     )
+    parser.add_argument("--state-dir", type=Path, help="the agent's: what is proven is written down there, as root")
     parser.add_argument("--no-prove", action="store_true", help="only look, run nothing on a GPU")
     parser.add_argument("--directory", type=Path, help="where to put scratch files: not on a noexec mount")
 
@@ -71,11 +77,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Report; 1 where something is wrong. With `--json`, one object."""
     logging.getLogger("aliquot.agent.audit").setLevel(logging.ERROR)
+    proven = (options.state_dir or Settings().state_dir) / PROOFS if os.geteuid() == 0 else None
     as_json = bool(getattr(options, "json", False) or getattr(options, "output", "") == "json")
     found: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="aliquot-doctor-", dir=options.directory) as scratch:
         Path(scratch).chmod(0o755)
-        for finding in findings(prove_tiers=not options.no_prove, directory=Path(scratch), devices=options.devices):
+        for finding in findings(
+            prove_tiers=not options.no_prove, directory=Path(scratch), devices=options.devices, proven=proven
+        ):
             found.append(finding)
             if not as_json:
                 sys.stdout.write(f"{finding.mark.value:8} {finding.subject:16} {finding.text}\n")

@@ -21,8 +21,11 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
+from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.by_vendor import ByVendor
+from aliquot.agent.enforce.dmem import DmemEnforcer, proof_name
 from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
@@ -32,15 +35,17 @@ from aliquot.common.tiers import Tier
 LIMIT_BYTES = 1 << 30
 ATTEMPT_BYTES = 2 << 30
 ATTEMPT_TIMEOUT_S = 60.0
+SLACK_BYTES = 256 << 20
+"""What others may take of a card meanwhile."""
 HOLDER = Holder("doctor", 1, 0)
 NOT_RUN = "the program that was to try it did not run: is the vendor's driver for programs installed?"
 UNTRIED = "offered, and not tried: there is no program here that could take this device's memory"
 
 
 def prove(
-    backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...], proofs: Path | None = None
+    backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...], proven: Path | None = None
 ) -> Iterator[Finding]:
-    """Try each of the named tiers on a device. `directory` is a scratch folder; `proofs`: where it is written down what
+    """Try each of the named tiers on a device. `directory` is a scratch folder; `proven`: where it is written down what
     was proven, see `enforce.proofs`.
     """
     free_bytes = _free_bytes(backend, device)
@@ -57,7 +62,9 @@ def prove(
         throttle=False,
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
-        own=backend.enforcers(Cgroups(lambda: why_not, lambda: "" if tree is None else tree.base, proofs)),
+        own=backend.enforcers(
+            Cgroups(lambda: why_not, lambda: "" if tree is None else tree.base, proven, proving=True)
+        ),
         unusable=lambda device: backend.unusable(device) or cuda.why_not(device),
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
@@ -67,23 +74,30 @@ def prove(
         if enforcer.tier is Tier.NONE:
             continue
         limited = Limited(whole if enforcer.tier is Tier.MIG else part, device, cgroup)
-        yield _prove_one(backend, enforcer, limited, tree)
+        yield _prove_one(backend, enforcer, limited, tree, proven)
     if tree is not None:
         tree.remove(HOLDER)
         tree.close()
 
 
-def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None) -> Finding:
+def _prove_one(
+    backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, proven: Path | None
+) -> Finding:
     subject = f"tier {enforcer.tier.word}"
     try:
         problem = enforcer.available(limited)
         if problem:
             return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
         enforcer.apply(limited)
+        held = enforcer.of(limited) if isinstance(enforcer, ByVendor) else enforcer
         if not enforcer.read_back(limited):
+            if isinstance(held, DmemEnforcer) and proven is not None:
+                proofs.write(proven, proof_name(limited.device), None)
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
         if enforcer.tier is Tier.WATCHDOG:
             return _prove_watchdog(backend, limited, subject)
+        if isinstance(held, DmemEnforcer):
+            return _prove_held(backend, held, limited, tree, subject, proven)
         return _prove_denial(backend, enforcer, limited, tree, subject)
     except (EnforcementError, DeviceError) as error:
         return Finding(subject, Mark.BAD, error.message)
@@ -145,16 +159,53 @@ def _prove_denial(
     finally:
         attempt.end()
     if answer is None:
-        return Finding(
-            subject,
-            Mark.BAD,
-            NOT_RUN,
-        )
+        return Finding(subject, Mark.BAD, NOT_RUN)
     if answer["error"] == OUT_OF_MEMORY and answer["held_bytes"] < limit_bytes:
         text = f"proven: denied at {answer['held_bytes'] >> 20} MiB beside its context, of {limit_bytes >> 20} MiB"
         return Finding(subject, Mark.GOOD, text)
     held = f"{answer['held_bytes'] >> 20} MiB of {limit_bytes >> 20} (error {answer['error']})"
     return Finding(subject, Mark.BAD, f"did not hold: a program came to {held}")
+
+
+def _prove_held(
+    backend: DeviceBackend,
+    enforcer: DmemEnforcer,
+    limited: Limited,
+    tree: CgroupTree | None,
+    subject: str,
+    path: Path | None,
+) -> Finding:
+    """A limit that denies nothing and still holds: what is too much for it goes elsewhere. It counts as proven once the
+    kernel has booked memory on the cgroup, and no more than the limit; that is written down, for the agent.
+    """
+    limit_bytes = limited.spec.memory_bytes
+    program = backend.probe(limited.device)
+    if not program or tree is None:
+        return Finding(subject, Mark.NOTE, UNTRIED)
+    before_bytes = backend.memory(limited.device.uuid).used_bytes
+    attempt = _Attempt(program, {}, limit_bytes + LIMIT_BYTES)
+    try:
+        tree.add(attempt.process.pid, HOLDER)
+        answer = attempt.go()
+        charged_bytes = enforcer.charged_bytes(limited)
+        grown_bytes = backend.memory(limited.device.uuid).used_bytes - before_bytes
+    except ContainmentError as error:
+        return Finding(subject, Mark.BAD, error.message)
+    finally:
+        attempt.end()
+    if answer is None:
+        return Finding(subject, Mark.BAD, NOT_RUN)
+    if not charged_bytes:
+        problem = "the kernel books nothing of a program's memory on its cgroup"
+    elif charged_bytes > limit_bytes or grown_bytes > limit_bytes + SLACK_BYTES:
+        problem = f"did not hold: {max(charged_bytes, grown_bytes) >> 20} MiB of {limit_bytes >> 20}"
+    else:
+        problem = ""
+    text = f"proven: held at {charged_bytes >> 20} MiB of {limit_bytes >> 20}, asked for {answer['held_bytes'] >> 20}"
+    if path is not None:
+        proof = proofs.Proof(enforcer.kernel, text)
+        proofs.write(path, proof_name(limited.device), None if problem else proof)
+    return Finding(subject, Mark.BAD, problem) if problem else Finding(subject, Mark.GOOD, text)
 
 
 def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:

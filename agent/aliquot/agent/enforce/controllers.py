@@ -5,14 +5,13 @@ systemd knows no `dmem` yet and switches off again what it does not know, so thi
 
 from __future__ import annotations
 
-from aliquot.agent.processes.cgroups import Mount
-from aliquot.agent.processes.tree import Tree
+from aliquot.agent.processes.tree import Hierarchy, Tree
 
 DMEM = "dmem"
 NO_DMEM = f"the kernel has no controller {DMEM} for cgroups: Linux 6.14 and newer have, with CONFIG_CGROUP_DMEM"
 
 
-def switch_on(tree: Tree, mount: Mount, cgroup: str) -> str:
+def switch_on(tree: Tree, mount: Hierarchy, cgroup: str) -> str:
     """Empty where the controller works in the children of a cgroup, as /proc/pid/cgroup names it; else why not. Where
     the kernel has no such controller, nothing is changed.
     """

@@ -125,6 +125,10 @@ class DmemEnforcer:
             self._region(device)
         except EnforcementError as error:
             return error.message
+        try:
+            self._tree.make(str(mount.directory_of(base)))
+        except OSError as error:
+            return f"cgroup {base}: {error.strerror}"
         problem = switch_on(self._tree, mount, base)
         if problem or self._cgroups.proving:
             return problem

@@ -5,6 +5,7 @@ machine.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Protocol
 
 from aliquot.agent.processes.cgroups import MOUNTINFO, Mount, find_mount
@@ -19,6 +20,17 @@ def minor_of_name(target: str) -> int | None:
     return int(number) if number.isdecimal() and number != name else None
 
 
+class Hierarchy(Protocol):
+    """Where cgroup v2 is mounted: see `cgroups.Mount`."""
+
+    @property
+    def directory(self) -> Path:
+        """Of its top."""
+
+    def directory_of(self, cgroup: str) -> Path | None:
+        """Of a cgroup, as /proc/pid/cgroup names it."""
+
+
 class Tree(Protocol):
     """Paths are absolute, as on the machine. Methods raise `OSError`."""
 
@@ -29,7 +41,7 @@ class Tree(Protocol):
     def taker(self) -> tuple[str, ...]:
         """The program that takes memory of a card of this machine: a module and its first arguments; empty: none."""
 
-    def cgroups(self) -> Mount | None:
+    def cgroups(self) -> Hierarchy | None:
         """Where cgroup v2 is mounted; its directory is to be used with this tree only. None: nowhere."""
 
     def read(self, path: str) -> str:
@@ -62,6 +74,7 @@ class RealTree:
 
     def __init__(self, root: str = "") -> None:
         self._root = root.rstrip("/")
+        self._mount: Mount | None = None
         self.calls = 0
 
     @property
@@ -71,9 +84,9 @@ class RealTree:
 
     def cgroups(self) -> Mount | None:
         """By this process's table of mounts, which a recorded machine has not."""
-        if self._root:
-            return None
-        return find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+        if self._mount is None and not self._root:
+            self._mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
+        return self._mount
 
     def read(self, path: str) -> str:
         """See `Tree`."""

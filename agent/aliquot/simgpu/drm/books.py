@@ -65,8 +65,8 @@ class Held(msgspec.Struct):
     descriptors: int = 1
     """How many times it is open."""
     engine_ns: int = 0
-    hidden: bool = False
-    """Its file can't be read."""
+    untold: bool = False
+    """Its file says nothing of memory."""
 
 
 class Books(msgspec.Struct):

@@ -174,7 +174,9 @@ def _fdinfo(card: Card, held: Held) -> str:
     model = MODELS[card.model]
     lines = ["pos:\t0", "flags:\t02100002", "mnt_id:\t27", f"drm-driver:\t{model.driver}"]
     lines += [f"drm-client-id:\t{held.client_id}", f"drm-pdev:\t{card.address}"]
-    if model.driver == "amdgpu":
+    if held.untold:
+        pass
+    elif model.driver == "amdgpu":
         lines += [
             "pasid:\t32770",
             f"drm-total-vram:\t{held.memory_bytes // 1024} KiB",
@@ -245,6 +247,9 @@ def show_groups(root: Path, books: Books) -> None:
     known = regions(books)
     _put(top / "cgroup.controllers", "cpu memory pids" + (" dmem" if books.controller else ""))
     _put(top / "cgroup.subtree_control", _control(books, "/"))
+    for name in ("dmem.capacity", "dmem.current"):
+        if not books.controller:
+            (top / name).unlink(missing_ok=True)
     if books.controller:
         _put(top / "dmem.capacity", "\n".join(f"{region} {size}" for region, size in known.items()))
         _put(top / "dmem.current", "\n".join(f"{region} {used(books, '/', region)}" for region in known))
