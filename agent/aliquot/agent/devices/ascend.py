@@ -159,7 +159,7 @@ class AscendBackend:
 
     def memory(self, uuid: str) -> MemorySample:
         """Of a chip, what is in use beyond what it holds itself; of a virtual NPU, only how much it has."""
-        where = self._where(uuid)
+        where = self._device(uuid)
         if where.number is None:
             return self._memory(where.chip)
         part = next((each for each in self.dcmi.parts(where.chip) or () if each.vdev_id == where.number), None)
@@ -176,7 +176,7 @@ class AscendBackend:
 
     def processes(self, uuid: str) -> ProcessList:
         """Processes on one device now, each once. Of a virtual NPU they are known where it is its chip's only one."""
-        where = self._where(uuid)
+        where = self._device(uuid)
         if where.number is not None and len(self._cards[self._infos[uuid].parent_uuid].parts) > 1:
             return ProcessList((), complete=False)
         held: dict[int, int] = {}
@@ -228,6 +228,12 @@ class AscendBackend:
         """(chip, its physical number) of a card. Raises `DeviceError`."""
         where = self._where(uuid)
         return where.chip, where.physical_id
+
+    def _device(self, uuid: str) -> _Known:
+        """Of a device; not of a chip of which only parts are."""
+        if uuid not in self._infos:
+            raise DeviceError(f"{uuid} is not there (any more), or is divided")
+        return self._where(uuid)
 
     def _where(self, uuid: str) -> _Known:
         where = self._known.get(uuid)

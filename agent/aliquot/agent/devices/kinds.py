@@ -137,6 +137,9 @@ def _ascend_shows() -> bool:
 def _gaudi(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.gaudi import GaudiBackend  # noqa: PLC0415
 
+    root = Path(rest)
+    if rest and root.is_dir():
+        return GaudiBackend(sys_root=root / "sys", proc_root=root / "proc")
     return GaudiBackend(rest)
 
 
@@ -144,10 +147,10 @@ def _gaudi_shows() -> bool:
     return Path("/sys/module/habanalabs").exists() or bool(os.environ.get("ALIQUOT_HLML_LIBRARY"))
 
 
-def _tpu(_: str) -> DeviceBackend:
+def _tpu(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
 
-    return TpuBackend()
+    return TpuBackend(Path(rest, "sys"), Path(rest, "proc")) if rest else TpuBackend()
 
 
 def _tpu_shows() -> bool:
@@ -165,7 +168,12 @@ KINDS: Mapping[str, Row] = {
     "nvml": Row(_nvml, _nvml_shows, loads_library=True),
     "drm": Row(_drm, _drm_shows, loads_library=False, takes="DIRECTORY of a simulated machine, or nothing"),
     "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="the path of libdcmi.so, or nothing"),
-    "gaudi": Row(_gaudi, _gaudi_shows, loads_library=True, takes="the path of libhlml.so, or nothing"),
-    "tpu": Row(_tpu, _tpu_shows, loads_library=False),
+    "gaudi": Row(
+        _gaudi,
+        _gaudi_shows,
+        loads_library=True,
+        takes="the path of libhlml.so or the DIRECTORY of a recorded machine, or nothing",
+    ),
+    "tpu": Row(_tpu, _tpu_shows, loads_library=False, takes="DIRECTORY of a recorded machine, or nothing"),
     "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }
