@@ -9,8 +9,8 @@ scores that earlier departures left to compute. The full scan decides a sample o
 last line printed is one JSON object: by device count `p50_us`, `p99_us` and `ratio_to_full_scan`, each for the worse of
 the loads, and `p99_cpu_us`, the same in processor time; and `gang_refused_ms`, the time to refuse a gang that can't fit
 1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median. With `--vendors` each size is
-measured a second time, as a pool whose nodes are of four vendors in turn, where half of the requests are for one of
-them (`mixed`): what is decided among is four times as many kinds of devices, and what is asked five times as many.
+measured a second time, as a pool whose nodes are of four vendors in turn, where half of the shapes of requests are for
+one of them (`mixed`).
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ def mixed_nodes(nodes: list[NodeSpec]) -> list[NodeSpec]:
     return found
 
 
-def mixed_demands(rng: random.Random, demands: list[Demand]) -> list[Demand]:
-    """The same requests, half of them for one vendor."""
-    words = ("", "", "", "", *(vendor for vendor, _ in VENDORS))
-    return [replace(demand, vendor=rng.choice(words)) if demand.count else demand for demand in demands]
+def mixed_demands(demands: list[Demand]) -> list[Demand]:
+    """The same requests, every second shape of them for one vendor. As many shapes as before: that is what costs."""
+    words = ("", "nvidia", "", "amd", "", "intel", "", "npu")
+    shapes = sorted({demand for demand in demands if demand.count}, key=repr)
+    vendors = {shape: words[number % len(words)] for number, shape in enumerate(shapes)}
+    return [replace(demand, vendor=vendors.get(demand, "")) for demand in demands]
 
 
 def build_demands(rng: random.Random, count: int) -> list[Demand]:
@@ -157,7 +159,7 @@ def measure(
     engine = Engine(inventory, policy)
     demands = build_demands(rng, 20_000)
     if mixed:
-        demands = mixed_demands(rng, demands)
+        demands = mixed_demands(demands)
     teach(policy, Counter(demands[:4000]))
     state = Load(engine, rng, load)
     title = f"{devices} devices{' of four vendors' if mixed else ''} at {load:.0%}"
@@ -171,7 +173,7 @@ def measure(
     state.leave()
     demands = build_demands(rng, decisions + scans)
     if mixed:
-        demands = mixed_demands(rng, demands)
+        demands = mixed_demands(demands)
     arrival = 0
     times, cpu_times = [], []
     gc.collect()

@@ -84,8 +84,17 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
         agent_metrics_port=0,
         agent_variables=(*BACKED, *vendors.make_cards(cards)),
     )
+    layout = Layout.of(root)
+    with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
+        layout.make()
+        state_dir = layout.node(plan.node_names()[0])
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        said = vendors.prove(cards, state_dir)
+        for line in said:
+            story.tell(line)
+        story.claim("it says whether the kernel's limits hold", holds=bool(said))
     with story.step("A pool of one node, as separate processes"):
-        local = stack.enter_context(LocalPool(Layout.of(root), plan, story.tell))
+        local = stack.enter_context(LocalPool(layout, plan, story.tell))
         local.start()
         pool = stack.enter_context(local.connect())
         peaks = stack.enter_context(PeakSampler(pool))
