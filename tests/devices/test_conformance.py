@@ -37,6 +37,8 @@ def uuids(asked: Asked) -> list[str]:
 
 
 def sizes(asked: Asked, uuid: str) -> dict[int, int | None]:
+    """As an agent's poll asks: for the memory first."""
+    asked("memory", uuid)
     return {each["pid"]: each["memory_bytes"] for each in asked("processes", uuid)["processes"]}
 
 

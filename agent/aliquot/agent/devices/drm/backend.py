@@ -32,6 +32,8 @@ from aliquot.agent.enforce.dmem import DmemEnforcer
 from aliquot.agent.processes.tree import RealTree, Tree
 
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
+GROWTH_BYTES = 64 << 20
+"""So much more that nobody accounts for is worth a look at everybody."""
 KERNEL = "/proc/sys/kernel/osrelease"
 
 
@@ -47,6 +49,10 @@ class DrmBackend:
         self._found: dict[str, Found] = {}
         self._before: dict[str, Look] = {}
         self._shares: dict[str, dict[int, int]] = {}
+        self._used_bytes: dict[str, int] = {}
+        """By address: of the card, as last read."""
+        self._nobodys: dict[str, int] = {}
+        """By address: of that, what nobody accounted for when everybody was looked at."""
 
     @property
     def calls(self) -> int:
@@ -136,6 +142,7 @@ class DrmBackend:
         address = found.info.pci_bus_id
         if found.driver == "amdgpu":
             used = self._number(f"{PCI}/{address}/mem_info_vram_used")
+            self._used_bytes[address] = used
             if found.parts > 1:
                 used = self._used_by_part(found, used)
             return MemorySample(found.info.memory_total_bytes, 0, used)
@@ -147,11 +154,12 @@ class DrmBackend:
         regions = dmem.regions_of(current, address)
         if not regions:
             raise DeviceLost("the kernel counts no memory of it any more: its driver was unloaded, or is starting")
-        return MemorySample(found.info.memory_total_bytes, 0, sum(current[region] or 0 for region in regions))
+        self._used_bytes[address] = sum(current[region] or 0 for region in regions)
+        return MemorySample(found.info.memory_total_bytes, 0, self._used_bytes[address])
 
     def _used_by_part(self, found: Found, card_used: int) -> int:
         parts = [other for other in self._found.values() if other.info.parent_uuid == found.info.parent_uuid]
-        look_now = self._clients.look()
+        look_now = self._clients.look(found.info.pci_bus_id)
         held = {part.info.uuid: sum(self._by_pid(part, look_now).values()) for part in parts}
         nobodys = max(0, card_used - sum(held.values()))
         return held[found.info.uuid] + -(-nobodys // len(parts))
@@ -159,7 +167,7 @@ class DrmBackend:
     def processes(self, uuid: str) -> ProcessList:
         """Each once, with what is resident for it."""
         found = self._there(uuid)
-        now = self._clients.look()
+        now = self._look(found)
         if now.denied:
             raise DeviceError(
                 f"{len(now.denied)} processes can't be looked into, such as {min(now.denied)}: run the agent as root, "
@@ -172,13 +180,26 @@ class DrmBackend:
             tuple(ProcessSample(pid, None if pid in untold else size) for pid, size in sorted(sizes.items()))
         )
 
+    def _look(self, found: Found) -> Look:
+        """At those who are known; at everybody where more memory is in use than they account for, unless it was so."""
+        address = found.info.pci_bus_id
+        now = self._clients.look(address)
+        missing = self._unexplained(found, now)
+        if missing > self._nobodys.get(address, 0) + GROWTH_BYTES:
+            now = self._clients.look(address, everybody=True)
+            missing = self._nobodys[address] = self._unexplained(found, now)
+        self._nobodys[address] = min(missing, self._nobodys.get(address, 0))
+        return now
+
+    def _unexplained(self, found: Found, now: Look) -> int:
+        """What is in use of a card, as last read, and by nobody that was seen."""
+        held = sum((each.client.memory_bytes or 0) * each.counted for each in now.held)
+        return self._used_bytes.get(found.info.pci_bus_id, 0) - held
+
     def _of(self, found: Found, now: Look) -> list[Held]:
         """Clients of a card; of a part, those that have its own file open: the parts' address is the same."""
-        address = found.info.pci_bus_id
         by_minor = found.parts > 1 and found.driver == "amdgpu"
-        return [
-            each for each in now.held if each.client.pdev == address and (not by_minor or each.minor in found.minors)
-        ]
+        return [each for each in now.held if not by_minor or each.minor in found.minors]
 
     def _by_pid(self, found: Found, now: Look) -> dict[int, int]:
         sizes: dict[int, int] = {}
@@ -200,7 +221,7 @@ class DrmBackend:
     def process_load(self, uuid: str) -> Mapping[int, int] | None:
         """By what its clients have had of the busiest engine since the last call."""
         found = self._there(uuid)
-        now = self._clients.look()
+        now = self._clients.look(found.info.pci_bus_id)
         before = self._before.get(uuid)
         self._before[uuid] = now
         if before is None:
