@@ -70,6 +70,7 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         if not compile_native(root):
             return
         build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
+        build_data["artifacts"] += ["/agent/aliquot/simgpu/native/lib/vendors/*.so*"]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False

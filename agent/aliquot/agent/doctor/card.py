@@ -82,7 +82,7 @@ def _level_1(devices: str, uuid: str, told: list[str]) -> bool:
             raise Unwell(f"{backend.name} does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
         for info in parts:
             listed = backend.processes(info.uuid)
-            used = backend.memory(info.uuid).used_bytes
+            used = backend.memory(info.uuid).used_bytes or 0
             if listed.processes:
                 raise Unwell(f"{len(listed.processes)} processes are on {info.uuid}, such as {listed.processes[0].pid}")
             if used > BASELINE_BYTES:
