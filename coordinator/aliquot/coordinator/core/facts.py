@@ -10,6 +10,7 @@ Each subject has a `facts.py` of its own; `AnyFact` puts all together.
 from __future__ import annotations
 
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
+from aliquot.coordinator.core.capacity.facts import CapacityDeclared, NodeCame, NodeOrdered, NodeWent, OrderChanged
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
     AuthorityBegun,
@@ -150,4 +151,9 @@ AnyFact = (
     | ShareLent
     | ShareRecalled
     | LeaseExempted
+    | CapacityDeclared
+    | NodeOrdered
+    | OrderChanged
+    | NodeCame
+    | NodeWent
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.access.view import AccessView
+from aliquot.coordinator.core.capacity.view import CapacityView
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.enrolment.view import EnrolmentView
 from aliquot.coordinator.core.health.view import HealthView
@@ -74,6 +75,7 @@ class Planning:
         self.access: Final[AccessView] = state.access
         self.enrolment: Final[EnrolmentView] = state.enrolment
         self.health: Final[HealthView] = state.health
+        self.capacity: Final[CapacityView] = state.capacity
         self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
@@ -255,6 +257,13 @@ class Planning:
         self.memory.balance_due_ms[pool] = due_ms
         self.memory.timers.add(due_ms, Due.BALANCE, pool)
 
+    def look_for_capacity(self, due_ms: int) -> None:
+        """Remember to look then, or before, at which nodes should come or go."""
+        memory = self.memory
+        if not 0 < memory.capacity_due_ms <= due_ms:
+            memory.capacity_due_ms = due_ms
+            memory.timers.add(due_ms, Due.CAPACITY, "")
+
     def elastic_in_order(self) -> list[str]:
         """Elastic leases, those that give back first: the lowest priority, then the youngest."""
         memory, version = self.memory, self._state.elastic_version
@@ -299,6 +308,8 @@ class Planning:
         if state.cutting and not memory.cuts_due_ms:
             memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
             memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
+        if state.capacity.spec is not None and not memory.capacity_due_ms:
+            self.look_for_capacity(state.now_ms + 1_000)
         if state.ended:
             self._note_ended()
         if not memory.fold_due and state.ledger.usage_entries - config.ledger_entries_max >= FOLDED_AT_ONCE:
