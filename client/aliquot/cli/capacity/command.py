@@ -141,10 +141,9 @@ def _shapes(args: argparse.Namespace) -> int:
     if rows:
         out.show(table("SHAPE", "POOL", "DEVICES", "NODES", "LEAD", ("AN HOUR", "right"), "MACHINES", rows=rows))
     policy = found.spec.policy
-    out.note(
-        f"{'orders' if policy.act else 'advice only'}; target {format_duration_ms((policy.target_wait_s or 0) * 1000)}; "
-        f"before a node: {', '.join(policy.means) or 'nothing'}"
-    )
+    target = format_duration_ms((policy.target_wait_s or 0) * 1000)
+    means = ", ".join(policy.means) or "nothing"
+    out.note(f"{'orders' if policy.act else 'advice only'}; target {target}; before a node: {means}")
     return Exit.OK
 
 
