@@ -308,13 +308,20 @@ class Planning:
         if state.cutting and not memory.cuts_due_ms:
             memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
             memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
-        if state.capacity.spec is not None and not memory.capacity_due_ms:
-            self.look_for_capacity(state.now_ms + 1_000)
+        if state.capacity.spec is not None:
+            self._note_waiting()
         if state.ended:
             self._note_ended()
         if not memory.fold_due and state.ledger.usage_entries - config.ledger_entries_max >= FOLDED_AT_ONCE:
             memory.fold_due = True
             memory.timers.add(state.now_ms, Due.FOLD, "")
+
+    def _note_waiting(self) -> None:
+        """Look soon at which nodes should come where somebody waits."""
+        if not self.memory.capacity_due_ms:
+            self.look_for_capacity(self.now_ms + 1_000)
+        elif len(self.lines):
+            self.look_for_capacity(self.now_ms + self.config.capacity_look_ms)
 
     def _note_pools(self) -> None:
         """Look at pools that were declared anew and balance by themselves."""

@@ -30,6 +30,8 @@ from aliquot.coordinator.core.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.planning import Planning
 
 SOON_MS = 1_000
+CALM_MS = 60_000
+"""How often to look while nobody waits and nothing is ordered."""
 POSTPONED_MAX = 3
 """A look waits for a pass along the lines that is under way, but not for ever."""
 
@@ -73,6 +75,8 @@ def _check(spec: CapacitySpec) -> None:
 
 def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     """What is due about nodes: see how orders go, and order what the queue, or a forecast, asks for."""
+    if state.memory.capacity_due_ms > now_ms:
+        return []  # an earlier look was brought forward
     state.memory.capacity_due_ms = 0
     spec = state.capacity.spec
     if spec is None:
@@ -81,7 +85,8 @@ def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     if facts:
         state.look_for_capacity(now_ms + SOON_MS)
         return facts
-    state.look_for_capacity(now_ms + state.config.capacity_look_ms)
+    busy = bool(len(state.lines) or state.capacity.orders)
+    state.look_for_capacity(now_ms + (state.config.capacity_look_ms if busy else CALM_MS))
     if not spec.policy.act:
         return []
     postponed = state.memory.part(_Postponed, _Postponed)

@@ -18,6 +18,7 @@ SLOTS_KEPT = 4_096
 
 def _declared(state: State, fact: CapacityDeclared) -> None:
     books = state.capacity
+    books.changes += 1
     books.spec, books.version = fact.spec, fact.version
     named = {shape.name for shape in fact.spec.shapes}
     books.rests = {name: rest for name, rest in books.rests.items() if name in named}
@@ -26,6 +27,7 @@ def _declared(state: State, fact: CapacityDeclared) -> None:
 
 def _ordered(state: State, fact: NodeOrdered) -> None:
     books, order = state.capacity, fact.order
+    books.changes += 1
     books.orders[order.number] = order
     books.next_order = max(books.next_order, order.number + 1)
     slot = books.slots.get(order.node_name, Slot(order.shape))
@@ -38,6 +40,7 @@ def _ordered(state: State, fact: NodeOrdered) -> None:
 
 def _changed(state: State, fact: OrderChanged) -> None:
     books, order = state.capacity, fact.order
+    books.changes += 1
     old = books.orders[order.number]
     if order.node_name != old.node_name:  # whoever carries it out has named the node
         slot = books.slots.pop(old.node_name)
@@ -55,6 +58,7 @@ def _changed(state: State, fact: OrderChanged) -> None:
 
 
 def _came(state: State, fact: NodeCame) -> None:
+    state.capacity.changes += 1
     slots = state.capacity.slots
     slot = slots.get(fact.name, Slot(fact.shape))
     slots[fact.name] = replace(slot, shape=fact.shape, here_ms=fact.at_ms, price_micro=fact.price_micro)
@@ -62,6 +66,7 @@ def _came(state: State, fact: NodeCame) -> None:
 
 def _went(state: State, fact: NodeWent) -> None:
     books = state.capacity
+    books.changes += 1
     slot = books.slots[fact.name]
     if slot.price_micro:
         books.spells.append(Spell(slot.here_ms, fact.at_ms, slot.price_micro))

@@ -54,14 +54,32 @@ def shape_of_node(state: Planning, spec: CapacitySpec, node: Node) -> NodeShape 
 
 def nodes_here(state: Planning, spec: CapacitySpec) -> list[Here]:
     """Nodes of the shapes that are there, by name: those that are up, and those lost that may still be paid."""
+    shaped = state.memory.part(_Shaped, _Shaped).look(state, spec)
     found = []
-    for node in state.nodes.values():
+    for node_id, shape in shaped:
+        node = state.nodes[node_id]
         up = is_up(node)
-        if up or node.state is NodeState.LOST:
-            shape = shape_of_node(state, spec, node)
-            if shape is not None and (up or not shape.machines):
-                found.append(Here(shape, node))
-    return sorted(found, key=lambda here: here.name)
+        if up or (node.state is NodeState.LOST and not shape.machines):
+            found.append(Here(shape, node))
+    return found
+
+
+class _Shaped:
+    """Which nodes are of which shapes, by name: found anew only when nodes or orders have changed."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, int] = (-1, -1)
+        self._found: list[tuple[str, NodeShape]] = []
+
+    def look(self, state: Planning, spec: CapacitySpec) -> list[tuple[str, NodeShape]]:
+        """(node, its shape)."""
+        key = (state.inventory.structure_version, state.capacity.changes)
+        if key != self._key:
+            self._key = key
+            shaped = ((node, shape_of_node(state, spec, node)) for node in state.nodes.values())
+            named = sorted((node.spec.name, node.spec.node_id, shape) for node, shape in shaped if shape is not None)
+            self._found = [(node_id, shape) for _, node_id, shape in named]
+        return self._found
 
 
 def open_orders(state: Planning, way: Way) -> Iterator[Order]:

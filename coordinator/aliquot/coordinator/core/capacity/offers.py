@@ -6,6 +6,8 @@ the same however large the pool is. Of a gang, what fits the pool now is left ou
 
 from __future__ import annotations
 
+from functools import cached_property, lru_cache
+
 import msgspec
 
 from aliquot.coordinator.core.capacity.records import NodeShape
@@ -17,6 +19,7 @@ from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.types import Demand, NodeSpec, Placement
 
 _POLICY = "bestfit"
+MEMBERS_KEPT = 1_024
 LAID_OUT_MAX = 256
 """Nodes that are laid out at a time."""
 
@@ -33,9 +36,15 @@ class LaidOut:
     """Nodes of shapes, empty at first, on which demands are put one after another."""
 
     def __init__(self) -> None:
-        self._inventory = Inventory()
-        self._engine = Engine(self._inventory, make_policy(_POLICY), compiled=False)
         self._number = 0
+
+    @cached_property
+    def _inventory(self) -> Inventory:
+        return Inventory()
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self._inventory, make_policy(_POLICY), compiled=False)
 
     def add(self, shape: NodeShape) -> str:
         """One more node of this shape; returns its name here."""
@@ -76,6 +85,7 @@ class LaidOut:
         return max((room(self._inventory, demand, shape) for shape in self._engine.matcher.shapes(demand)), default=0)
 
 
+@lru_cache(maxsize=MEMBERS_KEPT)
 def members_per_node(shape: NodeShape, demand: Demand) -> int:
     """How many members of a demand an empty node of a shape takes."""
     one = LaidOut()

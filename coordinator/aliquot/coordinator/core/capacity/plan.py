@@ -63,11 +63,7 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
     bounds = Bounds(state, spec, here, coming, now_ms)
     lead_ms = min((shape.lead_ms for shape in spec.shapes), default=0)
     found = waiting(state, spec.policy, lead_ms, now_ms)
-    laid_out = LaidOut()
-    for order in coming[:LAID_OUT_MAX]:
-        shape = spec.shape(order.shape)
-        if shape is not None:
-            laid_out.add(shape)
+    laid_out = _laid_out(spec, coming if found.needs else [])
     chosen: list[Advice] = []
     unserved: list[Unserved] = []
     put: list[_Wanted] = []
@@ -186,12 +182,18 @@ def _without_spare(
     return [advice for number, advice in enumerate(chosen) if number not in spare]
 
 
-def _all_fit(spec: CapacitySpec, coming: list[Order], kept: list[NodeShape], put: list[_Wanted]) -> bool:
+def _laid_out(spec: CapacitySpec, coming: list[Order]) -> LaidOut:
+    """Nodes that are on their way, as if they were there."""
     laid_out = LaidOut()
     for order in coming[:LAID_OUT_MAX]:
         shape = spec.shape(order.shape)
         if shape is not None:
             laid_out.add(shape)
+    return laid_out
+
+
+def _all_fit(spec: CapacitySpec, coming: list[Order], kept: list[NodeShape], put: list[_Wanted]) -> bool:
+    laid_out = _laid_out(spec, coming)
     for shape in kept:
         laid_out.add(shape)
     return all(laid_out.put(wanted.demand) is not None for wanted in put for _ in range(wanted.requests))

@@ -242,5 +242,7 @@ class CapacityBooks:
         """By the node's name."""
         self.rests: dict[str, Rest] = {}
         """By shape."""
+        self.changes = 0
+        """How often anything here has changed, in this process: what was found for one number is stale at another."""
         self.spells: deque[Spell] = deque(maxlen=SPELLS_KEPT)
         """Of nodes that went, in the order in which they did."""

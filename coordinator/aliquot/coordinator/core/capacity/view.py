@@ -24,6 +24,8 @@ class CapacityView(Protocol):
     @property
     def slots(self) -> Mapping[str, Slot]: ...  # noqa: D102
     @property
+    def changes(self) -> int: ...  # noqa: D102
+    @property
     def rests(self) -> Mapping[str, Rest]: ...  # noqa: D102
     @property
     def spells(self) -> Iterable[Spell]: ...  # noqa: D102

@@ -69,6 +69,8 @@ class Waiting(NamedTuple):
 
 def waiting(state: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) -> Waiting:
     """Who waits for a node that is ordered now and takes `lead_ms`. Changes nothing."""
+    if not len(state.lines):
+        return Waiting((), (), 0)
     after_ms = max(0, policy.target_wait_ms - lead_ms)
     needs: list[Need] = []
     served: list[Served] = []
