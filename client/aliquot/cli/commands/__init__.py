@@ -1,6 +1,7 @@
 """The commands that come with the CLI, in the order in which help lists them."""
 
 from aliquot.cli._command import Command
+from aliquot.cli.capacity.command import CAPACITY
 from aliquot.cli.commands import (
     access,
     allocating,
@@ -71,6 +72,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.FORGIVE,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
+    CAPACITY,
     setting_aside.SET_ASIDE,
     supporting.SUPPORT_BUNDLE,
     access.ACCESS,

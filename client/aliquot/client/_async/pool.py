@@ -16,6 +16,7 @@ from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
 from aliquot.client._async.access import AsyncAccess
 from aliquot.client._async.administration import AsyncAdmin
+from aliquot.client._async.capacity import AsyncCapacity
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
@@ -465,6 +466,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return AsyncAdmin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def capacity(self) -> AsyncCapacity:
+        """Nodes that come when they are missed, and go when they are not."""
+        return AsyncCapacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> AsyncAccess:

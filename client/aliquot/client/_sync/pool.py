@@ -24,6 +24,7 @@ from aliquot.client._settings import connecting
 from aliquot.client._sync import leasing
 from aliquot.client._sync.access import Access
 from aliquot.client._sync.administration import Admin
+from aliquot.client._sync.capacity import Capacity
 from aliquot.client._sync.held import HeldLease
 from aliquot.client._sync.keeper import Keeper
 from aliquot.client._sync.ports import Transport
@@ -460,6 +461,11 @@ class Pool(PoolBase[HeldLease]):
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return Admin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def capacity(self) -> Capacity:
+        """Nodes that come when they are missed, and go when they are not."""
+        return Capacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> Access:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.demand.facts import DemandNoted
+from aliquot.coordinator.core.capacity.facts import CapacityDeclared, NodeCame, NodeOrdered, NodeWent, OrderChanged
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
     AuthorityBegun,
@@ -154,4 +155,9 @@ AnyFact = (
     | ShareRecalled
     | LeaseExempted
     | DemandNoted
+    | CapacityDeclared
+    | NodeOrdered
+    | OrderChanged
+    | NodeCame
+    | NodeWent
 )

@@ -16,6 +16,7 @@ import msgspec
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import AccessBooks
 from aliquot.coordinator.core.demand.records import DemandBooks, Hour
+from aliquot.coordinator.core.capacity.records import CapacityBooks
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.health.records import (
@@ -172,6 +173,7 @@ class State:
         self.enrolment = EnrolmentBooks()
         self.health = HealthBooks()
         self.demand = DemandBooks()
+        self.capacity = CapacityBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 
