@@ -16,6 +16,7 @@ from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import Node, auntil, desired
 from tests.agent.test_enforcement_on_processes import grant
+from tests.agent.test_recovery import CRASHING
 
 RESET, REBOOT, VERIFY = types_pb2.REMEDY_RESET, types_pb2.REMEDY_REBOOT, types_pb2.REMEDY_VERIFY
 RESET_ACTION = 1
@@ -170,6 +171,29 @@ async def test_an_agent_that_is_killed_while_it_repairs_puts_back_what_it_needed
     result = await answer(coordinator, 3)
     assert not result.problem
     assert read_record(node.state_dir / "care.record", "care")["begun"] is None
+
+
+async def test_what_came_of_an_order_is_told_only_once_it_is_on_disk(node: Node, coordinator: Coordinator) -> None:
+    set_up(node)
+    node.environment["TEST_CRASH_AT"] = "care-held"
+    record = node.state_dir / "care.record"
+    await asyncio.to_thread(node.start, coordinator.address, program=CRASHING)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot came")
+    node.scenario.set_recovery_action(0, RESET_ACTION)
+    send(coordinator, 3, RESET, node.uuids[0])
+    await auntil(record.with_name("held").exists, "the card was reset, and the result is about to be written")
+    assert said(node) == [f"restored {node.uuids[0]}"]
+    before = len(coordinator.snapshots)
+    ask = agent_pb2.SnapshotRequest(reason="a test")
+    coordinator.send(agent_pb2.CoordinatorMessage(snapshot_request=ask))
+    await coordinator.until(lambda: len(coordinator.snapshots) > before, "the agent says all that it tells")
+    assert not coordinator.snapshots[-1].node.care
+    assert read_record(record, "care")["begun"]["order"]["number"] == 3
+    record.with_name("let-go").touch()
+    assert not (await answer(coordinator, 3)).problem
+    stored = read_record(record, "care")
+    assert stored["begun"] is None
+    assert set(stored["results"]) == {"3"}
 
 
 async def test_a_card_that_a_lease_holds_is_left_alone(node: Node, coordinator: Coordinator) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import CardInUse, DeviceNotFound, StillUnwell
 from aliquot.coordinator.core.health.facts import IncidentOpened
-from aliquot.coordinator.core.health.records import OUT, Remedy, Scope, Severity, Standing
+from aliquot.coordinator.core.health.records import OUT, Standing
 from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import DeviceSpec, NodeState

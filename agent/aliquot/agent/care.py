@@ -20,7 +20,6 @@ import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.caring import Begun, CareOrder, CareRecord, CareResult, interrupted, latest
-from aliquot.agent.core.signals import Remedy
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.durable import Damaged
@@ -29,6 +28,7 @@ from aliquot.agent.poller import Poller
 from aliquot.agent.settings import RepairMode, RepairSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.world import Events, World
+from aliquot.common.signs import Remedy
 from aliquot.common.text import one_line
 
 log = logging.getLogger(__name__)

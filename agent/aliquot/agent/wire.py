@@ -17,10 +17,10 @@ from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
 from aliquot.agent.core.reports import LeaseHit, SliceReport
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo
-from aliquot.agent.core.signals import Remedy
 from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.names import validate_slice_id
+from aliquot.common.signs import Remedy
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 

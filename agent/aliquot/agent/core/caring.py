@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.agent.core.signals import Remedy
+from aliquot.common.signs import Remedy
 
 MAX_CARDS = 1_024
 RESULTS_KEPT = 64

@@ -6,6 +6,7 @@ case, so one too many does no harm. Whatever an incident waits for, it is looked
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import CardInUse, DeviceNotFound, StillUnwell
 from aliquot.coordinator.core.fact import Fact
@@ -21,9 +22,6 @@ from aliquot.coordinator.core.health.records import (
     SUSPECTED,
     WORDS,
     Incident,
-    Remedy,
-    Scope,
-    Severity,
     Sign,
     Standing,
 )

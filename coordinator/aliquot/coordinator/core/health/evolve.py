@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aliquot.common.signs import Remedy
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.cover import classes_of, devices_on
 from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
@@ -24,7 +25,6 @@ from aliquot.coordinator.core.health.records import (
     Hit,
     Incident,
     Past,
-    Remedy,
     RepairStart,
     Standing,
     Step,

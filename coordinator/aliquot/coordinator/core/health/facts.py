@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity, Standing
+from aliquot.coordinator.core.health.records import Standing
 
 
 class IncidentOpened(Fact, frozen=True, tag="ill"):

@@ -12,6 +12,8 @@ from collections import Counter, deque
 
 import msgspec
 
+from aliquot.common.signs import Remedy, Scope, Severity
+
 STEPS_MAX = 32
 """Of an incident's story: the first 8, and the latest."""
 STEPS_FIRST = 8
@@ -51,41 +53,6 @@ OUT = frozenset({Standing.QUARANTINED, Standing.DRAINED, Standing.REPAIRING, Sta
 """States in which nothing is placed on a card."""
 ORDERED = frozenset({Standing.REPAIRING, Standing.VERIFYING})
 """States in which an agent has an order to carry out."""
-
-
-class Severity(enum.IntEnum):
-    """Whom a sign concerns; numbers equal those of the contract."""
-
-    NONE = 0
-    LEASE = 1
-    """The programs of one lease."""
-    DEGRADED = 2
-    """The card computes, but should get nothing new."""
-    FATAL = 3
-    """What runs there can't be relied on."""
-
-
-class Scope(enum.IntEnum):
-    """How far a sign reaches; numbers equal those of the contract."""
-
-    DEVICE = 0
-    CARD = 1
-    """The card with its MIG instances."""
-    ISLAND = 2
-    """All cards of the node that fast links join with it."""
-    NODE = 3
-
-
-class Remedy(enum.IntEnum):
-    """What is done about it; numbers equal those of the contract."""
-
-    NONE = 0
-    RESET = 1
-    REBOOT = 2
-    SERVICE = 3
-    """A person."""
-    VERIFY = 4
-    """Nothing: it is tested."""
 
 
 WORDS = {Remedy.RESET: "reset", Remedy.REBOOT: "reboot", Remedy.VERIFY: "verify"}
