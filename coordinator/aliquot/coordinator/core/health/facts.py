@@ -22,6 +22,8 @@ class IncidentOpened(Fact, frozen=True, tag="ill"):
     model: str = ""
     absorbs: tuple[int, ...] = ()
     by: str = ""
+    suspect: str = ""
+    """The unit that the sign was about, where more goes out of service for it; empty: all."""
 
 
 class IncidentMoved(Fact, frozen=True, tag="ill>"):

@@ -61,6 +61,8 @@ BY_HAND = "by-hand"
 CHECK = "check"
 SUSPECTED = "suspected"
 VANISHED = "count-too-low"
+LINKS = frozenset({"links", "fabric"})
+"""Causes that say that devices of one island don't reach one another as they should."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -116,6 +118,12 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     """When its cards came back into service; 0: not yet."""
     closed_ms: int = 0
     outcome: str = ""
+    suspects: tuple[str, ...] = ()
+    """The units that signs were about, where it covers others as well; empty: all."""
+
+    def on_probation(self, unit: str) -> bool:
+        """Whether a unit that it covers is watched for a while, rather than in service again like any other."""
+        return self.state is Standing.PROBATION and (not self.suspects or unit in self.suspects)
 
     @property
     def is_check(self) -> bool:
@@ -187,8 +195,8 @@ class HealthBooks:
     """Books, and below them indexes that follow from them."""
 
     __slots__ = (
-        "cards", "closed", "hits", "incidents", "intervals", "next_number", "of_unit", "out", "past", "repairs",
-        "starts", "totals", "under_repair",
+        "bad_links", "cards", "closed", "hits", "incidents", "intervals", "next_number", "of_unit", "out", "past",
+        "repairs", "starts", "totals", "under_repair",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -210,6 +218,8 @@ class HealthBooks:
         # indexes
         self.of_unit: dict[str, int] = {}
         """Unit -> the open incident that covers it."""
+        self.bad_links: dict[str, tuple[int, ...]] = {}
+        """Node -> the open incidents about links that keep cards of it out of service."""
         self.cards: Counter[tuple[str, str]] = Counter()
         """How many cards there are of each (pool, model)."""
         self.out: Counter[tuple[str, str]] = Counter()

@@ -82,8 +82,16 @@ def open_incident(
             device.model,
             covered(state, node.spec, units),
             by,
+            _suspect(device, units),
         )
     ]
+
+
+def _suspect(device: DeviceSpec, units: tuple[str, ...]) -> str:
+    """The unit that a sign is about, where more goes out of service for it."""
+    if len(units) < 2:
+        return ""
+    return device.uuid if device.uuid in units else device.parent_uuid
 
 
 def covered(state: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:

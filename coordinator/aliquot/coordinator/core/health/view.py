@@ -48,6 +48,10 @@ class HealthView(Protocol):
         """Unit -> its open incident."""
 
     @property
+    def bad_links(self) -> Mapping[str, tuple[int, ...]]:
+        """Node -> the open incidents about its links."""
+
+    @property
     def cards(self) -> Mapping[tuple[str, str], int]:
         """How many there are, by (pool, model)."""
 
