@@ -133,6 +133,24 @@ def test_a_card_that_passes_its_test_with_bad_signs_does_not_return() -> None:
     assert not sick.usable("GPU-one-0")
 
 
+def test_a_card_that_fails_its_test_with_good_signs_is_repaired_before_it_is_tested_again() -> None:
+    sick = Sick(node("one", 1, remedies=ALL))
+    sick.say("GPU-one-0", XID_95)
+    sick.books.advance(6_000)
+    assert sick.obey("n-one") is Remedy.RESET
+    done = []
+    while sick.standing("GPU-one-0") is not Standing.SERVICE:
+        if not sick.books.state.nodes["n-one"].care:
+            sick.books.advance(3_601_000)  # of one card, one repair an hour
+        (order,) = sick.books.state.nodes["n-one"].care
+        done.append(order.action)
+        assert len(done) < 8, "it is tested for ever"
+        sick.obey("n-one", "memory gives back other bytes" if order.action is Remedy.VERIFY else "")
+        sick.say("GPU-one-0", None)
+    assert done == [Remedy.VERIFY, Remedy.REBOOT, Remedy.VERIFY]
+    assert state_hash(sick.books.replayed()) == state_hash(sick.books.state) == state_hash(sick.books.restored())
+
+
 def test_the_same_fault_after_two_repairs_needs_a_person() -> None:
     sick = Sick(node("one", remedies=ALL), config=CoreConfig(probation_ms=60_000, repairs_an_hour_permille=1000))
     for _ in range(2):

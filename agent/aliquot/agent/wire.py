@@ -165,7 +165,8 @@ def care_from_wire(message: agent_pb2.Care) -> CareOrder | None:
 
 def care_result_to_wire(number: int, result: CareResult) -> types_pb2.CareResult:
     """What became of an order about sick cards."""
-    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story)
+    rates = [types_pb2.CopyRate(uuid=uuid, mb_per_s=rate) for uuid, rate in result.copy_mb_s.items()]
+    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story, copies=rates)
 
 
 def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:

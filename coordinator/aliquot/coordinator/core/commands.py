@@ -298,6 +298,8 @@ class ReportCare(Command[None]):
     number: int
     problem: str = ""
     story: str = ""
+    copies: tuple[tuple[str, int], ...] = ()
+    """(unit, megabytes a second) of what was tested."""
 
 
 @dataclass(frozen=True, slots=True)

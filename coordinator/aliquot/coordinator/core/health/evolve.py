@@ -10,7 +10,13 @@ from msgspec.structs import replace
 from aliquot.common.signs import Remedy
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.cover import classes_of, devices_on
-from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
+from aliquot.coordinator.core.health.facts import (
+    CopiesMeasured,
+    IncidentClosed,
+    IncidentMoved,
+    IncidentOpened,
+    LeaseTold,
+)
 from aliquot.coordinator.core.health.records import (
     HITS_KEPT,
     HOUR_MS,
@@ -23,6 +29,7 @@ from aliquot.coordinator.core.health.records import (
     REPAIR_BOUNDS_S,
     CareOrder,
     CauseTotals,
+    CopyRate,
     Hit,
     Incident,
     Past,
@@ -98,9 +105,10 @@ def _moved(state: State, fact: IncidentMoved) -> None:
         units=fact.units or old.units,
         steps=within(old.steps, Step(fact.at_ms, fact.state, fact.text)),
         suspects=old.suspects or (old.units if fact.units else ()),
+        failed=fact.state is Standing.DRAINED if old.state is Standing.VERIFYING else old.failed,
     )
     if fact.state is Standing.REPAIRING:
-        new = replace(new, tried=(*old.tried, fact.action)[-PAST_KEPT:])
+        new = replace(new, tried=(*old.tried, fact.action)[-PAST_KEPT:], failed=False)
         _note_repair(state, new, fact)
     if fact.state is Standing.PROBATION and not old.back_ms:
         new = _back(state, new, fact.at_ms)
@@ -116,6 +124,11 @@ def _closed(state: State, fact: IncidentClosed) -> None:
     if not incident.back_ms:
         incident = _back(state, incident, fact.at_ms)
     _finish(state, incident, fact.outcome, fact.at_ms)
+
+
+def _measured(state: State, fact: CopiesMeasured) -> None:
+    for unit, mb_s in fact.copies:
+        state.health.copies[unit] = CopyRate(fact.node_id, fact.model, mb_s)
 
 
 def _told(state: State, fact: LeaseTold) -> None:
@@ -322,6 +335,8 @@ def describe(state: State, old: NodeSpec | None, new: NodeSpec | None) -> None:
 
 def forget_node(state: State, node_id: str, at_ms: int) -> None:
     """A node was removed: what was wrong with it is nobody's concern any more."""
+    for unit in [unit for unit, known in state.health.copies.items() if known.node_id == node_id]:
+        del state.health.copies[unit]
     for incident in [each for each in state.health.incidents.values() if each.node_id == node_id]:
         _finish(state, incident, "its node was removed", at_ms)
 
@@ -341,5 +356,6 @@ APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     IncidentOpened: _opened,
     IncidentMoved: _moved,
     IncidentClosed: _closed,
+    CopiesMeasured: _measured,
     LeaseTold: _told,
 }

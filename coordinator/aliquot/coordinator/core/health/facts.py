@@ -52,6 +52,15 @@ class IncidentClosed(Fact, frozen=True, tag="ill-"):
     by: str = ""
 
 
+class CopiesMeasured(Fact, frozen=True, tag="copies"):
+    """Cards that were tested copy within their own memory so fast."""
+
+    node_id: str
+    model: str
+    copies: tuple[tuple[str, int], ...]
+    """(unit, megabytes a second)."""
+
+
 class LeaseTold(Fact, frozen=True, tag="told"):
     """The holder of a lease is told what has happened to a card that it uses."""
 

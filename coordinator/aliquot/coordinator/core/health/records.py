@@ -120,6 +120,8 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str = ""
     suspects: tuple[str, ...] = ()
     """The units that signs were about, where it covers others as well; empty: all."""
+    failed: bool = False
+    """Its last test failed, and nothing was done about that yet: that its signs are good says nothing."""
 
     def on_probation(self, unit: str) -> bool:
         """Whether a unit that it covers is watched for a while, rather than in service again like any other."""
@@ -160,6 +162,14 @@ class Hit(msgspec.Struct, frozen=True, array_like=True):
     tenant: str
 
 
+class CopyRate(msgspec.Struct, frozen=True, array_like=True):
+    """How fast a unit copies within its own memory, as measured when it passed its last test."""
+
+    node_id: str
+    model: str
+    mb_s: int
+
+
 class CauseTotals(msgspec.Struct, frozen=True, array_like=True):
     """Closed incidents of one cause."""
 
@@ -195,8 +205,8 @@ class HealthBooks:
     """Books, and below them indexes that follow from them."""
 
     __slots__ = (
-        "bad_links", "cards", "closed", "hits", "incidents", "intervals", "next_number", "of_unit", "out", "past",
-        "repairs", "starts", "totals", "under_repair",
+        "bad_links", "cards", "closed", "copies", "hits", "incidents", "intervals", "next_number", "of_unit", "out",
+        "past", "repairs", "starts", "totals", "under_repair",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -211,6 +221,8 @@ class HealthBooks:
         self.hits: dict[str, tuple[Hit, ...]] = {}
         """By card: the latest fault of each of a few tenants' programs."""
         self.totals: dict[str, CauseTotals] = {}
+        self.copies: dict[str, CopyRate] = {}
+        """By unit."""
         self.repairs = Buckets()
         """From the first bad sign until service."""
         self.intervals = Buckets()

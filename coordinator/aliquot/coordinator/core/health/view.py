@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
+from aliquot.coordinator.core.health.records import Buckets, CauseTotals, CopyRate, Hit, Incident, Past, RepairStart
 
 
 class HealthView(Protocol):
@@ -38,6 +38,10 @@ class HealthView(Protocol):
     @property
     def totals(self) -> Mapping[str, CauseTotals]:
         """By cause."""
+
+    @property
+    def copies(self) -> Mapping[str, CopyRate]:
+        """By unit: how fast it copies."""
 
     @property
     def repairs(self) -> Buckets:
