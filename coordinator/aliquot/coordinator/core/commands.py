@@ -11,12 +11,12 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.records import Actor, Token
 from aliquot.coordinator.core.access.roles import Grant
 from aliquot.coordinator.core.capacity.expectation import Forecast
 from aliquot.coordinator.core.capacity.records import CapacitySpec, Order
 from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -310,6 +310,8 @@ class ReportCare(Command[None]):
     number: int
     problem: str = ""
     story: str = ""
+    copies: tuple[tuple[str, int], ...] = ()
+    """(unit, megabytes a second) of what was tested."""
 
 
 @dataclass(frozen=True, slots=True)

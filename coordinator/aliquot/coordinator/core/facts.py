@@ -24,7 +24,13 @@ from aliquot.coordinator.core.enrolment.facts import (
     NodeInvited,
 )
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
+from aliquot.coordinator.core.health.facts import (
+    CopiesMeasured,
+    IncidentClosed,
+    IncidentMoved,
+    IncidentOpened,
+    LeaseTold,
+)
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
@@ -147,6 +153,7 @@ AnyFact = (
     | IncidentMoved
     | IncidentClosed
     | LeaseTold
+    | CopiesMeasured
     | UseChanged
     | IdleWarned
     | WarningTold
