@@ -115,7 +115,7 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=parts.patience)
         claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
         pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(

@@ -181,6 +181,8 @@ class Store:
             if preconditions.get(name) not in {None, old["metadata"].get(name)}:
                 raise ApiFailure(409, "Conflict", f"Precondition failed: {name}: {preconditions[name]}")
         phase = (old.get("status") or {}).get("phase")
+        if kind.plural == "pods" and grace_s is None:
+            grace_s = old["spec"].get("terminationGracePeriodSeconds")
         runs = kind.plural == "pods" and old["spec"].get("nodeName") and grace_s != 0
         if (runs and phase not in {"Succeeded", "Failed"}) or old["metadata"].get("finalizers"):
             if "deletionTimestamp" in old["metadata"]:

@@ -2,6 +2,10 @@
 
 Where a member goes is decided by the lease, so its filter leaves one node. A pod that replaces a member of a gang that
 runs takes over that member's place.
+
+Where others of lower priority are in the way, the scheduler asks for one member's room at a time, which is no gang's.
+So the pool makes room for the whole: its lease waits in the pool's queue while theirs are taken back, and their pods
+deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aliquot.client import NeverFits, PoolError
+from aliquot.client import NeverFits, PoolError, Request
 from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
 from aliquot.common.request import parse_request
 from aliquot.kube.core import gangs
@@ -26,6 +30,7 @@ from aliquot.kube.holding.requests import PodRequest
 
 _REFUSAL_KEPT_S: Final = 1.0
 """A refusal is told to all members that ask within this time, instead of asking for each of them."""
+_GANGS_KEPT: Final = 1000
 _RESERVED_S: Final = 60.0
 """How long a pod that was told its place keeps it without being bound."""
 
@@ -57,6 +62,8 @@ class GangPlaces:
         self._granter = granter
         self._pods = pods
         self._refused: OrderedDict[tuple[str, str], tuple[float, NotNow]] = OrderedDict()
+        self._suited: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
+        """The nodes that suited a gang when it was last asked about."""
         self._reserved: dict[str, dict[int, tuple[str, float]]] = {}
         """Of each lease: member -> uid and time of those that were told their place."""
 
@@ -64,6 +71,8 @@ class GangPlaces:
         """The pod's place on one of these nodes, which are those that suit it otherwise. Raises PoolError."""
         async with self.locks(f"{gang.namespace}/{gang.name}"):
             lease = self._book.of_gang(gang.namespace, gang.name)
+            if lease is not None and lease.waits:
+                return NotNow(f"gang {gang.name} waits while room is made for it")
             if lease is None or not lease.holding:
                 found = await self._reserve(pod, gang, asked, nodes)
                 if isinstance(found, NotNow):
@@ -113,41 +122,72 @@ class GangPlaces:
             del self._reserved[lease_id]
         return used
 
-    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
+    async def make_room(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> bool:
+        """Have the pool take back what is in the way of the whole gang; False: it would not, or need not.
+
+        `nodes` are those on which the scheduler sees pods of lower priority; others have suited before.
+        Raises PoolError.
+        """
+        async with self.locks(f"{gang.namespace}/{gang.name}"):
+            if self._book.of_gang(gang.namespace, gang.name) is not None or self._incomplete(pod, gang):
+                return False
+            suited = dict.fromkeys((*nodes, *self._suited.get((gang.namespace, gang.name), ())))
+            request = self._request(gang, asked, tuple(suited))
+            return await self._granter.make_room(gang.namespace, gang.name, request) is not None
+
+    def _incomplete(self, pod: RawPod, gang: Gang) -> str:
+        """Why a gang can't be reserved from here; empty: it can."""
         if gang.reserved_by:
-            return NotNow(f"gang {gang.name} waits for its reservation by {gang.reserved_by}")
+            return f"gang {gang.name} waits for its reservation by {gang.reserved_by}"
         if not 0 < gang.size <= MAX_GANG_SIZE:
-            return NotNow(f"gang {gang.name} needs the annotation aliquot.dev/gang-size: 1 to {MAX_GANG_SIZE}")
+            return f"gang {gang.name} needs the annotation aliquot.dev/gang-size: 1 to {MAX_GANG_SIZE}"
         members = self._pods.of_gang(gang.namespace, gang.name)
         if all(member.uid != pod.metadata.uid for member in members):
             members = [*members, flatten(pod)]
         missing = gangs.missing(gang.size, members)
-        if missing:
-            return NotNow(f"gang {gang.name}: {gang.size - missing} of {gang.size} pods exist")
+        return f"gang {gang.name}: {gang.size - missing} of {gang.size} pods exist" if missing else ""
+
+    def _request(self, gang: Gang, asked: PodRequest, nodes: tuple[str, ...]) -> Request:
+        return replace(
+            asked.request,
+            gang_size=gang.size,
+            # As many as may be named; with more, members that can't go where they are placed say so.
+            node_ids=nodes if len(nodes) <= MAX_NODE_IDS_PER_REQUEST else (),
+            name=f"{gang.namespace}/{gang.name}",
+            labels=labels_of(self._book.cluster, gang.namespace, gang=gang.name, owner="gang"),
+        )
+
+    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
+        incomplete = self._incomplete(pod, gang)
+        if incomplete:
+            return NotNow(incomplete)
         key = (gang.namespace, gang.name)
         now = asyncio.get_running_loop().time()
         at, refusal = self._refused.get(key, (0.0, None))
         if refusal is not None and now - at < _REFUSAL_KEPT_S:
             return refusal
-        # As many as may be named; with more, members that can't go where they are placed say so.
-        node_ids = tuple(nodes) if len(nodes) <= MAX_NODE_IDS_PER_REQUEST else ()
-        request = replace(
-            asked.request,
-            gang_size=gang.size,
-            node_ids=node_ids,
-            name=f"{gang.namespace}/{gang.name}",
-            labels=labels_of(self._book.cluster, gang.namespace, gang=gang.name, owner="gang"),
-        )
+        self._suited[key] = tuple(nodes)
+        self._suited.move_to_end(key)
+        while len(self._suited) > _GANGS_KEPT:
+            self._suited.popitem(last=False)
+        request = self._request(gang, asked, tuple(nodes))
         try:
             lease = await self._granter.for_gang(gang.namespace, gang.name, request)
         except PoolError as error:
-            refusal = NotNow(f"gang {gang.name}: {_told(error)}", isinstance(error, NeverFits))
+            hopeless = isinstance(error, NeverFits) and await self._never_fits(request)
+            few = isinstance(error, NeverFits) and not hopeless
+            told = f"the nodes that suit it now ({len(nodes)}) are too few" if few else _told(error)
+            refusal = NotNow(f"gang {gang.name}: {told}", hopeless)
             self._refused[key] = (asyncio.get_running_loop().time(), refusal)
-            while len(self._refused) > 1000:
+            while len(self._refused) > _GANGS_KEPT:
                 self._refused.popitem(last=False)
             return refusal
         self._refused.pop(key, None)
         return lease
+
+    async def _never_fits(self, request: Request) -> bool:
+        """Whether it would not, were the whole pool empty: the scheduler leaves out nodes that are full just now."""
+        return not request.node_ids or (await self._book.pool.explain(replace(request, node_ids=()))).impossible
 
 
 def _told(error: PoolError) -> str:

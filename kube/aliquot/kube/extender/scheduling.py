@@ -220,8 +220,11 @@ class Extender:
         asked = await self._requests.of(pod)
         if asked is None:
             return proposed
-        if flatten(pod).gang is not None:
-            return {}  # one member's room is no gang's
+        gang = flatten(pod).gang
+        if gang is not None:
+            if await self.gangs.make_room(pod, gang, asked, list(proposed)):
+                self._tell(pod, "AliquotGangWaiting", f"room is made for gang {gang.name}")
+            return {}  # one member's room is no gang's: nothing is the scheduler's to evict
         found: dict[str, MetaVictims] = {}
 
         def cost(node: str) -> tuple[int, int, str]:

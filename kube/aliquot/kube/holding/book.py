@@ -43,6 +43,7 @@ def kube_lease(lease: Lease) -> KubeLease:
         seq=lease.seq,
         shape=lease.shape,
         acknowledged_shape=lease.acknowledged_shape,
+        requeues=lease.requeues,
     )
 
 
