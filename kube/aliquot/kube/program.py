@@ -38,7 +38,7 @@ from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
@@ -89,7 +89,7 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
 
     runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
     try:
-        async with running(*following(parts), reconciler.run(), closing(extender)) as failed:
+        async with running(*following(parts), reconciler.run(), extender.run()) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
             await until(stop, failed)
     finally:

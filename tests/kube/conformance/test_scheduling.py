@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aliquot.client import WaitUntil
 from aliquot.kube.api import resources
 from aliquot.kube.core import names
 from aliquot.v1 import leases_pb2
@@ -46,6 +47,23 @@ async def test_who_waits_starts_when_there_is_room(places: Places) -> None:
         assert not (await place.pods())["second"]["spec"].get("nodeName")
         await place.delete("first")
         await place.bound("second")
+        await place.audit()
+
+
+async def test_who_waits_for_what_somebody_else_held_is_asked_about_again(places: Places) -> None:
+    """Nothing changes in the cluster then, and a stock scheduler would not try again for five minutes."""
+    async with places() as place, place.extending():
+        assert place.parts is not None
+        pool = place.parts.pool
+        other = await pool.grant_on("1", place.nodes[0], until=WaitUntil.GRANTED, detached=True, tenant="others")
+        await place.create("a", {names.GPU: 1})
+
+        async def told() -> bool:
+            return b"AliquotWaiting" in await place.client.get(resources.EVENTS.path(place.namespace))
+
+        await eventually(told, "an event that it waits")
+        await pool.release(other.lease_id)
+        await place.bound("a")
         await place.audit()
 
 

@@ -38,6 +38,7 @@ from aliquot.kube.core.pods import Gang, flatten
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
+from aliquot.kube.extender.waking import Waker
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.fits import FitsCache
 from aliquot.kube.holding.granting import Granter, Locks
@@ -75,11 +76,20 @@ class Extender:
         self._granter = Granter(pool, book)
         self._pods = pods
         self.gangs = GangPlaces(book, self._granter, pods)
+        self.waker = Waker(client)
         self._seen: OrderedDict[str, RawPod] = OrderedDict()
         """Pods that were filtered, because a bind names its pod only."""
         self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
+        book.on_freed.append(self.waker.freed)
+
+    async def run(self) -> None:
+        """What is done beside answers, until cancelled; then what they began is ended."""
+        try:
+            await self.waker.run()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """End what was begun beside answers."""
@@ -94,6 +104,14 @@ class Extender:
 
     async def filter(self, args: FilterArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
+        found = await self._filter(args)
+        if found.node_names or not args.node_names:
+            self.waker.forget(args.pod.metadata.uid)
+        else:
+            self.waker.refused(args.pod)
+        return found
+
+    async def _filter(self, args: FilterArgs) -> FilterResult:
         if args.node_names is None:
             return FilterResult(error="aliquot: no NodeNames; set nodeCacheCapable: true for this extender")
         pod, nodes = args.pod, args.node_names
