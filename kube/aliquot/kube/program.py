@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,7 @@ async def run(process: str, settings: Settings) -> None:
     cluster = find_cluster(settings.kubeconfig)
     if process == "webhook":
         async with KubeClient(cluster) as client:
-            await run_webhook(client, settings, stop)
+            await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
         return
     async with KubeClient(cluster) as client, AsyncPool() as pool:
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
@@ -96,18 +98,26 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
         await runner.cleanup()
 
 
-async def run_webhook(client: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
-    """The webhook, until `stop`. It asks no pool. Raises ConfigError."""
-    certificate = webhook.Certificate(settings.webhook_tls)
-    end, port = await webhook.serve(
-        webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
-    )
-    try:
-        async with running(webhook.keep(certificate, client)) as failed:
-            say_ready(address=f"{settings.webhook_host}:{port}")
-            await until(stop, failed)
-    finally:
-        await end()
+async def run_webhook(client: KubeClient, settings: Settings, namespace: str, stop: asyncio.Event) -> None:
+    """The webhook, until `stop`. It asks no pool. Raises ConfigError, and KubeError for its certificate's Secret."""
+    folder, renew = settings.webhook_tls, None
+    with contextlib.ExitStack() as stack:
+        if settings.webhook_service:
+            from aliquot.kube.webhook_certificate import SharedCertificate  # noqa: PLC0415 - a library only it needs
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-")))
+            renew = SharedCertificate(client, namespace, settings.webhook_service, folder).refresh
+            await renew()
+        certificate = webhook.Certificate(folder)
+        end, port = await webhook.serve(
+            webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+        )
+        try:
+            async with running(webhook.keep(certificate, client, renew=renew)) as failed:
+                say_ready(address=f"{settings.webhook_host}:{port}")
+                await until(stop, failed)
+        finally:
+            await end()
 
 
 async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:

@@ -48,6 +48,8 @@ class Place:
     nodes: list[str]
     port: int = 0
     parts: Parts | None = None
+    scheduler: StockScheduler | None = None
+    """The stand-in, where there is no real one."""
 
     async def create(self, name: str, limits: dict[str, int], priority_class: str = "", **meta: Any) -> None:
         """A pod."""
@@ -81,8 +83,21 @@ class Place:
             there = {name: pod["spec"].get("nodeName", "") for name, pod in (await self.pods()).items()}
             return there if all(there.get(name) for name in wanted) else {}
 
-        found: dict[str, str] = await pools.eventually(done, f"{', '.join(wanted[:4])} bound")
+        try:
+            found: dict[str, str] = await pools.eventually(done, f"{', '.join(wanted[:4])} bound")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {await self.story()}") from None
         return found
+
+    async def story(self) -> str:
+        """What somebody wants to know of a test that failed."""
+        pods = {
+            name: (pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp"))
+            for name, pod in (await self.pods()).items()
+        }
+        leases = [(lease.request.name, lease.state, lease.requeues) for lease in await self.leases()]
+        refusals = self.scheduler.refusals if self.scheduler is not None else {}
+        return f"pods: {pods}; leases: {leases}; refusals: {refusals}"
 
     async def settled(self, leases: int) -> None:
         """Wait until so many leases live."""
@@ -186,6 +201,7 @@ async def scheduling(found: Place, api: FakeApi | None) -> AsyncIterator[None]:
     url = f"http://127.0.0.1:{found.port}"
     if api is not None:
         async with StockScheduler(api, url, found.settings.scheduler) as scheduler:
+            found.scheduler = scheduler
             task = asyncio.create_task(scheduler.run(preempts=True))
             try:
                 yield

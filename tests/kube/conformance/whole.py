@@ -21,7 +21,7 @@ from aliquot.client import AsyncPool
 from aliquot.coordinator.settings.config import Settings as PoolSettings
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.election import Election
+from aliquot.kube.api.election import Election, LeadershipLost
 from aliquot.kube.program import run_controllers
 from aliquot.kube.settings import Settings
 from aliquot.kube.wiring import make_parts
@@ -120,20 +120,26 @@ class Whole:
 
 @contextlib.asynccontextmanager
 async def operating(place: Place) -> AsyncIterator[None]:
-    """The controllers as they are run by their program, with an election."""
-    async with (
-        KubeClient(place.client.cluster) as client,
-        AsyncPool(place.pool.address, token=ADMIN_TOKEN) as sdk,
-    ):
-        parts = await make_parts(client, sdk, place.settings, "conformance")
-        election = Election(client, place.namespace, "conformance", uuid.uuid4().hex)
-        stop = asyncio.Event()
-        task = asyncio.create_task(run_controllers(parts, place.settings, election, stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await task
+    """The controllers as they are run by their program, with an election; started again when they lose it."""
+    stop = asyncio.Event()
+
+    async def operate() -> None:
+        while not stop.is_set():
+            async with (
+                KubeClient(place.client.cluster) as client,
+                AsyncPool(place.pool.address, token=ADMIN_TOKEN) as sdk,
+            ):
+                parts = await make_parts(client, sdk, place.settings, "conformance")
+                election = Election(client, place.namespace, "conformance", uuid.uuid4().hex)
+                with contextlib.suppress(LeadershipLost):
+                    await run_controllers(parts, place.settings, election, stop)
+
+    task = asyncio.create_task(operate())
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
 
 
 @contextlib.asynccontextmanager
