@@ -47,9 +47,9 @@ async def test_the_most_urgent_are_woken_first_and_others_after_them() -> None:
             uid = make_pod(api, f"p{number}")["metadata"]["uid"]
             pod = RawPod(RawMeta(f"p{number}", "default", uid))
             pod.spec.priority = number
-            waker.refused(pod)
+            waker.refused(pod, 0.0)
         waker.forget(api.pods.items["default", "p4"]["metadata"]["uid"])
-        waker.refused(RawPod(RawMeta("never-was", "default", "no-such-uid")))
+        waker.refused(RawPod(RawMeta("never-was", "default", "no-such-uid")), 0.0)
         async with running(waker.run()):
             api.calls.clear()
             waker.freed()
@@ -63,7 +63,7 @@ async def test_who_could_not_be_woken_is_tried_again() -> None:
     async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN)) as client:
         waker = Waker(client, pause_s=0.01)
         uid = make_pod(api, "a")["metadata"]["uid"]
-        waker.refused(RawPod(RawMeta("a", "default", uid)))
+        waker.refused(RawPod(RawMeta("a", "default", uid)), 0.0)
         api.faults.later = [(503, "")] * 3
         async with running(waker.run()):
             waker.freed()

@@ -61,11 +61,14 @@ class GangPlaces:
         self._book = book
         self._granter = granter
         self._pods = pods
-        self._refused: OrderedDict[tuple[str, str], tuple[float, NotNow]] = OrderedDict()
+        self._refused: OrderedDict[tuple[str, str], tuple[float, frozenset[str], NotNow]] = OrderedDict()
+        """When, for which nodes, why; all forgotten when room became free."""
         self._suited: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
         """The nodes that suited a gang when it was last asked about."""
         self._reserved: dict[str, dict[int, tuple[str, float]]] = {}
         """Of each lease: member -> uid and time of those that were told their place."""
+        self._freed_at = 0.0
+        book.on_freed.append(self._freed)
 
     async def place(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> Place | NotNow:
         """The pod's place on one of these nodes, which are those that suit it otherwise. Raises PoolError."""
@@ -102,6 +105,10 @@ class GangPlaces:
             if user == uid and member in lease.members:
                 return Place(lease, member, lease.members[member])
         return None
+
+    def _freed(self) -> None:
+        self._freed_at = asyncio.get_running_loop().time()
+        self._refused.clear()
 
     def _used(self, lease: KubeLease) -> dict[int, str]:
         members = self._pods.of_gang(lease.namespace, lease.gang)
@@ -163,9 +170,9 @@ class GangPlaces:
             return NotNow(incomplete)
         key = (gang.namespace, gang.name)
         now = asyncio.get_running_loop().time()
-        at, refusal = self._refused.get(key, (0.0, None))
-        if refusal is not None and now - at < _REFUSAL_KEPT_S:
-            return refusal
+        kept = self._refused.get(key)
+        if kept is not None and now - kept[0] < _REFUSAL_KEPT_S and kept[1] == frozenset(nodes):
+            return kept[2]
         self._suited[key] = tuple(nodes)
         self._suited.move_to_end(key)
         while len(self._suited) > _GANGS_KEPT:
@@ -178,7 +185,9 @@ class GangPlaces:
             few = isinstance(error, NeverFits) and not hopeless
             told = f"the nodes that suit it now ({len(nodes)}) are too few" if few else _told(error)
             refusal = NotNow(f"gang {gang.name}: {told}", hopeless)
-            self._refused[key] = (asyncio.get_running_loop().time(), refusal)
+            if self._freed_at > now:
+                return refusal  # it is about a moment that is over
+            self._refused[key] = (now, frozenset(nodes), refusal)
             while len(self._refused) > _GANGS_KEPT:
                 self._refused.popitem(last=False)
             return refusal

@@ -104,11 +104,12 @@ class Extender:
 
     async def filter(self, args: FilterArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
+        asked_at = asyncio.get_running_loop().time()
         found = await self._filter(args)
         if found.node_names or not args.node_names:
             self.waker.forget(args.pod.metadata.uid)
         else:
-            self.waker.refused(args.pod)
+            self.waker.refused(args.pod, asked_at)
         return found
 
     async def _filter(self, args: FilterArgs) -> FilterResult:

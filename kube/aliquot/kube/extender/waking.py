@@ -51,11 +51,10 @@ class Waker:
         self._freed_at = 0.0
         self._freed = asyncio.Event()
 
-    def refused(self, pod: RawPod) -> None:
-        """No node could take this pod just now."""
+    def refused(self, pod: RawPod, asked_at: float) -> None:
+        """No node could take this pod, by what was known when it was asked about (the event loop's time)."""
         meta = pod.metadata
-        now = asyncio.get_running_loop().time()
-        self._waiting[meta.uid] = _Waiting(meta.namespace, meta.name, pod.spec.priority or 0, now)
+        self._waiting[meta.uid] = _Waiting(meta.namespace, meta.name, pod.spec.priority or 0, asked_at)
         self._waiting.move_to_end(meta.uid)
         while len(self._waiting) > _KEPT:
             self._waiting.popitem(last=False)
