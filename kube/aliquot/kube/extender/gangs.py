@@ -23,6 +23,7 @@ from aliquot.kube.core import gangs
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import Gang, flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.extender.members import Members
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter, Locks
 from aliquot.kube.holding.pods import PodIndex
@@ -31,8 +32,6 @@ from aliquot.kube.holding.requests import PodRequest
 _REFUSAL_KEPT_S: Final = 1.0
 """A refusal is told to all members that ask within this time, instead of asking for each of them."""
 _GANGS_KEPT: Final = 1000
-_RESERVED_S: Final = 60.0
-"""How long a pod that was told its place keeps it without being bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ class GangPlaces:
         """When, for which nodes, why; all forgotten when room became free."""
         self._suited: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
         """The nodes that suited a gang when it was last asked about."""
-        self._reserved: dict[str, dict[int, tuple[str, float]]] = {}
-        """Of each lease: member -> uid and time of those that were told their place."""
+        self._members = Members(book, pods)
         self._freed_at = 0.0
         book.on_freed.append(self._freed)
 
@@ -85,49 +83,29 @@ class GangPlaces:
                 return NotNow(
                     f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}"
                 )
-            used = self._used(lease)
-            member = gangs.choose(lease, pod.metadata.uid, used, set(nodes))
+            used = self._members.used(lease.lease_id)
+            places = lease.members
+            member = gangs.choose(places, pod.metadata.uid, used, set(nodes))
             if member is None:
-                free = sorted({node for number, node in lease.members.items() if number not in used})
+                free = sorted({node for number, node in places.items() if number not in used})
                 if not free:
                     return NotNow(f"gang {gang.name} has {lease.size} members, and all are bound")
                 return NotNow(f"gang {gang.name} has its places on {', '.join(free[:4])}, which don't suit this pod")
-            now = asyncio.get_running_loop().time()
-            self._reserved.setdefault(lease.lease_id, {})[member] = (pod.metadata.uid, now)
-            return Place(lease, member, lease.members[member])
+            self._members.tell(lease.lease_id, member, pod.metadata.uid)
+            return Place(lease, member, places[member])
 
     def placed(self, uid: str, gang: Gang) -> Place | None:
         """The place that a pod was told."""
         lease = self._book.of_gang(gang.namespace, gang.name)
         if lease is None or not lease.holding:
             return None
-        for member, (user, _) in self._reserved.get(lease.lease_id, {}).items():
-            if user == uid and member in lease.members:
-                return Place(lease, member, lease.members[member])
-        return None
+        member = self._members.told(lease.lease_id, uid)
+        node = lease.node_of(member) if member is not None else ""
+        return Place(lease, member, node) if member is not None and node else None
 
     def _freed(self) -> None:
         self._freed_at = asyncio.get_running_loop().time()
         self._refused.clear()
-
-    def _used(self, lease: KubeLease) -> dict[int, str]:
-        members = self._pods.of_gang(lease.namespace, lease.gang)
-        used = gangs.taken(lease, members)
-        exist = {pod.uid: pod for pod in members}
-        now = asyncio.get_running_loop().time()
-        reserved = self._reserved.get(lease.lease_id, {})
-        for member, (uid, at) in list(reserved.items()):
-            pod = exist.get(uid)
-            waited = now - at > _RESERVED_S and not (pod is not None and pod.node)
-            if self._pods.was_deleted(uid) or waited or (pod is not None and pod.over):
-                del reserved[member]
-            else:
-                used.setdefault(member, uid)
-        for lease_id in [
-            known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None
-        ]:
-            del self._reserved[lease_id]
-        return used
 
     async def make_room(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> bool:
         """Have the pool take back what is in the way of the whole gang; False: it would not, or need not.

@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError, Unavailable
 from aliquot.common.errors import AliquotError
@@ -54,6 +54,14 @@ _PREEMPT_NODES_MAX: Final = 16
 """Nodes on which preemption is worked out for one pod: each is a question to the pool."""
 
 
+class _Seen(NamedTuple):
+    """A pod as it was when it was filtered, and what it asks for."""
+
+    pod: RawPod
+    asked: PodRequest | None
+    gang: Gang | None
+
+
 class Extender:
     """See the module's docstring."""
 
@@ -77,7 +85,7 @@ class Extender:
         self._pods = pods
         self.gangs = GangPlaces(book, self._granter, pods)
         self.waker = Waker(client)
-        self._seen: OrderedDict[str, RawPod] = OrderedDict()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
         """Pods that were filtered, because a bind names its pod only."""
         self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
         book.on_nodes.append(self.fits.dirty)
@@ -120,11 +128,11 @@ class Extender:
             asked = await self._requests.of(pod)
             if asked is None:
                 return FilterResult(nodes)
-            self._remember(pod)
+            gang = flatten(pod).gang
+            self._remember(_Seen(pod, asked, gang))
             blind = self._blind()
             if blind:
                 return FilterResult(error=blind)
-            gang = flatten(pod).gang
             if gang is not None:
                 return await self._filter_gang(pod, gang, asked, nodes)
             result = split(nodes, await self.fits.obstacles(asked.kind, asked.request, nodes))
@@ -166,7 +174,9 @@ class Extender:
         """How good nodes are, 0 to 10. Nodes are compared within one answer, so all are asked about again."""
         nodes = args.node_names or []
         try:
-            asked = await self._requests.of(args.pod)
+            # Right after its filter, so of the same pod.
+            seen = self._seen.get(args.pod.metadata.uid)
+            asked = seen.asked if seen is not None else await self._requests.of(args.pod)
             if asked is None or len(nodes) < 2:
                 return scores((node, 0) for node in nodes)
             return scores(await self.fits.scores(asked.kind, asked.request, nodes))
@@ -185,17 +195,16 @@ class Extender:
                 return BindResult(f"aliquot: {error.message}")
 
     async def _bind(self, args: BindArgs) -> str:
-        pod = await self._known(args)
-        if pod is None:
+        seen = self._seen.get(args.uid) or await self._read(args)
+        if seen is None:
             return "aliquot: the pod is gone"
-        asked = await self._requests.of(pod)
+        pod, asked, gang = seen
         if asked is None:
             outcome, why = await binding.bind(self._client, args.namespace, args.name, args.uid, args.node, {})
             return "" if outcome is binding.Outcome.BOUND else f"aliquot: {why}"
         blind = self._blind()
         if blind:
             return blind
-        gang = flatten(pod).gang
         if gang is not None:
             place = self.gangs.placed(args.uid, gang)
             if place is None or place.node != args.node:
@@ -219,11 +228,12 @@ class Extender:
             await self._granter.undo(lease, f"the pod could not be bound: {why}"[:200])
         return f"aliquot: {why}"
 
-    async def _known(self, args: BindArgs) -> RawPod | None:
-        pod = self._seen.get(args.uid)
-        if pod is None:
-            pod = await objects.get_pod(self._client, args.namespace, args.name)
-        return pod if pod is not None and pod.metadata.uid == args.uid else None
+    async def _read(self, args: BindArgs) -> _Seen | None:
+        """A pod that was filtered by another process, or long ago."""
+        pod = await objects.get_pod(self._client, args.namespace, args.name)
+        if pod is None or pod.metadata.uid != args.uid:
+            return None
+        return _Seen(pod, await self._requests.of(pod), flatten(pod).gang)
 
     # --------------------------------------------------------------------------------------------------- preempt
 
@@ -283,9 +293,10 @@ class Extender:
             return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
         return ""
 
-    def _remember(self, pod: RawPod) -> None:
-        self._seen[pod.metadata.uid] = pod
-        self._seen.move_to_end(pod.metadata.uid)
+    def _remember(self, seen: _Seen) -> None:
+        uid = seen.pod.metadata.uid
+        self._seen[uid] = seen
+        self._seen.move_to_end(uid)
         while len(self._seen) > _SEEN_KEPT:
             self._seen.popitem(last=False)
 
