@@ -71,6 +71,29 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+RERUNS_MAX = 3
+"""How many tests of a run may need their second attempt."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run in which many tests passed only at their second attempt has failed (docs/decisions/0069)."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # a worker
+        return
+    again = {report.nodeid for report in reporter.stats.get("rerun", ())}
+    if len(again) > RERUNS_MAX and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line(f"{len(again)} tests needed a second attempt, more than {RERUNS_MAX}: mend them", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the first attempts of tests that passed at their second died of."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"RERUN {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     """Certificates for this machine."""

@@ -214,7 +214,7 @@ async def test_by_keyboard_alone(visitor: Visitor) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
-    assert await page.evaluate("document.activeElement.className") == "danger"
+    await expect(page.locator("main button.danger")).to_be_focused()
     await page.keyboard.press("Enter")
     await _tab_to(page, "dialog button.danger")
     await page.keyboard.press("Enter")
@@ -232,6 +232,7 @@ async def test_by_keyboard_alone(visitor: Visitor) -> None:
 
 
 async def _tab_to(page: Page, selector: str) -> None:
+    await expect(page.locator(selector).first).to_be_enabled()
     for _ in range(80):
         if await page.evaluate("wanted => document.activeElement.matches(wanted)", selector):
             return

@@ -53,6 +53,49 @@ def test_a_model_is_trained_elsewhere_as_it_would_be_here(environment: dict[str,
     assert (done.returncode, done.stdout) == (0, "aliquot:0 True True\n"), done.stderr
 
 
+TOGETHER = """
+import torch
+from aliquot import remote
+import aliquot.remote.torch as aliquot_torch
+from aliquot.remote import cuda
+from aliquot.remote.errors import RemoteMemoryError
+
+PART = 1 << 30
+with remote.connect() as session, cuda.open_device(session) as raw:
+    device = aliquot_torch.attach(session.open())
+    tensor = torch.zeros(PART // 2, dtype=torch.uint8, device=device)
+    tensor.sum().item()
+    try:
+        raw.allocate(PART // 2 + 1)
+    except RemoteMemoryError as error:
+        print("the driver's lane:", f"of {PART} are in use" in str(error))
+    block = raw.allocate(PART // 4)
+    try:
+        torch.zeros(PART // 4 + 1, dtype=torch.uint8, device=device).sum().item()
+    except torch.OutOfMemoryError as error:
+        print("PyTorch's:", "use" in str(error))
+    block.close()
+    raw.statistics()  # an answer comes after what was said before
+    torch.zeros(PART // 4 + 1, dtype=torch.uint8, device=device).sum().item()
+    print("both go on:", raw.allocate(1 << 20).read(4) is not None)
+    aliquot_torch.detach(device)
+"""
+
+
+def test_two_engines_on_a_part_share_its_memory(environment: dict[str, str], pool: Pool) -> None:
+    """A program that uses PyTorch's operators and kernels of its own on one lease."""
+    command = [sys.executable, "-m", "aliquot.cli", "run", "--remote", "--gpu", "0.25(A100),1Gi"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, "-c", TOGETHER],
+        env=environment | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout == "the driver's lane: True\nPyTorch's: True\nboth go on: True\n", done.stderr
+
+
 def test_what_an_engine_holds_is_counted_and_a_node_that_can_not_compute_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
