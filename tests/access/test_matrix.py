@@ -17,6 +17,8 @@ from aliquot.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     agent_pb2,
+    capacity_pb2,
+    capacity_pb2_grpc,
     enrolment_pb2,
     enrolment_pb2_grpc,
     leases_pb2,
@@ -67,6 +69,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.GetStatus": (POOL, POOL),
     "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
+    "PoolService.Forecast": (POOL, POOL),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),
     "PoolService.ReturnDevice": (OPERATORS, OPERATORS),
@@ -75,6 +78,12 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.GetTenancy": (POOL, POOL),
     "AdminService.Balance": (OPERATORS, OPERATORS),
     "AdminService.Defragment": (OPERATORS, OPERATORS),
+    "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
+    "CapacityService.GetCapacity": (POOL, POOL),
+    "CapacityService.TakeOrders": (OPERATORS, OPERATORS),
+    "CapacityService.ReportOrder": (OPERATORS, OPERATORS),
+    "CapacityService.WithdrawOrder": (OPERATORS, OPERATORS),
+    "CapacityService.ExpectDemand": (OPERATORS, OPERATORS),
     "AdminService.DeclareMaintenance": (OPERATORS, OPERATORS),
     "AdminService.EndMaintenance": (OPERATORS, OPERATORS),
     "AdminService.ListMaintenance": (POOL, POOL),
@@ -108,7 +117,7 @@ BY_THEMSELVES = {"AgentService.Session", "AccessService.Login", "AccessService.D
 
 
 def methods() -> set[str]:
-    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, relay_pb2, access_pb2, enrolment_pb2)
+    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, relay_pb2, access_pb2, enrolment_pb2, capacity_pb2)
     return {
         f"{service.name}.{method.name}"
         for file in files
@@ -158,6 +167,7 @@ class _Calls:
             "PoolService": (pool_pb2, None),
             "AdminService": (admin_pb2, admin_pb2_grpc.AdminServiceStub),
             "AccessService": (access_pb2, None),
+            "CapacityService": (capacity_pb2, capacity_pb2_grpc.CapacityServiceStub),
             "EnrolmentService": (enrolment_pb2, enrolment_pb2_grpc.EnrolmentServiceStub),
         }[service]
         stub = who.stub(grpc_module) if grpc_module is not None else who.nodes if module is pool_pb2 else who.access

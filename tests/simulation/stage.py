@@ -13,8 +13,10 @@
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
 > tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> links                           all links of all cards are up
 > repairs                         agents may reset cards and restart machines, from their next start on
-> ail NODE KIND | heal NODE       its first card is hot, or its driver asks for a reset; and again it is well
+> ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
+                                    reset; and again it is well
 > queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
@@ -127,7 +129,7 @@ class Stage:
                     memory_total_bytes=40 * GIB,
                     memory_reserved_bytes=GIB // 2,
                     pci_bus_id=f"00000000:{index:02X}:00.0",
-                    nvlink_island=0,
+                    fabric_island=0,
                 )
                 for index in range(int(devices))
             ]
@@ -263,16 +265,25 @@ class Stage:
         for node in self.world.nodes:
             node.repairs_with(REPAIRS)
 
+    def _do_links(self) -> None:
+        for node in self.world.nodes:
+            for device in node.devices.values():
+                device.sample["links_up"] = 12
+
     def _do_ail(self, name: str, kind: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         if kind == "hot":
             device.sample["margin_c"] = 0
+        elif kind == "links":
+            device.sample["links_up"] = 11
         else:
             device.recovery = RecoveryAction.RESET
 
     def _do_heal(self, name: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         device.sample["margin_c"], device.recovery = 30, RecoveryAction.NONE
+        if "links_up" in device.sample:
+            device.sample["links_up"] = 12
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)

@@ -71,6 +71,8 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "INVITE_EXPIRED": errors.Refused,
     "INVITE_USED": errors.Refused,
     "INVITE_FOR_ANOTHER_NODE": errors.Refused,
+    "ORDER_NOT_FOUND": errors.NotFound,
+    "ORDER_TAKEN": errors.Conflict,
     "AUTHORITY_IN_USE": errors.Refused,
     "AUTHORITY_UNCHANGED": errors.Refused,
     "INTERNAL": errors.InternalError,

@@ -66,4 +66,5 @@ QUARANTINE_DEVICE = _pool("QuarantineDevice", pool_pb2.QuarantineDeviceRequest, 
 VERIFY_DEVICE = _pool("VerifyDevice", pool_pb2.VerifyDeviceRequest, pool_pb2.DeviceCareResponse)
 RETURN_DEVICE = _pool("ReturnDevice", pool_pb2.ReturnDeviceRequest, pool_pb2.DeviceCareResponse)
 WATCH_FLEET = _pool("WatchFleet", pool_pb2.WatchFleetRequest, pool_pb2.FleetEvent)
+FORECAST = _pool("Forecast", pool_pb2.ForecastRequest, pool_pb2.ForecastResponse)
 GET_STATUS = _pool("GetStatus", pool_pb2.GetStatusRequest, pool_pb2.Status)

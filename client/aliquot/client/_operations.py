@@ -22,6 +22,7 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
@@ -360,6 +361,16 @@ def status(context: Context, timeout_s: float) -> Flow[values.Status]:
     """Totals of the pool."""
     answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
     return read(answer, values.Status)
+
+
+def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:
+    """Demand as it was and as it is expected to be."""
+    request = pool_pb2.ForecastRequest()
+    if series is not None:
+        kind, _, name = series.partition("/")
+        request.series.SetInParent()
+        request.series.kind, request.series.name = kind, name
+    return read((yield from call(context, methods.FORECAST, request, timeout_s)), Forecast)
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:

@@ -276,6 +276,9 @@ class Explanation:
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()
+    earliest_start_ms: int | None = None
+    latest_start_ms: int | None = None
+    """Of an interval around a forecast start that holds 90 % of such starts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,8 @@ class Books:
         share, memory = plan["share_milli"], plan["memory_bytes"]
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
         piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)
-        wrong = self._holds.keep_off(story, piece, at_ms) or self._take(piece, at_ms)
+        wrong = self._holds.keep_off(story, piece, at_ms) or self.health.keep_off(story, uuid)
+        wrong = wrong or self._take(piece, at_ms)
         if wrong:
             return wrong
         story.pieces[slice_id] = piece

@@ -1,6 +1,7 @@
 """The commands that come with the CLI, in the order in which help lists them."""
 
 from aliquot.cli._command import Command
+from aliquot.cli.capacity.command import CAPACITY
 from aliquot.cli.commands import (
     access,
     allocating,
@@ -12,6 +13,7 @@ from aliquot.cli.commands import (
     defragmenting,
     explaining,
     extending,
+    forecasting,
     joining,
     listing,
     live,
@@ -47,6 +49,7 @@ BUILTINS: tuple[Command, ...] = (
     explaining.WHY,
     explaining.FITS,
     live.TOP,
+    forecasting.FORECAST,
     wasting.WASTE,
     wasting.EXEMPT,
     watching.WATCH,
@@ -69,6 +72,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.FORGIVE,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
+    CAPACITY,
     setting_aside.SET_ASIDE,
     supporting.SUPPORT_BUNDLE,
     access.ACCESS,

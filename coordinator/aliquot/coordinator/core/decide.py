@@ -15,6 +15,10 @@ from aliquot.coordinator.core import pricing, tick
 from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
+from aliquot.coordinator.core.capacity import decide as capacity
+from aliquot.coordinator.core.capacity.queries import GetCapacity
+from aliquot.coordinator.core.capacity.queries import report as capacity_now
+from aliquot.coordinator.core.demand import decide as demand
 from aliquot.coordinator.core.elastic import decide as elastic
 from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment
@@ -73,6 +77,7 @@ _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     DryRun: _dry_run,
     GetHealth: health_now,
     GetUse: use_now,
+    GetCapacity: capacity_now,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.StartLeading: nodes.start_leading,
@@ -127,4 +132,10 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ObserveUse: ledger.observe_use,
     c.CloseBooks: ledger.close_books,
     c.LearnPrices: pricing.learn,
+    c.NoteDemand: demand.note,
+    c.DeclareCapacity: capacity.declare,
+    c.TakeOrders: capacity.take,
+    c.ReportOrder: capacity.report,
+    c.WithdrawOrder: capacity.withdraw,
+    c.ExpectDemand: capacity.expect_demand,
 }

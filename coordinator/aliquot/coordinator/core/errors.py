@@ -159,6 +159,18 @@ class MaintenanceNotFound(DomainError):
     reason = "MAINTENANCE_NOT_FOUND"
 
 
+class OrderNotFound(DomainError):
+    """No open order of a node has this number."""
+
+    reason = "ORDER_NOT_FOUND"
+
+
+class OrderTaken(DomainError):
+    """Somebody else carries this order out, or it is over."""
+
+    reason = "ORDER_TAKEN"
+
+
 class SessionReplaced(DomainError):
     """Another agent with the same node id has connected since."""
 

@@ -45,9 +45,10 @@ NO_LIMIT = Amount(UNLIMITED, UNLIMITED)
 
 
 class ModelQuota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a quota that speaks of one device model."""
+    """The part of a quota that speaks of one kind of devices."""
 
     model: str
+    """A model, a family of models, or a vendor (`amd`): see `catalog.covers`."""
     guaranteed: Amount = Amount()
     limit: Amount = NO_LIMIT
 
@@ -59,7 +60,9 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: Amount = NO_LIMIT
     weight: int = 1
     models: tuple[ModelQuota, ...] = ()
-    """Sorted by model, each at most once."""
+    """Sorted by model, each at most once. Where kinds overlap, what is held counts in each, and the guarantee of one is
+    enough.
+    """
 
     @property
     def guarantees(self) -> bool:
