@@ -39,6 +39,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "requeued": str(lease.requeues) if lease.requeues else "",
         "elastic": words.elastic(lease),
         "use": words.use(lease.use),
+        "ends": words.ends(lease),
         "ended": " ".join(
             filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
         ),

@@ -47,6 +47,7 @@ GET_TIMELINE = _lease("GetTimeline", leases_pb2.GetTimelineRequest, leases_pb2.T
 GET = _lease("Get", leases_pb2.GetRequest, types_pb2.Lease)
 LIST = _lease("List", leases_pb2.ListRequest, leases_pb2.ListResponse)
 GET_USE = _lease("GetUse", leases_pb2.GetUseRequest, leases_pb2.UseReport)
+EXTEND_LEASE = _lease("ExtendLease", leases_pb2.ExtendLeaseRequest, types_pb2.Lease)
 EXEMPT_LEASE = _lease("ExemptLease", leases_pb2.ExemptLeaseRequest, types_pb2.Lease)
 CONFIRM_NOTICE = _lease("ConfirmNotice", leases_pb2.ConfirmNoticeRequest, leases_pb2.ConfirmNoticeResponse)
 WATCH = _lease("Watch", leases_pb2.WatchRequest, leases_pb2.WatchEvent)

@@ -203,6 +203,12 @@ def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: 
     return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
 
 
+def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+    """Let a lease have a longer time limit."""
+    message = leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
+    return lease_of((yield from call(context, methods.EXTEND_LEASE, message, timeout_s)))
+
+
 def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
     """A warning of idleness has been delivered."""
     message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)

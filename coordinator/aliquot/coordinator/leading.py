@@ -54,6 +54,7 @@ from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.capacity_service import CapacityService
 from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
 from aliquot.coordinator.rpc.lasting import SWEEP_S
@@ -78,7 +79,14 @@ from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
-from aliquot.v1 import access_pb2_grpc, admin_pb2_grpc, enrolment_pb2_grpc, leases_pb2_grpc, pool_pb2_grpc
+from aliquot.v1 import (
+    access_pb2_grpc,
+    admin_pb2_grpc,
+    capacity_pb2_grpc,
+    enrolment_pb2_grpc,
+    leases_pb2_grpc,
+    pool_pb2_grpc,
+)
 
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations, PoolAuthority
@@ -265,11 +273,13 @@ class Leading:
             authorities=authorities,
             authority=self._authority,
         )
+        capacity = CapacityService(writer=self.writer, clock=self._clock, metrics=self._metrics)
         services = Services([agent_handler(self.sessions), self.relays.handler()])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
         access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)  # type: ignore[arg-type]
+        capacity_pb2_grpc.add_CapacityServiceServicer_to_server(capacity, services)  # type: ignore[arg-type]
         enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         return services.handlers
 

@@ -16,6 +16,7 @@ from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
 from aliquot.client._async.access import AsyncAccess
 from aliquot.client._async.administration import AsyncAdmin
+from aliquot.client._async.capacity import AsyncCapacity
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
@@ -251,6 +252,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         return await self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
 
+    async def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
+        """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
+
+        Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
+        for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
+        """
+        return await self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
+
     async def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
 
@@ -457,6 +466,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return AsyncAdmin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def capacity(self) -> AsyncCapacity:
+        """Nodes that come when they are missed, and go when they are not."""
+        return AsyncCapacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> AsyncAccess:

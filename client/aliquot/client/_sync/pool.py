@@ -24,6 +24,7 @@ from aliquot.client._settings import connecting
 from aliquot.client._sync import leasing
 from aliquot.client._sync.access import Access
 from aliquot.client._sync.administration import Admin
+from aliquot.client._sync.capacity import Capacity
 from aliquot.client._sync.held import HeldLease
 from aliquot.client._sync.keeper import Keeper
 from aliquot.client._sync.ports import Transport
@@ -252,6 +253,14 @@ class Pool(PoolBase[HeldLease]):
         """
         return self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
 
+    def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
+        """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
+
+        Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
+        for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
+        """
+        return self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
+
     def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
 
@@ -452,6 +461,11 @@ class Pool(PoolBase[HeldLease]):
     def admin(self) -> Admin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         return Admin(self._context, self.timeout_s, self._runner)
+
+    @property
+    def capacity(self) -> Capacity:
+        """Nodes that come when they are missed, and go when they are not."""
+        return Capacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> Access:

@@ -13,21 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import AccessBooks
 from aliquot.coordinator.core.demand.records import DemandBooks, Hour
+from aliquot.coordinator.core.capacity.records import CapacityBooks
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
-from aliquot.coordinator.core.health.records import (
-    OUT,
-    CareOrder,
-    HealthBooks,
-    Remedy,
-    Scope,
-    Severity,
-    Sign,
-    Standing,
-)
+from aliquot.coordinator.core.health.records import OUT, CareOrder, HealthBooks, Sign, Standing
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases.records import Lease
@@ -172,6 +165,7 @@ class State:
         self.enrolment = EnrolmentBooks()
         self.health = HealthBooks()
         self.demand = DemandBooks()
+        self.capacity = CapacityBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
 

@@ -478,6 +478,20 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary
+    async def ExtendLease(  # noqa: N802
+        self, request: leases_pb2.ExtendLeaseRequest, context: Context
+    ) -> types_pb2.Lease:
+        """A longer time limit."""
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        if not 0 < request.time_limit_s <= limits.MAX_TIME_LIMIT_S:
+            raise InvalidFieldError("time_limit_s", f"{request.time_limit_s}; 1 to {limits.MAX_TIME_LIMIT_S}")
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
+        command = c.ExtendLease(request.lease_id, request.time_limit_s * 1000, reason, who.principal)
+        await self._writer.submit(command)
+        return lease_message(self._lease(request.lease_id), self._view, who.sees)
+
+    @unary
     async def ConfirmNotice(  # noqa: N802
         self, request: leases_pb2.ConfirmNoticeRequest, context: Context
     ) -> leases_pb2.ConfirmNoticeResponse:
