@@ -53,6 +53,8 @@ class DemandMeter(Follower):
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """See `Follower`."""
+        if old is not None and new is not None and old.slices is new.slices and _over(old) == _over(new):
+            return
         lease = new or old
         if lease is not None:
             wanted = {} if new is None else self._of(new)
@@ -136,6 +138,10 @@ def _add(found: Milli, milli: int, pool: str, model: str, of_class: str) -> None
     for name in (f"pool/{pool}" if pool else "", f"model/{model}" if model else "", of_class):
         if name:
             found[name] = found.get(name, 0) + milli
+
+
+def _over(lease: Lease) -> tuple[str, int]:
+    return lease.end_reason, lease.ended_ms
 
 
 def _only_model(models: tuple[tuple[str, ...], ...]) -> str:
