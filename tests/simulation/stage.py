@@ -22,6 +22,7 @@
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
 > exempt NAME SECONDS
+> extend NAME SECONDS              its time limit, in all
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -128,7 +129,7 @@ class Stage:
                     memory_total_bytes=40 * GIB,
                     memory_reserved_bytes=GIB // 2,
                     pci_bus_id=f"00000000:{index:02X}:00.0",
-                    nvlink_island=0,
+                    fabric_island=0,
                 )
                 for index in range(int(devices))
             ]
@@ -331,6 +332,10 @@ class Stage:
     def _do_exempt(self, name: str, seconds: str) -> None:
         request = leases_pb2.ExemptLeaseRequest(lease_id=self._leases[name], for_s=int(seconds))
         self._call(LEASES, "ExemptLease", request)
+
+    def _do_extend(self, name: str, seconds: str) -> None:
+        request = leases_pb2.ExtendLeaseRequest(lease_id=self._leases[name], time_limit_s=int(seconds))
+        self._call(LEASES, "ExtendLease", request)
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

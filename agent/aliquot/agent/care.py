@@ -56,7 +56,9 @@ class Care:
         mailbox: Mailbox,
         world: World,
         settings: RepairSettings,
+        devices: str,
     ) -> None:
+        """`devices`: the agent's setting."""
         self._state = state
         self._guard = guard
         self._backend = backend
@@ -66,6 +68,7 @@ class Care:
         self._mailbox = mailbox
         self._world = world
         self._settings = settings
+        self._kinds = devices
         self._lock = asyncio.Lock()
         """One order at a time: letting go of the driver concerns all cards."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -276,6 +279,7 @@ class Care:
             memory = ("--memory", str(self._settings.verify_memory)) if self._settings.verify_memory else ()
             level = ("--level", "2", "--dcgm", str(min(3, max(0, self._settings.verify_dcgm))))
             argv = (sys.executable, "-m", "aliquot.agent.doctor.card", "--uuid", uuid, *level, *memory)
+            argv = (*argv, "--devices", self._kinds)
             ended = await self._world.run_command(argv, self._settings.verify_timeout / 1000)
             try:
                 said = json.loads(ended.last_line)

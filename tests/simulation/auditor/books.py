@@ -14,6 +14,7 @@ from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.health import Health
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
+from tests.simulation.auditor.limits import Limits
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
@@ -106,6 +107,7 @@ class Books:
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.use = Use(self)
+        self.limits = Limits(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -247,6 +249,10 @@ class Books:
             if wrong:
                 return wrong
         return ""
+
+    def promised_ms(self, uuid: str) -> int:
+        """When the one for whom a device is reserved is to start there; 0: nobody, or that is not known."""
+        return self._holds.start_ms(uuid)
 
     def place(self, story: Story, slice_id: str, member: int, plan: dict[str, Any], at_ms: int) -> str:
         """A lease holds one slice more."""
@@ -402,7 +408,7 @@ class Books:
         if not story.current and not story.ending:
             self.waiting -= 1
         self.offences.ending(story, reason, fact[1])
-        wrong = self.use.ending(story, reason)
+        wrong = self.use.ending(story, reason) or self.limits.ending(story, reason, fact[1])
         story.ending, story.requeue = reason, requeue
         for piece in story.pieces.values():
             piece.shed = False  # all of it ends, so nothing goes on without these

@@ -3,11 +3,12 @@
     python -m aliquot.agent.doctor.card --uuid GPU-… --level 2
 
 One line of JSON on standard output: `problem` (empty: well), `story` and `copy_mb_s` (null: not measured). Level 1:
-NVML answers under this UUID, nothing is held of its memory, its error fields ask for nothing. Level 2 besides: memory
-is allocated through the CUDA driver, filled with patterns and read back; a kernel computes what is known beforehand;
-and the rate of copies within the card is measured, for whoever knows other cards of its model to judge. Where there is
-no CUDA driver, level 2 is not run, and the story says so. With `--dcgm` NVIDIA's own diagnostics run last, where
-`dcgmi` is installed: what they call a failure is one. That they can't be run says nothing of the card.
+its driver answers under this UUID, nothing is held of its memory, its error fields ask for nothing. Level 2 besides:
+memory is allocated through the CUDA driver, filled with patterns and read back; a kernel computes what is known
+beforehand; and the rate of copies within the card is measured, for whoever knows other cards of its model to judge. Where there is
+no CUDA driver, and for cards of other vendors, level 2 is not run, and the story says so. With `--dcgm` NVIDIA's own
+diagnostics run last, where `dcgmi` is installed: what they call a failure is one. That they can't be run says nothing
+of the card.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from ctypes import byref, c_char_p, c_size_t, c_ubyte, c_uint, c_uint64, c_void_
 
 from aliquot.agent.core.health import Health, on_sample
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.devices.nvml import NvmlBackend
+from aliquot.agent.devices.kinds import AUTO, make_backend
 from aliquot.agent.doctor import fold
 from aliquot.agent.doctor.cuda import Driver, DriverError, DriverMissing
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.common.quantity import parse_bytes
 
 BASELINE_BYTES = 512 << 20
@@ -55,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 where the card is well, 1 where it is not."""
     parser = argparse.ArgumentParser(prog="python -m aliquot.agent.doctor.card", description=__doc__.splitlines()[0])
     parser.add_argument("--uuid", required=True, help="of the card, or of a MIG instance")
+    parser.add_argument("--devices", default=AUTO, help="as the agent's setting")
     parser.add_argument("--level", type=int, choices=(1, 2), default=1)
     parser.add_argument("--memory", type=parse_bytes, default=0, help="test at most so much (default: 95 %% of it)")
     parser.add_argument(
@@ -64,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     told: list[str] = []
     problem, copy_mb_s = "", None
     try:
-        whole = _level_1(options.uuid, told)
+        whole = _level_1(options.devices, options.uuid, told)
         if options.level > 1 and whole:
             copy_mb_s = _level_2(options.uuid, options.memory, told)
         if options.dcgm and whole:
@@ -76,18 +79,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if problem else 0
 
 
-def _level_1(uuid: str, told: list[str]) -> bool:
-    """Whether it is a device that programs can be run on, and not a card of which they get instances only."""
-    backend = NvmlBackend()
+def _level_1(devices: str, uuid: str, told: list[str]) -> bool:
+    """Whether it is a device that CUDA programs can be run on, and not a card of which they get instances only."""
+    backend = make_backend(devices)
     backend.open()
     try:
         found = backend.discover()
         parts = [info for info in found.devices if uuid in (info.uuid, info.parent_uuid)]
         if not parts:
-            raise Unwell(f"NVML does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
+            raise Unwell(f"{backend.name} does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
         for info in parts:
             listed = backend.processes(info.uuid)
-            used = backend.memory(info.uuid).used_bytes
+            used = backend.memory(info.uuid).used_bytes or 0
             if listed.processes:
                 raise Unwell(f"{len(listed.processes)} processes are on {info.uuid}, such as {listed.processes[0].pid}")
             if used > BASELINE_BYTES:
@@ -95,10 +98,13 @@ def _level_1(uuid: str, told: list[str]) -> bool:
         health = on_sample(Health(), backend.health(uuid), 0)
         if not health.healthy:
             raise Unwell(health.reason)
-        told.append(f"NVML: {len(parts)} devices, idle, no complaint")
+        told.append(f"{backend.name}: {len(parts)} devices, idle, no complaint")
         whole = parts[0].uuid == uuid
         if not whole:
-            told.append("memory was not tested: the card is in MIG mode")
+            told.append("memory was not tested: the card is cut into parts")
+        elif vendor_of(parts[0]) != "nvidia":
+            told.append(f"memory was not tested: that needs CUDA, and this is a card of {parts[0].vendor}")
+            return False
         return whole
     finally:
         backend.close()

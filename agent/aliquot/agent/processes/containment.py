@@ -74,6 +74,11 @@ class Containment:
             return ""
         return f"processes are followed by session and ancestry only: {self._why_no_tree}"
 
+    @property
+    def base(self) -> str:
+        """The cgroup below which holders have theirs, as /proc/pid/cgroup names it; empty: there is none."""
+        return "" if self._tree is None else self._tree.base
+
     def place(self, process: ProcessKey, holder: Holder, *, hosted: bool = False) -> Tracking:
         """Have a process, and what it starts from now on, followed for a holder. `hosted`: it is to serve it."""
         if self._tree is None:

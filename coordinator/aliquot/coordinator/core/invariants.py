@@ -57,10 +57,22 @@ def check(state: State) -> None:
     _check_maintenance(state)
     _check_health(state)
     _check_loans(state)
+    _check_capacity(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
     )
+
+
+def _check_capacity(state: State) -> None:
+    """No node is ordered twice at a time, and one that is being taken away holds nothing new."""
+    books = state.capacity
+    names = [(order.way, order.node_name) for order in books.orders.values()]
+    _require(len(names) == len(set(names)), "a node is ordered twice")
+    for order in books.orders.values():
+        _require(order.open, f"{order.order_id} is over, and still open")
+        _require(order.number < books.next_order, f"{order.order_id} has a number that is given again")
+        _require(order.node_name in books.slots, f"{order.order_id}: nothing is known of {order.node_name}")
 
 
 def _check_accounts(state: State) -> None:

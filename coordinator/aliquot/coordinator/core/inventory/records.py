@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aliquot.common.catalog import WHOLE_ONLY
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Admits, Demand, DeviceSpec, NodeSpec
 
 CPU_UNLIMITED = 1 << 30
@@ -58,6 +59,8 @@ class DeviceClass(NamedTuple):
             return None
         if (shape.models and self.model not in shape.models[0]) or (shape.vendor and self.vendor != shape.vendor):
             return None
+        if self.vendor in WHOLE_ONLY and asks_for_part(shape):
+            return None
         if foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > self.leasable_bytes and not shape.memory_bytes:
             return None
         share, memory = self.size_of(shape, foreign_bytes)
@@ -67,6 +70,13 @@ class DeviceClass(NamedTuple):
         else:
             fits = share <= WHOLE_SHARE_MILLI and memory <= self.leasable_bytes - foreign_bytes
         return (share, memory) if fits else None
+
+
+def asks_for_part(demand: Demand) -> bool:
+    """Whether it asks for a part of a device, by share or memory."""
+    if demand.mig_profile or not demand.count:
+        return False
+    return 0 < demand.share_milli < WHOLE_SHARE_MILLI or (not demand.share_milli and demand.memory_bytes > 0)
 
 
 def device_class_of(spec: DeviceSpec) -> DeviceClass:

@@ -16,6 +16,8 @@ class Reason(enum.StrEnum):
     OTHER_VENDOR = "OTHER_VENDOR"
     OTHER_PROFILE = "OTHER_PROFILE"
     OTHER_POOL = "OTHER_POOL"
+    WHOLE_ONLY = "WHOLE_ONLY"
+    """Such devices are not shared."""
     MEMORY_OVER_DEVICE = "MEMORY_OVER_DEVICE"
     TOO_FEW_DEVICES_ON_NODE = "TOO_FEW_DEVICES_ON_NODE"
     NO_ISLAND = "NO_ISLAND"
@@ -83,6 +85,7 @@ OTHER_KIND = frozenset({Reason.OTHER_MODEL, Reason.OTHER_VENDOR, Reason.OTHER_PR
 PERMANENT = OTHER_KIND | {
     Reason.NO_DEVICES,
     Reason.OTHER_POOL,
+    Reason.WHOLE_ONLY,
     Reason.MEMORY_OVER_DEVICE,
     Reason.TOO_FEW_DEVICES_ON_NODE,
     Reason.NO_ISLAND,

@@ -29,6 +29,7 @@ _NEARER = (
     Reason.OTHER_VENDOR,
     Reason.OTHER_MODEL,
     Reason.OTHER_PROFILE,
+    Reason.WHOLE_ONLY,
     Reason.MEMORY_OVER_DEVICE,
     Reason.OTHER_POOL,
     Reason.TOO_FEW_DEVICES_ON_NODE,
