@@ -13,6 +13,8 @@ from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered
 from aliquot.coordinator.core.tenancy.ranking import Sums
 from aliquot.coordinator.core.tenancy.specs import Amount, ModelQuota, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.wire.nodes import read_declared
+from aliquot.v1 import types_pb2
 from tests.core.harness import GIB, Books, request
 from tests.placement.pools import pool
 from tests.tenancy.declaring import declare
@@ -150,3 +152,20 @@ def test_devices_that_serve_one_program_at_a_time_are_leased_whole() -> None:
         assert [m.reason for m in missing.missing] == [Reason.WHOLE_ONLY]
         assert missing.impossible
         assert missing.missing[0].smallest_change == "ask for whole devices"
+
+
+@pytest.mark.parametrize(
+    ("declared", "vendor", "memory_gib"),
+    [
+        (types_pb2.Device(model="MLU370-X8"), "cambricon", 48),
+        (types_pb2.Device(model="Ascend910B4"), "npu", 32),
+        (types_pb2.Device(model="SX-1", vendor="enflame", memory_total_bytes=24 * GIB), "enflame", 24),
+        (types_pb2.Device(model="SX-1", memory_total_bytes=24 * GIB), "nvidia", 24),
+    ],
+)
+def test_a_declared_card_of_any_vendor_is_scheduled(declared: types_pb2.Device, vendor: str, memory_gib: int) -> None:
+    spec = read_declared(types_pb2.Node(name="n", node_id="n", devices=[declared], agentless=True), "node")
+    (device,) = spec.devices
+    assert (device.vendor, device.memory_total_bytes) == (vendor, memory_gib * GIB)
+    engine = Engine(pool(spec), make_policy("binpack"))
+    assert engine.place(Demand(vendor=vendor, share_milli=500)) is not None
