@@ -85,7 +85,7 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{folder}: no tls.crt and tls.key to serve with: {error}",
-                hint="the chart's tls.secretName has them; its certificate must be for the webhook's Service, too",
+                hint="the chart's tls.secretName has them; its certificate must be for the Service, too",
             ) from error
 
     def refresh(self) -> bool:

@@ -148,6 +148,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         if message.HasField("on_over_limit")
         else None,
         idle=read_policy(message.idle, f"queues[{number}].idle") if message.HasField("idle") else None,
+        extend_to_ms=message.extend_to_s * 1000 if message.HasField("extend_to_s") else None,
     )
 
 
@@ -255,6 +256,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         ],
         on_over_limit=_on_over_limit_message(spec.on_over_limit),
         idle=policy_message(spec.idle),
+        extend_to_s=None if spec.extend_to_ms is None else spec.extend_to_ms // 1000,
     )
 
 

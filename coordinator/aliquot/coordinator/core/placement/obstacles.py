@@ -16,7 +16,7 @@ from aliquot.coordinator.core.placement.capacity import (
     slots_per_device,
 )
 from aliquot.coordinator.core.placement.matching import Match, is_part
-from aliquot.coordinator.core.placement.reasons import Reason
+from aliquot.coordinator.core.placement.reasons import RESTRICTED, Reason
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
 from aliquot.coordinator.core.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
 
@@ -211,6 +211,8 @@ class ClassObstacles:
         now = self._members(eligible, demand)
         if now >= demand.gang_size:
             return self._missing(Reason.FITS, "it fits now")
+        if self._inventory.restricted and (found := self._restricted(eligible)) is not None:
+            return found
         if now:
             return self._missing(
                 Reason.GANG_TOO_LARGE_NOW,
@@ -231,6 +233,15 @@ class ClassObstacles:
                 f"allow {demand.max_per_node + 1} per node",
             )
         return self._held(ready)
+
+    def _restricted(self, eligible: Bools) -> Missing | None:
+        """Said where it would fit, were it admitted on all devices."""
+        for most, said in RESTRICTED.items():
+            if most > self._demand.admitted_on:
+                with self._inventory.trial() as opened:
+                    if opened.admit(most) and self._members(eligible, self._demand) >= self._demand.gang_size:
+                        return self._missing(said.reason, f"devices that are free {said.why}", said.change)
+        return None
 
     def _held(self, ready: Bools) -> Missing:
         shape, table, rows = self.shape, self._inventory.table, self._rows

@@ -133,6 +133,9 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of tenants that say nothing themselves; None: as the queue above has it."""
     idle: IdlePolicy | None = None
     """What follows when leases of this queue are idle; None: as the queue above has it, in the end notices only."""
+    extend_to_ms: int | None = None
+    """How long time limits of its leases may become by being extended; 0: they are not extended; None: as the queue
+    above has it, in the end as long as may be asked for."""
 
 
 class Period(enum.StrEnum):
