@@ -112,6 +112,14 @@ def test_nobody_has_more_than_it_needs(rendered: Documents) -> None:
         if each["kind"] in ("Role", "ClusterRole"):
             for rule in each["rules"]:
                 assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+                if (each["kind"], each["metadata"]["name"], rule["resources"]) == (
+                    "Role",
+                    "aliquot-webhook",
+                    ["secrets"],
+                ):
+                    # Its own certificate's; to create can't be limited to a name.
+                    assert rule.get("resourceNames") == ["aliquot-webhook-tls"] or rule["verbs"] == ["create"]
+                    continue
                 assert not {"secrets", "pods/exec", "serviceaccounts/token"} & set(rule["resources"])
 
 
@@ -163,7 +171,7 @@ def test_a_node_of_claims_may_publish_its_devices() -> None:
 
 
 def test_the_webhook_reads_what_it_is_given() -> None:
-    found = documents({"webhook": {"enabled": True}})
+    found = documents({"webhook": {"enabled": True, "tlsSecretName": "ours"}})
     container = named(found, "Deployment", "aliquot-webhook")["spec"]["template"]["spec"]["containers"][0]
     env = environment(container)
     read = config.load(KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=env, flags={})
@@ -174,6 +182,18 @@ def test_the_webhook_reads_what_it_is_given() -> None:
     assert role[0]["resourceNames"] == [configuration["metadata"]["name"]]
     service = named(found, "Service", configuration["webhooks"][0]["clientConfig"]["service"]["name"])
     assert service["spec"]["selector"]["app.kubernetes.io/component"] == "webhook"
+    assert not [each for each in found if each["kind"] == "Role" and each["metadata"]["name"] == "aliquot-webhook"]
+
+
+def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None:
+    found = documents({"webhook": {"enabled": True}})
+    container = named(found, "Deployment", "aliquot-webhook")["spec"]["template"]["spec"]["containers"][0]
+    env = environment(container)
+    read = config.load(KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=env, flags={}).settings
+    assert read.webhook_service == named(found, "Service", "aliquot-webhook")["metadata"]["name"]
+    rules = named(found, "Role", "aliquot-webhook")["rules"]
+    assert [rule["verbs"] for rule in rules] == [["create"], ["get", "update"]]
+    assert rules[1]["resourceNames"] == [f"{read.webhook_service}-tls"]
 
 
 def test_what_autoscalers_ask_reads_what_it_is_given() -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.scaling.serving import Scaling
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, closing, cluster_id, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, cluster_id, following, make_extender, make_parts, now_ms, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
@@ -67,7 +69,7 @@ async def run(process: str, settings: Settings) -> None:
     cluster = find_cluster(settings.kubeconfig)
     if process == "webhook":
         async with KubeClient(cluster) as client:
-            await run_webhook(client, settings, stop)
+            await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
         return
     async with KubeClient(cluster) as client, AsyncPool() as pool:
         if process == "scaling":
@@ -96,25 +98,33 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
 
     runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
     try:
-        async with running(*following(parts), reconciler.run(), closing(extender)) as failed:
+        async with running(*following(parts), reconciler.run(), extender.run()) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
             await until(stop, failed)
     finally:
         await runner.cleanup()
 
 
-async def run_webhook(client: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
-    """The webhook, until `stop`. It asks no pool. Raises ConfigError."""
-    certificate = webhook.Certificate(settings.webhook_tls)
-    end, port = await webhook.serve(
-        webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
-    )
-    try:
-        async with running(webhook.keep(certificate, client)) as failed:
-            say_ready(address=f"{settings.webhook_host}:{port}")
-            await until(stop, failed)
-    finally:
-        await end()
+async def run_webhook(client: KubeClient, settings: Settings, namespace: str, stop: asyncio.Event) -> None:
+    """The webhook, until `stop`. It asks no pool. Raises ConfigError, and KubeError for its certificate's Secret."""
+    folder, renew = settings.webhook_tls, None
+    with contextlib.ExitStack() as stack:
+        if settings.webhook_service:
+            from aliquot.kube.webhook_certificate import SharedCertificate  # noqa: PLC0415 - a library only it needs
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-")))
+            renew = SharedCertificate(client, namespace, settings.webhook_service, folder).refresh
+            await renew()
+        certificate = webhook.Certificate(folder)
+        end, port = await webhook.serve(
+            webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+        )
+        try:
+            async with running(webhook.keep(certificate, client, renew=renew)) as failed:
+                say_ready(address=f"{settings.webhook_host}:{port}")
+                await until(stop, failed)
+        finally:
+            await end()
 
 
 async def run_scaling(scaling: Scaling, settings: Settings, stop: asyncio.Event) -> None:
@@ -135,7 +145,7 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=parts.patience)
         claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
         pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(

@@ -32,7 +32,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_host: str = "0.0.0.0"  # noqa: S104 - the API server calls it from elsewhere
     webhook_port: int = 8443
     webhook_tls: Path = Path("/etc/aliquot/tls")
-    """A folder with tls.crt, tls.key and ca.crt."""
+    """A folder with tls.crt, tls.key and ca.crt, where `webhook_service` is empty."""
+    webhook_service: str = ""
+    """The webhook's Service: it makes its certificate itself then, in the Secret `NAME-tls`, and renews it."""
     namespace: str = ""
     """Where the controllers' Lease is; empty: this pod's own."""
     kubeconfig: str = ""

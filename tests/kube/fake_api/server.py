@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import bisect
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -291,9 +293,10 @@ class FakeApi:
                 raise ApiFailure(410, "Expired", "The provided continue parameter is too old")
         found: list[bytes] = []
         last, more = after, False
-        for key in sorted(kind.items):
+        keys = kind.keys()
+        for key in itertools.islice(keys, bisect.bisect_right(keys, after), None):
             item = kind.items[key]
-            if key <= after or (namespace and key[0] != namespace) or not chosen(item):
+            if (namespace and key[0] != namespace) or not chosen(item):
                 continue
             if limit and len(found) == limit:
                 more = True
