@@ -1,4 +1,4 @@
-"""The words in which agents and coordinators speak of sick cards. The numbers are those of the contract, and of facts."""
+"""The words in which agents and coordinators speak of sick cards. Numbers are those of the contract, and of facts."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ def buy(
     seed: int,
     begin: Callable[[str, int], Callable[[int], None]],
 ) -> Purchase:
-    """Replay what comes on pools with more and more nodes, until waits are short enough. `price` is that of a device for
-    an hour; `most_nodes`: 0 is twice as many as there are. Raises ConfigError for a list that says too little.
+    """Replay what comes on pools with more and more nodes, until waits are short enough. `price` is that of a device
+    for an hour; `most_nodes`: 0 is twice as many as there are. Raises ConfigError for a list that says too little.
     """
     if not has_times(requests):
         raise ConfigError(

@@ -15,10 +15,10 @@ from aliquot.coordinator.core import pricing, tick
 from aliquot.coordinator.core.access import decide as access
 from aliquot.coordinator.core.admission import decide as admission
 from aliquot.coordinator.core.admission import explain
-from aliquot.coordinator.core.demand import decide as demand
 from aliquot.coordinator.core.capacity import decide as capacity
 from aliquot.coordinator.core.capacity.queries import GetCapacity
 from aliquot.coordinator.core.capacity.queries import report as capacity_now
+from aliquot.coordinator.core.demand import decide as demand
 from aliquot.coordinator.core.elastic import decide as elastic
 from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment

@@ -10,8 +10,8 @@ Each subject has a `facts.py` of its own; `AnyFact` puts all together.
 from __future__ import annotations
 
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
-from aliquot.coordinator.core.demand.facts import DemandNoted
 from aliquot.coordinator.core.capacity.facts import CapacityDeclared, NodeCame, NodeOrdered, NodeWent, OrderChanged
+from aliquot.coordinator.core.demand.facts import DemandNoted
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
     AuthorityBegun,

@@ -12,8 +12,8 @@ import msgspec
 
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import Principal, Token
-from aliquot.coordinator.core.demand.records import Hour
 from aliquot.coordinator.core.capacity.records import CapacityBooks, CapacityRecord
+from aliquot.coordinator.core.demand.records import Hour
 from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.health.records import Buckets, CauseTotals, CopyRate, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold

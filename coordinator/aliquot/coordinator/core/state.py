@@ -16,8 +16,8 @@ import msgspec
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import AccessBooks
-from aliquot.coordinator.core.demand.records import DemandBooks, Hour
 from aliquot.coordinator.core.capacity.records import CapacityBooks
+from aliquot.coordinator.core.demand.records import DemandBooks, Hour
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
 from aliquot.coordinator.core.health.records import OUT, CareOrder, HealthBooks, Sign, Standing
