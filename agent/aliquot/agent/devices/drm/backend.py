@@ -206,7 +206,7 @@ class DrmBackend:
         for each in self._of(found, now):
             sizes[each.pid] = sizes.get(each.pid, 0) + (each.client.memory_bytes or 0) * each.counted
         if found.node is not None:
-            for pid, size in kfd.held(self._tree, found.node.gpu_id).items():
+            for pid, size in kfd.held(self._tree, found.node.gpu_id, None if now.everybody else list(sizes)).items():
                 if size or pid in sizes:
                     sizes[pid] = max(size, sizes.get(pid, 0))
         return sizes

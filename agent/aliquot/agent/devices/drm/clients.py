@@ -40,6 +40,8 @@ class Look:
     held: tuple[Held, ...]
     denied: frozenset[int]
     """Processes that could not be looked into."""
+    everybody: bool = False
+    """All were looked into, not just those who are known."""
 
 
 class Clients:
@@ -64,7 +66,8 @@ class Clients:
                 pids = {int(name) for name in self._tree.names("/proc") if name.isdecimal()}
             except OSError as error:
                 raise DeviceError(f"processes can't be listed: {error.strerror}") from error
-            if everybody or self._full_ns is None or now_ns - self._full_ns >= FULL_S * 1e9:
+            everybody = everybody or self._full_ns is None or now_ns - self._full_ns >= FULL_S * 1e9
+            if everybody:
                 self._full_ns = now_ns
                 wanted = pids
                 self._denied.clear()
@@ -76,7 +79,7 @@ class Clients:
                 if found := self._of(pid):
                     self._found[pid] = found
             self._seen = self._seen & pids | wanted
-            return Look(now_ns, self._counted(address), frozenset(self._denied))
+            return Look(now_ns, self._counted(address), frozenset(self._denied), everybody)
 
     def _has(self, pid: int, address: str) -> bool:
         return any(client.pdev == address for _, client in self._found[pid])
