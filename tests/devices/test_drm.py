@@ -306,9 +306,14 @@ def test_who_opens_a_card_late_is_seen_at_once_with_much_memory_and_soon_with_li
     backend = DrmBackend(SimulatedTree(machine.root), lambda: now[0])
     uuid = backend.discover().devices[1].uuid
     late, small, first = job(), job(), job()
-    for pid in (late, small):  # they are known, and have no card of these open
+    for pid in (late, small):  # a card is opened, seen, and closed
         machine.take(pid, 0, 1 << 20)
     machine.take(first, 1, GIB)
+    assert listed(backend, uuid) == {first: GIB}
+    for pid in (late, small):
+        machine.end(pid)
+        for place in ("fd", "fdinfo"):
+            (machine.root / "proc" / str(pid) / place).mkdir(parents=True)
     assert listed(backend, uuid) == {first: GIB}
     machine.take(late, 1, 2 * GIB)
     assert listed(backend, uuid) == {first: GIB, late: 2 * GIB}
