@@ -3,7 +3,8 @@
     bench/poll.py --devices 8 --json
 
 Every device has leases with processes, so all are polled at the short interval. The agent is a process of its own with
-default settings and without a coordinator. Reported, over the measured seconds:
+default settings, in a session with a coordinator that only listens (its part is not counted); `--alone`: there is none,
+and what the agent does to reach one is counted. Reported, over the measured seconds:
 
 - `cpu_cores`: processor time of the agent per second;
 - `poll_ms`: how long one device took to answer one poll, on average (`poll_p99_ms`: the bucket of the 99th percentile);
@@ -19,11 +20,13 @@ open. Such cards need it every 4.5 s, all of them together, and when memory is m
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from hashlib import sha256
@@ -43,7 +46,15 @@ from aliquot.common.limits import GIB
 from aliquot.simgpu import drm
 from aliquot.simgpu.drm.tree import SimulatedTree
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.agent.coordinator import Coordinator  # noqa: E402
+
 SECRET = "bench"
+NOBODY = "127.0.0.1:1"
+HEARTBEAT_MS, DELTA_MIN_MS = 5_000, 1_000
+"""What a coordinator of few nodes asks for."""
 START_TIMEOUT_S = 30.0
 LEASES_PER_DEVICE_MAX = 64
 DRM_MODELS = {"amd": "MI210", "intel": "B580"}
@@ -64,6 +75,7 @@ class Bench:
         self.machine = drm.create(directory / "machine", models) if models else None
         self.processes: list[subprocess.Popen[bytes]] = []
         self.metrics = ""
+        self.coordinator = NOBODY if arguments.alone else _listen()
 
     def start(self) -> None:
         """Write leases to disk, start the agent, then their processes, then make the driver slow."""
@@ -75,7 +87,7 @@ class Bench:
         agent = subprocess.Popen(
             [
                 *(sys.executable, "-m", "aliquot.agent", "--node-name", "bench", "--metrics-port", "0", "--log-json"),
-                *("--coordinator", "127.0.0.1:1"),
+                *("--coordinator", self.coordinator),
                 *("--state-dir", str(self.directory / "state")),
                 *("--socket", str(self.directory / "agent.sock")),
                 *("--devices", ",".join(kinds)),
@@ -190,6 +202,22 @@ class Bench:
         self.scenario.close()
 
 
+def _listen() -> str:
+    """The address of a coordinator that lets the agent talk, as often as a real one, and says nothing."""
+    started: list[str] = []
+    there = threading.Event()
+
+    async def serve() -> None:
+        listening = Coordinator(heartbeat_ms=HEARTBEAT_MS, delta_min_ms=DELTA_MIN_MS)
+        started.append((await listening.start()).address)
+        there.set()
+        await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(serve()), name="coordinator", daemon=True).start()
+    there.wait()
+    return started[0]
+
+
 def _p99_ms(change: dict[str, float], polls: float) -> float:
     """The upper bound of the histogram's bucket in which 99 % of the polls are."""
     buckets = [(name.partition("|")[2], count) for name, count in change.items() if "_bucket|" in name]
@@ -216,6 +244,7 @@ def main() -> None:
     parser.add_argument("--leases", type=int, default=4, help="per device")
     parser.add_argument("--model", default="A100-80")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--alone", action="store_true", help="without a coordinator")
     parser.add_argument("--tiers", default="watchdog", help="as in the agent's settings")
     parser.add_argument("--vendors", default="nvidia", help="of nvidia, amd and intel: so many devices of each")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")

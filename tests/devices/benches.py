@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from aliquot import simgpu
 from aliquot.simgpu import drm
+from aliquot.simgpu.vendors.dcmi import SimAscend, SimChip
+from aliquot.simgpu.vendors.hlml import SimGaudi, SimGaudis
 from tests.agent.harness import ROOT
 
 GIB = 1 << 30
@@ -165,7 +167,158 @@ class Intel(_Drm):
         return {"ZE_AFFINITY_MASK", "ZE_ENABLE_PCI_ID_DEVICE_ORDER"}
 
 
-BENCHES: dict[str, Callable[[Path], Bench]] = {"nvidia": Nvidia, "amd": Amd, "intel": Intel}
+class Ascend:
+    """DCMI, by its stand-in."""
+
+    spec = "ascend"
+
+    def __init__(self, folder: Path) -> None:
+        self._machine = SimAscend.create(folder / "ascend", SimChip(0, name="910B3"), SimChip(1, name="910B4"))
+        self.environment: Mapping[str, str] = self._machine.environment()
+
+    def hold(self, card: int, size: int, pid: int) -> None:
+        self._machine.allocate(card, 0, size >> 20, pid=pid)
+
+    def release(self, card: int, pid: int) -> None:
+        self._machine.allocate(card, 0, 0, pid=pid)
+
+    def lose(self, card: int) -> None:
+        self._machine.change(card, state="lost")
+
+    def give_back(self, card: int) -> None:
+        self._machine.change(card, state="ok")
+
+    def renumber(self) -> None:
+        self._machine.change(0, logic=1)
+        self._machine.change(1, logic=0)
+
+    def cut(self, card: int) -> None:
+        self._machine.cut(card, 0, "vir05_1c_16g", 100)
+        self._machine.cut(card, 0, "vir10_3c_32g", 102)
+
+    def hide(self, card: int, pid: int) -> None:
+        raise Unheard("DCMI tells the memory of every process that it lists")
+
+    def breakage(self, folder: Path) -> Mapping[str, str]:
+        (folder / "libdcmi.so").write_text("no library")
+        return {"ALIQUOT_DCMI_LIBRARY": str(folder / "libdcmi.so")}
+
+    def variables(self) -> set[str]:
+        return {"ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"}
+
+
+def _opens(root: Path, pid: int, path: str) -> None:
+    """A process of a recorded machine has a file open."""
+    folder = root / "proc" / str(pid) / "fd"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "3").is_symlink():
+        (folder / "3").symlink_to(path)
+
+
+class Gaudi:
+    """HLML, by its stand-in, and files of the kernel's. One program at a time has a card."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder / "machine"
+        (self._root / "proc").mkdir(parents=True)
+        self._cards = SimGaudi(0), SimGaudi(1)
+        self._machine = SimGaudis.create(folder / "gaudi", self._root / "sys", *self._cards)
+        self.spec = f"gaudi:{self._root}"
+        self.environment: Mapping[str, str] = self._machine.environment()
+        self._holder: dict[int, int] = {}
+
+    def hold(self, card: int, size: int, pid: int) -> None:
+        if self._holder.setdefault(card, pid) != pid:
+            raise Unheard("the driver lets one process have a card open")
+        self._machine.allocate(card, pid, size)
+        _opens(self._root, pid, f"/dev/accel/accel{card}")
+
+    def release(self, card: int, pid: int) -> None:
+        del self._holder[card]
+        self._machine.allocate(card, pid, 0)
+        (self._root / "proc" / str(pid) / "fd/3").unlink()
+
+    def lose(self, card: int) -> None:
+        self._machine.change(self._cards[card], state="lost")
+
+    def give_back(self, card: int) -> None:
+        self._machine.change(self._cards[card], state="ok")
+
+    def renumber(self) -> None:
+        raise Unheard("HLML names cards by their UUIDs, which its stand-in derives from their place")
+
+    def cut(self, card: int) -> None:
+        raise Unheard("a card has no parts")
+
+    def hide(self, card: int, pid: int) -> None:
+        raise Unheard("all that is in use is its only process's")
+
+    def breakage(self, folder: Path) -> Mapping[str, str]:
+        (folder / "libhlml.so").write_text("no library")
+        return {"ALIQUOT_HLML_LIBRARY": str(folder / "libhlml.so")}
+
+    def variables(self) -> set[str]:
+        return {"HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"}
+
+
+class Tpu:
+    """Files of the kernel's. Nobody tells the memory that is in use."""
+
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder / "machine"
+        (self._root / "proc").mkdir(parents=True)
+        self.spec = f"tpu:{self._root}"
+        for place in range(2):
+            device = self._device(place)
+            device.mkdir(parents=True)
+            for name, word in (("vendor", "0x1ae0"), ("device", "0x006f"), ("subsystem_device", "0x00b0")):
+                (device / name).write_text(f"{word}\n")
+            (self._root / f"groups/{place}").mkdir(parents=True)
+            (device / "iommu_group").symlink_to(self._root / f"groups/{place}")
+
+    def _device(self, card: int) -> Path:
+        return self._root / f"sys/bus/pci/devices/0000:00:0{4 + card}.0"
+
+    def hold(self, card: int, size: int, pid: int) -> None:
+        _opens(self._root, pid, f"/dev/vfio/{card}")
+        raise Unheard("only the program itself could tell how much of a chip's memory it uses")
+
+    def release(self, card: int, pid: int) -> None:
+        (self._root / "proc" / str(pid) / "fd/3").unlink()
+
+    def lose(self, card: int) -> None:
+        self._device(card).rename(self._root / f"lost{card}")
+
+    def give_back(self, card: int) -> None:
+        (self._root / f"lost{card}").rename(self._device(card))
+
+    def renumber(self) -> None:
+        raise Unheard("a chip is known by its place on the bus")
+
+    def cut(self, card: int) -> None:
+        raise Unheard("a chip has no parts")
+
+    def hide(self, card: int, pid: int) -> None:
+        raise Unheard("it is hidden already")
+
+    def breakage(self, folder: Path) -> Mapping[str, str]:
+        (self._root / "sys").rename(folder / "sys")
+        return {}
+
+    def variables(self) -> set[str]:
+        return {"TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"}
+
+
+BENCHES: dict[str, Callable[[Path], Bench]] = {
+    "nvidia": Nvidia,
+    "amd": Amd,
+    "intel": Intel,
+    "ascend": Ascend,
+    "gaudi": Gaudi,
+    "tpu": Tpu,
+}
 
 
 class Asked:

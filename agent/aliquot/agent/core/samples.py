@@ -56,8 +56,8 @@ class MemorySample(msgspec.Struct, frozen=True):
 
     total_bytes: int
     reserved_bytes: int
-    used_bytes: int
-    """By processes, without what is reserved."""
+    used_bytes: int | None
+    """By processes, without what is reserved; None: the driver does not tell."""
 
 
 class ProcessSample(msgspec.Struct, frozen=True):

@@ -124,8 +124,56 @@ def _replay(rest: str) -> DeviceBackend:
     return ReplayBackend(read_trace(Path(rest)))
 
 
+def _ascend(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.ascend import AscendBackend  # noqa: PLC0415
+
+    return AscendBackend(rest)
+
+
+def _ascend_shows() -> bool:
+    return Path("/dev/davinci_manager").exists() or bool(os.environ.get("ALIQUOT_DCMI_LIBRARY"))
+
+
+def _gaudi(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.gaudi import GaudiBackend  # noqa: PLC0415
+
+    root = Path(rest)
+    if rest and root.is_dir():
+        return GaudiBackend(sys_root=root / "sys", proc_root=root / "proc")
+    return GaudiBackend(rest)
+
+
+def _gaudi_shows() -> bool:
+    return Path("/sys/module/habanalabs").exists() or bool(os.environ.get("ALIQUOT_HLML_LIBRARY"))
+
+
+def _tpu(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
+
+    return TpuBackend(Path(rest, "sys"), Path(rest, "proc")) if rest else TpuBackend()
+
+
+def _tpu_shows() -> bool:
+    return any(_is_tpu(path) for path in Path("/sys/bus/pci/devices").glob("*/vendor"))
+
+
+def _is_tpu(vendor: Path) -> bool:
+    try:
+        return vendor.read_text().strip() == "0x1ae0" and not (vendor.parent / "net").exists()
+    except OSError:
+        return False
+
+
 KINDS: Mapping[str, Row] = {
     "nvml": Row(_nvml, _nvml_shows, loads_library=True),
     "drm": Row(_drm, _drm_shows, loads_library=False, takes="DIRECTORY of a simulated machine, or nothing"),
+    "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="the path of libdcmi.so, or nothing"),
+    "gaudi": Row(
+        _gaudi,
+        _gaudi_shows,
+        loads_library=True,
+        takes="the path of libhlml.so or the DIRECTORY of a recorded machine, or nothing",
+    ),
+    "tpu": Row(_tpu, _tpu_shows, loads_library=False, takes="DIRECTORY of a recorded machine, or nothing"),
     "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }

@@ -228,7 +228,7 @@ class NvmlBackend:
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""
         sample = self._memory(uuid, self._handle(self._device(uuid)))
-        self._used_bytes[uuid] = sample.used_bytes
+        self._used_bytes[uuid] = sample.used_bytes or 0
         return sample
 
     def _memory(self, uuid: str, handle: object) -> MemorySample:

@@ -250,7 +250,7 @@ def _free_bytes(backend: DeviceBackend, device: DeviceInfo) -> int:
         memory = backend.memory(device.uuid)
     except DeviceError:
         return 0
-    return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes)
+    return max(0, memory.total_bytes - memory.reserved_bytes - (memory.used_bytes or 0))
 
 
 def _tree() -> tuple[CgroupTree | None, str]:

@@ -75,6 +75,11 @@ def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int])
         enforcer.look_for_escaped(limited, pids)
 
 
+def asks_nobody(enforcer: Enforcer) -> bool:
+    """Whether a tier reads a limit back from what the agent knows itself, so that no thread is needed for it."""
+    return isinstance(enforcer, (NoEnforcer, WatchdogEnforcer))
+
+
 def keeps_account(enforcer: Enforcer) -> TypeGuard[PreloadEnforcer]:
     """Whether a tier keeps an account of its own, to be compared with what the driver sees."""
     return isinstance(enforcer, PreloadEnforcer)
