@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, desired
 
+ENDED = (-signal.SIGTERM, -signal.SIGKILL)
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
 
 
@@ -45,7 +47,7 @@ async def test_cards_of_three_vendors_are_one_nodes_and_a_cheat_on_each_is_held(
     for each in slices:
         report = await coordinator.until_status(each.slice_id, ACTIVE)
         assert report.tier == Tier.WATCHDOG.value
-    hold = (sys.executable, "-m", "aliquot.simgpu.drm.hold", str(machine.root), "--hold")
+    hold = (sys.executable, "-m", "aliquot.simgpu.drm.hold", str(machine.root), "--piece", "512Mi", "--seconds", "600")
     modest = node.job(*hold, "--minor", minor(machine, 0), "--most", "1Gi", lease_id="l-amd")
     await auntil(lambda: any(each.pid == modest.pid for each in machine.books().held), "it holds a card")
     cheats = [
@@ -55,6 +57,7 @@ async def test_cards_of_three_vendors_are_one_nodes_and_a_cheat_on_each_is_held(
     ]
     for cheat in cheats:
         await auntil(lambda cheat=cheat: cheat.poll() is not None, "the cheat was ended")  # type: ignore[misc]
+        assert cheat.returncode in ENDED
 
 
 async def test_a_lease_is_shown_its_own_vendors_devices(node: Node, coordinator: Coordinator, tmp_path: Path) -> None:
