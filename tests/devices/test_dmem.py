@@ -107,7 +107,9 @@ def test_it_holds_a_process_its_children_and_whatever_cgroups_it_makes(stand: St
     assert stand.spilled() > 0, "what is too much is in the machine's memory, which dmem does not count"
     neighbour = job()
     stand.machine.take(neighbour, 0, 8 * GIB, cgroup=f"{BASE}/l-2/1.0")
-    assert (stand.backend.memory(stand.device().uuid).used_bytes or 0) <= 9 * GIB
+    used_bytes = stand.backend.memory(stand.device().uuid).used_bytes
+    assert used_bytes is not None
+    assert 8 * GIB <= used_bytes <= 9 * GIB
 
 
 def test_one_buffer_larger_than_the_limit_never_reaches_the_card(stand: Stand, job: Callable[[], int]) -> None:
