@@ -15,11 +15,12 @@ import msgspec
 
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.upkeep.lesson import Lesson
 
 logger = logging.getLogger(__name__)
 
 LESSON_MAX_S = 60.0
-"""The programme takes a tenth of a second, and a second to start; one that hangs is ended."""
+"""The programme takes a second to start, and up to ten where cards differ in memory; one that hangs is ended."""
 
 STORY_MAX = 300
 """Characters of a failed programme's last words that go to the log."""
@@ -29,7 +30,7 @@ class LessonError(Exception):
     """The programme failed; its last words say why."""
 
 
-async def run_programme(summary: bytes, version: int) -> PriceTable | None:
+async def run_programme(summary: bytes, version: int) -> Lesson | None:
     """One lesson in a process of its own; None where the mix teaches nothing. Raises LessonError."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -53,7 +54,7 @@ async def run_programme(summary: bytes, version: int) -> PriceTable | None:
             await process.wait()
     if process.returncode:
         raise LessonError(story.decode(errors="replace").strip()[-STORY_MAX:] or f"status {process.returncode}")
-    return msgspec.msgpack.decode(out, type=PriceTable) if out else None
+    return msgspec.msgpack.decode(out, type=Lesson) if out else None
 
 
 class PriceLearner:
@@ -92,13 +93,13 @@ class PriceLearner:
         if summary.noted - self._noted < self._arrivals_min:
             return False
         try:
-            table = await run_programme(msgspec.msgpack.encode(summary), self._version + 1)
+            lesson = await run_programme(msgspec.msgpack.encode(summary), self._version + 1)
         except LessonError as error:
             logger.warning("prices were not learnt, and stay as they are: %s", error)
             return False
         self._noted = summary.noted
-        if table is None:
+        if lesson is None:
             return False
         self._version += 1
-        await self._submit(table)
+        await self._submit(lesson.take_in())
         return True
