@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -16,45 +15,26 @@ import msgspec
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.upkeep.lesson import Lesson
+from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 
 logger = logging.getLogger(__name__)
 
 LESSON_MAX_S = 60.0
 """The programme takes a second to start, and up to ten where cards differ in memory; one that hangs is ended."""
 
-STORY_MAX = 300
-"""Characters of a failed programme's last words that go to the log."""
+CHANGED_MILLI = 50
+"""Of a device: where so much of each has been taken or given back on average, what is short may be something else."""
+
+PROGRAMME = "aliquot.coordinator.upkeep.price_programme"
 
 
-class LessonError(Exception):
-    """The programme failed; its last words say why."""
-
-
-async def run_programme(summary: bytes, version: int) -> Lesson | None:
-    """One lesson in a process of its own; None where the mix teaches nothing. Raises LessonError."""
+async def run_lesson(summary: bytes, version: int) -> Lesson | None:
+    """One lesson in a process of its own; None where the mix teaches nothing. Raises ProgrammeError."""
+    out = await run_programme(PROGRAMME, summary, str(version), within_s=LESSON_MAX_S)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aliquot.coordinator.upkeep.price_programme", str(version)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        raise LessonError(str(error)) from error
-    try:
-        async with asyncio.timeout(LESSON_MAX_S):
-            out, story = await process.communicate(summary)
-    except TimeoutError as error:
-        raise LessonError(f"no result in {LESSON_MAX_S:.0f} s") from error
-    except (OSError, RuntimeError) as error:  # the latter is uvloop's word for a reader that has died
-        raise LessonError(f"it has died: {error}") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise LessonError(story.decode(errors="replace").strip()[-STORY_MAX:] or f"status {process.returncode}")
-    return msgspec.msgpack.decode(out, type=Lesson) if out else None
+        return msgspec.msgpack.decode(out, type=Lesson) if out else None
+    except msgspec.MsgspecError as error:
+        raise ProgrammeError(f"it says nothing that makes sense: {error}") from error
 
 
 class PriceLearner:
@@ -80,6 +60,7 @@ class PriceLearner:
         self._interval_s = interval_s
         self._arrivals_min = arrivals_min
         self._noted = 0
+        self._idle_milli = 0
 
     async def run(self) -> None:
         """Learn every `interval_s` until cancelled."""
@@ -90,14 +71,18 @@ class PriceLearner:
     async def learn_once(self) -> bool:
         """One lesson, if enough has arrived since the last; True if a table was submitted."""
         summary = self._summarise()
-        if summary.noted - self._noted < self._arrivals_min:
+        idle_milli = sum(each.idle_milli for each in summary.classes)
+        devices = sum(each.devices for each in summary.classes)
+        changed = abs(idle_milli - self._idle_milli) >= devices * CHANGED_MILLI
+        new = summary.noted - self._noted
+        if new < self._arrivals_min and not (changed and self._noted and new):
             return False
         try:
-            lesson = await run_programme(msgspec.msgpack.encode(summary), self._version + 1)
-        except LessonError as error:
+            lesson = await run_lesson(msgspec.msgpack.encode(summary), self._version + 1)
+        except ProgrammeError as error:
             logger.warning("prices were not learnt, and stay as they are: %s", error)
             return False
-        self._noted = summary.noted
+        self._noted, self._idle_milli = summary.noted, idle_milli
         if lesson is None:
             return False
         self._version += 1

@@ -80,7 +80,7 @@ def learn_prices(
     table = []
     for name, price, requests in zip(names, prices.tolist(), entries, strict=True):
         total = sum(weight for _, weight in requests)
-        worths = np.zeros(len(cpu_prices))
+        worths: Floats = np.zeros(len(cpu_prices))
         for cpu_milli, weight in requests:
             worths += weight / total * np.maximum(0.0, price - cpu_prices * cpu_milli / DEVICE)
         table.append(SortPrice(name, tuple(np.rint(worths * DEVICE).astype(np.int64).tolist())))
