@@ -79,7 +79,8 @@ def test_large_memory_is_kept_for_those_who_ask_for_it() -> None:
     """Small requests go to small cards, whatever fits better on the large ones, and large ones are all let in."""
     small, large = Demand(share_milli=250, memory_bytes=3 * GIB), Demand(share_milli=500, memory_bytes=39 * GIB)
     inventory = pool(
-        *(node(f"a{i}", 4, model="A100-80") for i in range(2)), *(node(f"t{i}", 4, model="T4") for i in range(2))
+        *(node(f"a{i}", 4, model="A100-80") for i in range(2)),
+        *(node(f"t{i}", 4, model="T4", memory_gib=16) for i in range(2)),
     )
     policy = Price()
     engine = Engine(inventory, policy)

@@ -53,7 +53,7 @@ UNSERVED = 1.5
 """What a slice that can't be served costs, in devices of its size. Of 1, 1.2, 1.5, 2 and 4 the best on mixed pools."""
 
 IDLE_MIN_PERMILLE = 10
-"""Of a class, counted as idle at least: prices stay finite when it is full, and some of it will be free again."""
+"""Of a class, counted as idle besides what is: prices stay finite when it is full, and some of it will be free again."""
 
 GIB = 1 << 30
 
@@ -121,8 +121,9 @@ def _sorts(mix: Mapping[Demand, int], classes: Sequence[DeviceClass]) -> dict[De
     for sort in largest[SORTS_MAX:]:
         like = [other for other in largest[:SORTS_MAX] if suits[other] == suits[sort]]
         if like:
-            share, memory = sizes[sort]
-            nearest = min(like, key=lambda other: abs(sizes[other][0] - share) + abs(sizes[other][1] - memory))
+            nearest = min(
+                like, key=lambda other: abs(sizes[other][0] - sizes[sort][0]) + abs(sizes[other][1] - sizes[sort][1])
+            )
             kept[nearest] = kept[nearest] + found[sort]
     return kept
 
@@ -150,7 +151,7 @@ class _Programme:
         mean_bytes = sum(each.devices * each.device_class.leasable_bytes for each in classes) / devices
         self._idle = np.array(
             [
-                max(each.idle_milli / each.device_class.compute_milli, each.devices * IDLE_MIN_PERMILLE / 1000)
+                each.idle_milli / each.device_class.compute_milli + each.devices * IDLE_MIN_PERMILLE / 1000
                 for each in classes
             ]
         )
