@@ -53,7 +53,7 @@ UNSERVED = 1.5
 """What a slice that can't be served costs, in devices of its size. Of 1, 1.2, 1.5, 2 and 4 the best on mixed pools."""
 
 IDLE_MIN_PERMILLE = 10
-"""Of a class, counted as idle besides what is: prices stay finite when it is full, and some of it will be free again."""
+"""Of a class, counted as idle besides what is: prices stay finite when it is full, and some will be free again."""
 
 GIB = 1 << 30
 
