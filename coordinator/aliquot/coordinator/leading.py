@@ -416,7 +416,7 @@ class Leading:
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
-        return MixSummary(0, (), 0) if state is None else state.arrivals.summary(state.inventory)
+        return MixSummary(0, (), ()) if state is None else state.arrivals.summary(state.inventory)
 
     def _engine(self) -> Engine | None:
         return self.writer.planner.engine if self.writer.planner is not None else None
