@@ -170,6 +170,22 @@ async def test_a_watch_that_is_half_open_binds_nothing() -> None:
         await eventually(lambda: scheduler.cycle("a"), "a bind afterwards")
 
 
+async def test_a_bind_that_was_not_heard_of_yet_loses_nothing() -> None:
+    """Our own write is known to the API server, and the watch that would tell us says nothing."""
+    async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
+        make_pod(cluster.api, "a", QUARTER)
+        pods = cluster.extender.parts.pods
+        await eventually(lambda: len(pods), "the pod")
+        cluster.api.faults.silent = True
+        assert await scheduler.cycle("a")
+        await round_of(cluster, IMPATIENT)
+        assert not any(pod.node for pod in pods)
+        assert len(await cluster.leases()) == 1
+        cluster.api.faults.silent = False
+        await eventually(lambda: any(pod.node for pod in pods), "the news")
+        await audit(cluster)
+
+
 async def test_a_frozen_api_server_ends_nothing() -> None:
     async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
         make_pod(cluster.api, "a", QUARTER)
