@@ -89,7 +89,7 @@ def test_a_version_that_kubernetes_took_back_is_refused_with_its_successor(tmp_p
     file = tmp_path / "group.yaml"
     group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {}}
     file.write_text(yaml.safe_dump({"kind": "List", "items": [group]}))
-    with pytest.raises(ConfigError, match="PodGroup of scheduling.k8s.io/v1alpha2") as caught:
+    with pytest.raises(ConfigError, match=r"PodGroup of scheduling\.k8s\.io/v1alpha2") as caught:
         planning.read([file])
     assert "scheduling.k8s.io/v1beta1" in caught.value.hint
     file.write_text(yaml.safe_dump({**group, "apiVersion": "scheduling.k8s.io/v1beta1"}))
