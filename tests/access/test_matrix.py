@@ -17,6 +17,8 @@ from aliquot.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     agent_pb2,
+    capacity_pb2,
+    capacity_pb2_grpc,
     enrolment_pb2,
     enrolment_pb2_grpc,
     leases_pb2,
@@ -47,6 +49,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "LeaseService.Release": ("manager operator admin", "operator admin"),
     "LeaseService.ReleaseBatch": ("manager operator admin", "operator admin"),
     "LeaseService.AcknowledgeShape": ("manager admin", "admin"),
+    "LeaseService.ExtendLease": ("manager admin", "admin"),
     "LeaseService.Get": (READERS_OWN, READERS_ALL),
     "LeaseService.GetTimeline": (READERS_OWN, READERS_ALL),
     "LeaseService.List": (READERS_OWN, READERS_ALL),
@@ -66,6 +69,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.GetStatus": (POOL, POOL),
     "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
+    "PoolService.Forecast": (POOL, POOL),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),
     "PoolService.ReturnDevice": (OPERATORS, OPERATORS),
@@ -74,6 +78,12 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.GetTenancy": (POOL, POOL),
     "AdminService.Balance": (OPERATORS, OPERATORS),
     "AdminService.Defragment": (OPERATORS, OPERATORS),
+    "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
+    "CapacityService.GetCapacity": (POOL, POOL),
+    "CapacityService.TakeOrders": (OPERATORS, OPERATORS),
+    "CapacityService.ReportOrder": (OPERATORS, OPERATORS),
+    "CapacityService.WithdrawOrder": (OPERATORS, OPERATORS),
+    "CapacityService.ExpectDemand": (OPERATORS, OPERATORS),
     "AdminService.DeclareMaintenance": (OPERATORS, OPERATORS),
     "AdminService.EndMaintenance": (OPERATORS, OPERATORS),
     "AdminService.ListMaintenance": (POOL, POOL),
@@ -107,7 +117,7 @@ BY_THEMSELVES = {"AgentService.Session", "AccessService.Login", "AccessService.D
 
 
 def methods() -> set[str]:
-    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, relay_pb2, access_pb2, enrolment_pb2)
+    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, relay_pb2, access_pb2, enrolment_pb2, capacity_pb2)
     return {
         f"{service.name}.{method.name}"
         for file in files
@@ -157,6 +167,7 @@ class _Calls:
             "PoolService": (pool_pb2, None),
             "AdminService": (admin_pb2, admin_pb2_grpc.AdminServiceStub),
             "AccessService": (access_pb2, None),
+            "CapacityService": (capacity_pb2, capacity_pb2_grpc.CapacityServiceStub),
             "EnrolmentService": (enrolment_pb2, enrolment_pb2_grpc.EnrolmentServiceStub),
         }[service]
         stub = who.stub(grpc_module) if grpc_module is not None else who.nodes if module is pool_pb2 else who.access
@@ -206,6 +217,11 @@ class _Calls:
     async def AcknowledgeShape(self, who: Person, tenant: str) -> None:  # noqa: N802
         request = leases_pb2.AcknowledgeShapeRequest(lease_id=await self.lease_of(tenant), shape=1)
         await who.leases.AcknowledgeShape(request)
+
+    async def ExtendLease(self, who: Person, tenant: str) -> None:  # noqa: N802
+        asked = allocation("0.001,1Mi", tenant=tenant, time_limit_s=3600)
+        lease_id = (await self.people.admin.leases.Allocate(asked)).lease.lease_id
+        await who.leases.ExtendLease(leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=7200))
 
     async def GetUse(self, who: Person, tenant: str) -> None:  # noqa: N802
         await who.leases.GetUse(leases_pb2.GetUseRequest(tenant=tenant))

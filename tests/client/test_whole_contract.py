@@ -18,14 +18,24 @@ from google.protobuf.message_factory import GetMessageClass
 from aliquot.cli import _options as options
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
-from aliquot.client import NodeDeclaration, Pool, access, admin, health
+from aliquot.client import NodeDeclaration, Pool, access, admin, capacity, health
 from aliquot.client._messages import read, write
 from aliquot.client._methods import Method
-from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2, types_pb2
+from aliquot.v1 import (
+    access_pb2,
+    admin_pb2,
+    agent_pb2,
+    capacity_pb2,
+    enrolment_pb2,
+    leases_pb2,
+    pool_pb2,
+    relay_pb2,
+    types_pb2,
+)
 
 SERVICES = [
     service
-    for module in (access_pb2, admin_pb2, agent_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
@@ -63,6 +73,7 @@ CALLS = {
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
     "LeaseService.GetUse": Call(lambda pool: pool.use(), "waste"),
     "LeaseService.ExemptLease": Call(lambda pool: pool.exempt(LEASE, 60), f"exempt {LEASE} --for 1m"),
+    "LeaseService.ExtendLease": Call(lambda pool: pool.extend(LEASE, 7200), f"extend {LEASE} --to 2h"),
     "LeaseService.ConfirmNotice": Call(
         lambda pool: pool.confirm_notice(LEASE, 1), "", "`aliquot notify` makes it when it has delivered a warning"
     ),
@@ -78,6 +89,7 @@ CALLS = {
     "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),
     "PoolService.GetStatus": Call(lambda pool: pool.status(), "status"),
     "PoolService.WatchFleet": Call(lambda pool: next(pool.watch_fleet()), "", "screens draw it; `top` shows a node"),
+    "PoolService.Forecast": Call(lambda pool: pool.forecast(), "forecast"),
     "PoolService.GetHealth": Call(lambda pool: pool.admin.health(), "health"),
     "PoolService.QuarantineDevice": Call(
         lambda pool: pool.admin.quarantine_device("GPU-1", drain=True), "device quarantine GPU-1 --drain --reason r"
@@ -91,6 +103,16 @@ CALLS = {
     "AdminService.Defragment": Call(lambda pool: pool.admin.defragment(), "defragment"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
     "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
+    "CapacityService.DeclareCapacity": Call(
+        lambda pool: pool.capacity.declare(capacity.CapacitySpec()), "capacity apply FILE"
+    ),
+    "CapacityService.GetCapacity": Call(lambda pool: pool.capacity.get(), "capacity"),
+    "CapacityService.TakeOrders": Call(lambda pool: pool.capacity.take("t"), "capacity run --hook true --once"),
+    "CapacityService.ReportOrder": Call(
+        lambda pool: pool.capacity.report(1, "t", accepted=True), "", "`capacity run` says what came of it"
+    ),
+    "CapacityService.WithdrawOrder": Call(lambda pool: pool.capacity.withdraw(1), "capacity cancel 1"),
+    "CapacityService.ExpectDemand": Call(lambda pool: pool.capacity.expect(()), "", "programs forecast"),
     "AdminService.DeclareMaintenance": Call(
         lambda pool: pool.admin.declare_maintenance(admin.MaintenanceWindow("w")),
         "maintenance add w --start 2026-01-01T00:00 --end 2026-01-01T01:00",
@@ -237,12 +259,18 @@ def test_a_person_can_make_it(
     pool = partial(Pool, "nowhere:1", transport=recorder, agent_sockets=())
     monkeypatch.setattr(options, "open_pool", lambda *_, **__: pool())
     file = tmp_path / "file.yaml"
-    file.write_text("nodes: [{name: n, devices: [{model: L4}]}]" if "Nodes" in name else "tenants: [{name: t}]")
+    file.write_text(next((text for word, text in FILES.items() if word in name), "tenants: [{name: t}]"))
     words = [str(file) if word == "FILE" else word for word in CALLS[name].command.split()]
     assert main([*words, "--json"] if as_json else words) == CALLS[name].ends
     assert name in recorder.asked
     if as_json and name != "LeaseService.Watch":  # a line for each event
         assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+FILES = {
+    "Nodes": "nodes: [{name: n, devices: [{model: L4}]}]",
+    "Capacity": "shapes: [{name: s, model: L4, devices: 1, max: 1}]",
+}
 
 
 def _kinds(kind: Any, contract: Any) -> Iterator[tuple[Any, Descriptor]]:
@@ -258,10 +286,17 @@ SAME_AS = {
     "Defragmentation": "DefragmentResponse",
     "Maintenance": "MaintenanceView",
 }
-DECLARED = {admin.PoolSpec, admin.TenantSpec, admin.QueueSpec, admin.RateCard, admin.MaintenanceWindow}
+DECLARED = {
+    capacity.CapacitySpec,
+    admin.PoolSpec,
+    admin.TenantSpec,
+    admin.QueueSpec,
+    admin.RateCard,
+    admin.MaintenanceWindow,
+}
 VALUES = [
     pair
-    for module, contract in ((admin, admin_pb2), (access, access_pb2), (health, pool_pb2))
+    for module, contract in ((admin, admin_pb2), (access, access_pb2), (capacity, capacity_pb2), (health, pool_pb2))
     for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and kind is not admin.Declarations
     for pair in _kinds(kind, contract)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.capacity.expectation import ExpectedUse, Forecast
+from aliquot.coordinator.core.capacity.records import CapacityPolicy, CapacitySpec, NodeShape, Way
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
@@ -145,6 +148,13 @@ class PoolMachine(BooksMachine):
         if lease is not None:
             self.books.do(c.Release(lease.lease_id, reason))
 
+    @rule(pick=st.integers(0), limit_ms=st.sampled_from([3_000, 20_000, 400_000]))
+    def extend(self, pick: int, limit_ms: int) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            with contextlib.suppress(DomainError):
+                self.books.do(c.ExtendLease(lease.lease_id, limit_ms))
+
     @rule(
         name=st.sampled_from(NODES[:2]),
         fewer=st.booleans(),
@@ -215,6 +225,39 @@ class PoolMachine(BooksMachine):
     def end_maintenance(self, name: str) -> None:
         self.refused(c.EndMaintenance(name))
 
+    @rule(act=st.booleans(), least=st.integers(0, 1), machines=st.sampled_from([(), ("two", "three")]))
+    def offer_nodes(self, act: bool, least: int, machines: tuple[str, ...]) -> None:
+        policy = CapacityPolicy(
+            act=act, target_wait_ms=5_000, idle_ms=10_000, keep_ms=10_000, rest_ms=60_000, late_ms=30_000
+        )
+        made = NodeShape("made", node("made", 2), 2, nodes_min=least, lead_ms=5_000, price_micro=1_000_000)
+        woken = NodeShape("woken", SPECS["two"], len(machines), machines=machines)
+        self.refused(c.DeclareCapacity(CapacitySpec((made, *((woken,) if machines else ())), policy)))
+
+    @rule(
+        taker=st.sampled_from(["a", "b"]),
+        accepted=st.booleans(),
+        final=st.booleans(),
+        arrives=st.booleans(),
+        named=st.sampled_from(["", "", "other"]),
+    )
+    def carry_out_orders(self, taker: str, accepted: bool, final: bool, arrives: bool, named: str) -> None:
+        orders = self.books.do(c.TakeOrders(taker, for_ms=20_000)).outcome
+        for order in orders[:1]:
+            self.refused(c.ReportOrder(order.number, taker, accepted, node_name=named, final=final))
+            if arrives and order.way is Way.ADD and order.shape == "made":
+                self.refused(c.DeclareNode(node(named or order.node_name, 2, agentless=True)))
+
+    @rule(number=st.integers(1, 4))
+    def withdraw_order(self, number: int) -> None:
+        self.refused(c.WithdrawOrder(number))
+
+    @rule(milli=st.sampled_from([0, 4_000, 90_000]), fit=st.booleans())
+    def expect_demand(self, milli: int, fit: bool) -> None:
+        point = ExpectedUse(self.books.now_ms + 1_000, milli, 0, milli)
+        series = c.Expected("default", "A100-40", Forecast(self.books.now_ms, (point,), fit))
+        self.refused(c.ExpectDemand((series,)))
+
     @rule(name=st.sampled_from(NODES), force=st.booleans())
     def remove_and_declare_again(self, name: str, force: bool) -> None:
         if not self.refused(c.RemoveNode(f"n-{name}", force=force)):
@@ -239,6 +282,11 @@ class PoolMachine(BooksMachine):
     @rule()
     def offer(self) -> None:
         self.books.settle()
+
+    @rule(back=st.integers(0, 2), milli=st.integers(0, 10_000), covered=st.sampled_from([100, 1000]))
+    def an_hour_of_demand_is_over(self, back: int, milli: int, covered: int) -> None:
+        hour = self.books.now_ms // 3_600_000 - back
+        self.books.do(c.NoteDemand(hour, covered, (("", milli), ("tenant/a", milli))))
 
     @rule()
     def clock_jumps_back(self) -> None:

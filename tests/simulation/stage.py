@@ -13,13 +13,16 @@
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
 > tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> links                           all links of all cards are up
 > repairs                         agents may reset cards and restart machines, from their next start on
-> ail NODE KIND | heal NODE       its first card is hot, or its driver asks for a reset; and again it is well
+> ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
+                                    reset; and again it is well
 > queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
 > exempt NAME SECONDS
+> extend NAME SECONDS              its time limit, in all
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -126,7 +129,7 @@ class Stage:
                     memory_total_bytes=40 * GIB,
                     memory_reserved_bytes=GIB // 2,
                     pci_bus_id=f"00000000:{index:02X}:00.0",
-                    nvlink_island=0,
+                    fabric_island=0,
                 )
                 for index in range(int(devices))
             ]
@@ -262,16 +265,25 @@ class Stage:
         for node in self.world.nodes:
             node.repairs_with(REPAIRS)
 
+    def _do_links(self) -> None:
+        for node in self.world.nodes:
+            for device in node.devices.values():
+                device.sample["links_up"] = 12
+
     def _do_ail(self, name: str, kind: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         if kind == "hot":
             device.sample["margin_c"] = 0
+        elif kind == "links":
+            device.sample["links_up"] = 11
         else:
             device.recovery = RecoveryAction.RESET
 
     def _do_heal(self, name: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         device.sample["margin_c"], device.recovery = 30, RecoveryAction.NONE
+        if "links_up" in device.sample:
+            device.sample["links_up"] = 12
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)
@@ -320,6 +332,10 @@ class Stage:
     def _do_exempt(self, name: str, seconds: str) -> None:
         request = leases_pb2.ExemptLeaseRequest(lease_id=self._leases[name], for_s=int(seconds))
         self._call(LEASES, "ExemptLease", request)
+
+    def _do_extend(self, name: str, seconds: str) -> None:
+        request = leases_pb2.ExtendLeaseRequest(lease_id=self._leases[name], time_limit_s=int(seconds))
+        self._call(LEASES, "ExtendLease", request)
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

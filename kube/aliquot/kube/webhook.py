@@ -85,8 +85,8 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{folder}: no tls.crt and tls.key to serve with: {error}",
-                hint="set ALIQUOT_KUBE_WEBHOOK_SERVICE to have one made, or name a Secret in the chart's "
-                "webhook.tlsSecretName, whose certificate is for the webhook's Service",
+                hint="name a Secret in the chart whose certificate is for the Service that is served; "
+                "the webhook can have one made: ALIQUOT_KUBE_WEBHOOK_SERVICE",
             ) from error
 
     def refresh(self) -> bool:

@@ -1,6 +1,7 @@
 """The commands that come with the CLI, in the order in which help lists them."""
 
 from aliquot.cli._command import Command
+from aliquot.cli.capacity.command import CAPACITY
 from aliquot.cli.commands import (
     access,
     allocating,
@@ -11,6 +12,8 @@ from aliquot.cli.commands import (
     declaring,
     defragmenting,
     explaining,
+    extending,
+    forecasting,
     joining,
     listing,
     live,
@@ -39,12 +42,14 @@ BUILTINS: tuple[Command, ...] = (
     running.EXEC,
     allocating.ALLOC,
     allocating.RELEASE,
+    extending.EXTEND,
     allocating.ACK,
     listing.LS,
     listing.GET,
     explaining.WHY,
     explaining.FITS,
     live.TOP,
+    forecasting.FORECAST,
     wasting.WASTE,
     wasting.EXEMPT,
     watching.WATCH,
@@ -67,6 +72,7 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.FORGIVE,
     balancing.BALANCE,
     defragmenting.DEFRAGMENT,
+    CAPACITY,
     setting_aside.SET_ASIDE,
     supporting.SUPPORT_BUNDLE,
     access.ACCESS,

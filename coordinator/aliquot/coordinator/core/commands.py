@@ -11,10 +11,12 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.records import Actor, Token
 from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.capacity.expectation import Forecast
+from aliquot.coordinator.core.capacity.records import CapacitySpec, Order
 from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -101,6 +103,16 @@ class Release(Command[None]):
     detail: str = ""
     by: str = ""
     """The principal that ends it; empty: the pool itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendLease(Command[None]):
+    """Let a lease have a longer time limit, counted from its grant as the one that it was asked for with."""
+
+    lease_id: str
+    time_limit_ms: int
+    reason: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +310,8 @@ class ReportCare(Command[None]):
     number: int
     problem: str = ""
     story: str = ""
+    copies: tuple[tuple[str, int], ...] = ()
+    """(unit, megabytes a second) of what was tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,6 +478,69 @@ class NoteTrust(Command[None]):
     token_id: str = ""
 
 
+# -- nodes that are ordered
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareCapacity(Command[int]):
+    """These shapes of nodes are on offer, by these rules, and no others. The answer is the new version."""
+
+    spec: CapacitySpec
+    version: int = -1
+    """That it replaces; -1: whatever is there now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOrders(Command[tuple[Order, ...]]):
+    """Give orders to somebody who carries them out, for a while."""
+
+    taker: str
+    orders_max: int = 8
+    for_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOrder(Command[Order]):
+    """What became of an order, says who took it."""
+
+    number: int
+    taker: str
+    accepted: bool
+    """Its node is on its way, or is going. False: it failed, and is tried again."""
+    reference: str = ""
+    node_name: str = ""
+    """Under which it will come; empty: the one that was ordered."""
+    due_ms: int = 0
+    """When it will come; 0: as was expected."""
+    problem: str = ""
+    final: bool = False
+    """Trying again is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawOrder(Command[Order]):
+    """An administrator wants no more of an order."""
+
+    number: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One series of a forecast."""
+
+    pool: str
+    model: str
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectDemand(Command[None]):
+    """What is expected to be used."""
+
+    series: tuple[Expected, ...]
+
+
 # -- pools, tenants, queues, the ledger
 
 ANY_VERSION = -1
@@ -569,6 +646,19 @@ class CloseBooks(Command[None]):
     """Sum up by day what ended before this midnight."""
 
     up_to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteDemand(Command[None]):
+    """An hour (since the epoch) is over; see `core.demand`. Changes nothing where that hour is known, or was not seen
+    for long enough.
+    """
+
+    hour: int
+    covered_permille: int
+    """Of the hour that was seen."""
+    milli: tuple[tuple[str, int], ...]
+    """Series -> the mean, in thousandths of devices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,17 @@ class PlacementRefused(DomainError):
         """A stable word: see `placement.reasons.Reason`."""
 
 
+class ExtensionRefused(DomainError):
+    """A time limit can't become so long: the queue's bound, or somebody counts on the lease's present end."""
+
+    reason = "EXTENSION_REFUSED"
+
+    def __init__(self, detail: str, until_ms: int) -> None:
+        super().__init__(detail, hint="extend it by less, or ask for another lease that goes on from there")
+        self.until_ms = until_ms
+        """The latest end that would be taken; 0: not known, it is not granted."""
+
+
 class QueueFull(DomainError):
     """The bound on queued requests is reached."""
 
@@ -146,6 +157,18 @@ class MaintenanceNotFound(DomainError):
     """No such maintenance window."""
 
     reason = "MAINTENANCE_NOT_FOUND"
+
+
+class OrderNotFound(DomainError):
+    """No open order of a node has this number."""
+
+    reason = "ORDER_NOT_FOUND"
+
+
+class OrderTaken(DomainError):
+    """Somebody else carries this order out, or it is over."""
+
+    reason = "ORDER_TAKEN"
 
 
 class SessionReplaced(DomainError):

@@ -6,7 +6,7 @@ from collections import Counter
 
 from aliquot.coordinator.core.elastic.members import bounds_of, core_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.health.evolve import order_of, standing_of
+from aliquot.coordinator.core.health.evolve import admits_of, order_of, standing_of
 from aliquot.coordinator.core.health.records import ORDERED, OUT, CareOrder, Standing
 from aliquot.coordinator.core.holds.readiness import is_complete
 from aliquot.coordinator.core.holds.records import HoldKind
@@ -57,10 +57,22 @@ def check(state: State) -> None:
     _check_maintenance(state)
     _check_health(state)
     _check_loans(state)
+    _check_capacity(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
     )
+
+
+def _check_capacity(state: State) -> None:
+    """No node is ordered twice at a time, and one that is being taken away holds nothing new."""
+    books = state.capacity
+    names = [(order.way, order.node_name) for order in books.orders.values()]
+    _require(len(names) == len(set(names)), "a node is ordered twice")
+    for order in books.orders.values():
+        _require(order.open, f"{order.order_id} is over, and still open")
+        _require(order.number < books.next_order, f"{order.order_id} has a number that is given again")
+        _require(order.node_name in books.slots, f"{order.order_id}: nothing is known of {order.node_name}")
 
 
 def _check_accounts(state: State) -> None:
@@ -198,7 +210,9 @@ def _check_health(state: State) -> None:
         _require(set(node.care) == orders[node_id], f"{node_id}: its orders are off")
     for uuid, device in state.devices.items():
         _require((device.standing, device.incident) == standing_of(state, uuid), f"{uuid} stands for no reason")
-        _require(state.inventory.device(uuid).healthy == device.usable, f"{uuid}: books and inventory differ on it")
+        record = state.inventory.device_record(uuid)
+        _require(record.healthy == device.usable, f"{uuid}: books and inventory differ on it")
+        _require(record.admits == admits_of(state, uuid), f"{uuid} admits what it should not, or the other way round")
 
 
 def _check_lease(lease: Lease) -> None:

@@ -116,6 +116,8 @@ class Memory:
         """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0
         """How many nodes with cards the last look has passed."""
+        self.capacity_due_ms = 0
+        """When it is looked at next which nodes should come or go; 0: nothing asks for it."""
         self.forget_due_ms = 0
         """When ended leases are to be forgotten next; 0: nothing asks for it."""
         self.forgot_ms = 0

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.access.view import AccessView
+from aliquot.coordinator.core.capacity.view import CapacityView
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.demand.view import DemandView
 from aliquot.coordinator.core.enrolment.view import EnrolmentView
 from aliquot.coordinator.core.health.view import HealthView
 from aliquot.coordinator.core.holds.records import Hold
@@ -74,6 +76,8 @@ class Planning:
         self.access: Final[AccessView] = state.access
         self.enrolment: Final[EnrolmentView] = state.enrolment
         self.health: Final[HealthView] = state.health
+        self.demand: Final[DemandView] = state.demand
+        self.capacity: Final[CapacityView] = state.capacity
         self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
@@ -255,6 +259,13 @@ class Planning:
         self.memory.balance_due_ms[pool] = due_ms
         self.memory.timers.add(due_ms, Due.BALANCE, pool)
 
+    def look_for_capacity(self, due_ms: int) -> None:
+        """Remember to look then, or before, at which nodes should come or go."""
+        memory = self.memory
+        if not 0 < memory.capacity_due_ms <= due_ms:
+            memory.capacity_due_ms = due_ms
+            memory.timers.add(due_ms, Due.CAPACITY, "")
+
     def elastic_in_order(self) -> list[str]:
         """Elastic leases, those that give back first: the lowest priority, then the youngest."""
         memory, version = self.memory, self._state.elastic_version
@@ -299,11 +310,20 @@ class Planning:
         if state.cutting and not memory.cuts_due_ms:
             memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
             memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
+        if state.capacity.spec is not None:
+            self._note_waiting()
         if state.ended:
             self._note_ended()
         if not memory.fold_due and state.ledger.usage_entries - config.ledger_entries_max >= FOLDED_AT_ONCE:
             memory.fold_due = True
             memory.timers.add(state.now_ms, Due.FOLD, "")
+
+    def _note_waiting(self) -> None:
+        """Look soon at which nodes should come where somebody waits."""
+        if not self.memory.capacity_due_ms:
+            self.look_for_capacity(self.now_ms + 1_000)
+        elif len(self.lines):
+            self.look_for_capacity(self.now_ms + self.config.capacity_look_ms)
 
     def _note_pools(self) -> None:
         """Look at pools that were declared anew and balance by themselves."""

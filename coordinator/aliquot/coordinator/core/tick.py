@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.access.decide import expired as token_expired
+from aliquot.coordinator.core.capacity.decide import look as look_at_capacity
 from aliquot.coordinator.core.commands import RetrySetAside, Tick
 from aliquot.coordinator.core.elastic import decide as resizing
 from aliquot.coordinator.core.enrolment.decide import look_at_invite
@@ -182,4 +183,5 @@ _LOOK = {
     Due.OFFENCE: _offence,
     Due.HEALTH: look_at_incident,
     Due.LOAN: look_at_loan,
+    Due.CAPACITY: look_at_capacity,
 }

@@ -47,6 +47,8 @@ class Due(enum.IntEnum):
     """An incident goes on, or a device whose signs are bad is looked at again."""
     LOAN = 18
     """Whoever uses the share of a lease that ends is to go."""
+    CAPACITY = 22
+    """Perhaps a node should come, or go."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

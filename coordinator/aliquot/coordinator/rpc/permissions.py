@@ -13,7 +13,7 @@ from aliquot.coordinator.core.access.roles import Action
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
 _ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
-_ENROLMENT = "/aliquot.v1.EnrolmentService/"
+_ENROLMENT, _CAPACITY = "/aliquot.v1.EnrolmentService/", "/aliquot.v1.CapacityService/"
 CARRY: Final = _RELAYS + "Carry"
 
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
@@ -24,6 +24,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "KeepAlive": (A.HOLD_OWN,),
     _LEASES + "Release": (A.HOLD_OWN, A.END_OTHERS),
     _LEASES + "ReleaseBatch": (A.HOLD_OWN, A.END_OTHERS),
+    _LEASES + "ExtendLease": (A.HOLD_OWN,),
     _LEASES + "AcknowledgeShape": (A.HOLD_OWN,),
     _LEASES + "Get": (A.READ_LEASES,),
     _LEASES + "GetTimeline": (A.READ_LEASES,),
@@ -43,6 +44,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _POOL + "Drain": (A.OPERATE,),
     _POOL + "GetStatus": (A.READ_POOL,),
     _POOL + "WatchFleet": (A.READ_POOL,),
+    _POOL + "Forecast": (A.READ_POOL,),
     _POOL + "GetHealth": (A.READ_POOL,),
     _POOL + "QuarantineDevice": (A.OPERATE,),
     _POOL + "VerifyDevice": (A.OPERATE,),
@@ -78,6 +80,12 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ENROLMENT + "InviteNode": (A.OPERATE,),
     _ENROLMENT + "DisenrolNode": (A.OPERATE,),
     _ENROLMENT + "Join": (A.JOIN,),
+    _CAPACITY + "DeclareCapacity": (A.OPERATE,),
+    _CAPACITY + "GetCapacity": (A.READ_POOL,),
+    _CAPACITY + "TakeOrders": (A.OPERATE,),
+    _CAPACITY + "ReportOrder": (A.OPERATE,),
+    _CAPACITY + "WithdrawOrder": (A.OPERATE,),
+    _CAPACITY + "ExpectDemand": (A.OPERATE,),
     CARRY: (A.CARRY,),
 }
 BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _ACCESS + "DescribeLogin", _ACCESS + "Login"})

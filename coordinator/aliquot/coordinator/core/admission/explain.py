@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
+from aliquot.coordinator.core.capacity.explain import notes as notes_on_nodes
+from aliquot.coordinator.core.capacity.offers import on_offer, servable
 from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.errors import DomainError, QuotaExceeded
 from aliquot.coordinator.core.leases.granting import check_access, held_to, is_entitled, offer, sterner
@@ -28,7 +30,7 @@ def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
     except DomainError as refused:
         reason = QUOTA if isinstance(refused, QuotaExceeded) else refused.reason
         return Explained(False, True, str(refused), (Missing("any", reason, str(refused), refused.hint),))
-    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
+    if not servable(state, request.demand):
         shortfall = state.engine.explain(request.demand)
         return Explained(False, True, shortfall.summary, missing=shortfall.missing)
     lease = Lease("", state.next_arrival, request, created_ms=now_ms)
@@ -68,10 +70,13 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     else:
         shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
+        on_its_way = notes_on_nodes(state, lease, demand, now_ms)
         impossible = shortfall.impossible and held is None and not conceivable(state, demand)
+        impossible = impossible and not on_offer(state, demand)
         if shortfall.impossible and not impossible and held is None:
             profile = as_profiles(state, demand)[0].mig_profile
             summary = f"no part of a card is a {profile} now, but cards here can be cut so"
+        notes += on_its_way
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
         given, given_ms = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
         if given:

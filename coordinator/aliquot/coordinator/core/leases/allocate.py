@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.admission.making_room import backfill
+from aliquot.coordinator.core.capacity.offers import servable
 from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.errors import (
     IdempotencyMismatch,
@@ -24,7 +25,6 @@ from aliquot.coordinator.core.leases.granting import (
     sterner,
 )
 from aliquot.coordinator.core.maintenance.closing import why_not
-from aliquot.coordinator.core.mig.decide import conceivable
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey
@@ -38,7 +38,7 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     if replay is not None:
         return replay
     request = check_access(state, request)
-    if not state.engine.possible(request.demand) and not conceivable(state, request.demand):
+    if not servable(state, request.demand):
         raise NeverFits(state.engine.explain(request.demand))
     refuse_held_back(state, request, now_ms)
     demand = sterner(state, request, request.demand, now_ms)

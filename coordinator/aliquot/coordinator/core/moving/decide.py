@@ -129,6 +129,19 @@ def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact
     return move(state, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
+def could_make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> bool:
+    """Whether `make_room` would find room for a request once it has waited for long enough. Changes nothing."""
+    budget = state.engine.moves
+    if not state.movable_slices or not budget.may_plan(demand, now_ms):
+        return False
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    if not state.tenancy.queue_spec(queue).reserve_after_ms:
+        return False
+    with state.inventory.trial():
+        found = evacuate(state.engine, _LazyLeasesByNode(state, now_ms), demand, moves_max=budget.available)
+    return found is not None
+
+
 def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
     if not state.movable_slices and lease.lease_id not in state.holds:

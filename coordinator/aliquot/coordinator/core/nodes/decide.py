@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.capacity.following import closes
 from aliquot.coordinator.core.elastic import decide as resizing
 from aliquot.coordinator.core.enrolment.facts import NodeDisenrolled
 from aliquot.coordinator.core.errors import (
@@ -71,7 +72,8 @@ def declare(state: Planning, command: c.DeclareNode, now_ms: int) -> Decision[No
         if old is None or old.spec != wanted:
             changed.append((old, wanted))
     facts = _fail_vanished(state, changed, now_ms)
-    facts += [NodePut(at_ms=now_ms, spec=spec, registered=False) for _, spec in changed]
+    for _, spec in changed:
+        facts += [NodePut(at_ms=now_ms, spec=spec, registered=False), *closes(state, spec, now_ms)]
     return Decision(tuple(facts))
 
 
@@ -97,6 +99,7 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
     facts += _fail_vanished(state, [(old, spec)], now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
+    facts += closes(state, spec, now_ms)
     facts.append(
         NodeStateChanged(
             at_ms=now_ms,

@@ -131,14 +131,19 @@ def members_per_node(
 
 def room(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
     """Members that the pool can take as this shape now; `empty`: could take, were it empty, well and ready."""
+    return int(rooms(inventory, demand, shape, empty=empty).sum())
+
+
+def rooms(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: bool = False) -> Ints:
+    """[row] the same for each node, put on its first row."""
     shapes = ShapeTable(inventory)
     shapes.put(0, shape)
     eligible = shapes.eligible_rows(0) & listed_rows(inventory, demand, empty=empty)
     if not eligible.any():
-        return 0
+        return np.zeros(inventory.table.rows, np.int64)
     avoid = () if empty else demand.avoid_device_uuids
     per_row = members_per_row(inventory, shapes, 0, eligible, empty=empty, avoid=avoid)
-    return int(members_per_node(inventory, demand, shape, per_row, empty=empty).sum())
+    return members_per_node(inventory, demand, shape, per_row, empty=empty)
 
 
 def listed_rows(inventory: InventoryView, demand: Demand, *, empty: bool = False) -> Bools:

@@ -1,0 +1,1 @@
+"""`capacity`: which nodes are on offer and ordered, and the program that carries orders out."""

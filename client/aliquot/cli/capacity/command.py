@@ -1,0 +1,271 @@
+"""`capacity`: what is on offer and ordered, and why; put shapes on offer, act or only advise, carry orders out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rich.table import Table
+
+from aliquot.cli import _options as options
+from aliquot.cli import _words as words
+from aliquot.cli._command import Builtin
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
+from aliquot.cli._table import table
+from aliquot.cli.capacity.file import read_capacity_file
+from aliquot.cli.capacity.hook import parse_command
+from aliquot.cli.capacity.runner import Runner
+from aliquot.client.capacity import Capacity, NodeOrder, OrderWay
+from aliquot.common.clock import SystemClock
+from aliquot.common.duration import format_duration_ms
+
+_EPILOG = """\
+Without an action: the advice of the moment. Nothing is ordered until `aliquot capacity act on`, and nothing comes
+until a program carries orders out: `aliquot capacity run --hook '/etc/aliquot/node.sh {way} {node}'`.
+"""
+_RUN_EPILOG = """\
+The command reads the order as JSON on its standard input; {order} {way} {node} {shape} {pool} {reference} in it are
+replaced. It ends with 0 where the node is on its way (or going), and may say more as a JSON object: reference, node
+(the name under which it will come), due_s. Otherwise it failed, and is run again, later, for the same order id; with
+{"error": "...", "final": true} it is not. Several of these programs may run: each order is given to one at a time.
+"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.set_defaults(act=_advice)
+    actions = parser.add_subparsers(metavar="ACTION", title="actions")
+    _action(actions, "advice", "what should come and go now, and why", _advice)
+    _action(actions, "shapes", "what is on offer, and by which rules", _shapes)
+    _action(actions, "orders", "orders that are open, and the latest that are over", _orders)
+    apply = _action(actions, "apply", "put the shapes of a file on offer, and no others", _apply)
+    apply.add_argument("file", type=Path, metavar="FILE", help="YAML, JSON or TOML; see docs/capacity.md")
+    act = _action(actions, "act", "order what is advised (on), or only advise (off)", _act)
+    act.add_argument("to", choices=("on", "off"), help="off: a dry run; orders under way go on")
+    cancel = _action(actions, "cancel", "want no more of an order", _cancel)
+    cancel.add_argument("number", type=options.positive, metavar="NUMBER", help="of the order")
+    cancel.add_argument("--reason", default="", help="for people")
+    run = _action(actions, "run", "carry orders out, with a command of yours", _run_hook)
+    run.epilog = _RUN_EPILOG
+    run.formatter_class = argparse.RawDescriptionHelpFormatter
+    run.add_argument("--hook", required=True, type=parse_command, metavar="COMMAND", help="for each order")
+    run.add_argument("--hook-timeout", type=options.seconds, default=120.0, metavar="TIME", help="of the command (2m)")
+    run.add_argument("--every", type=options.seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
+    run.add_argument("--name", default="", help="of this program (default: the machine's name)")
+    run.add_argument("--invites", action="store_true", help="tell nodes that come an invite to join with")
+    run.add_argument("--once", action="store_true", help="carry out what there is now, and end")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    act: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
+    options.common(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _advice(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        found = pool.capacity.get()
+    if out.as_json:
+        out.document(found)
+        return Exit.OK
+    if not found.version:
+        out.note("nothing is on offer: `aliquot capacity apply FILE` puts node shapes on offer")
+        return Exit.OK
+    for advice in found.advice:
+        would = "" if found.spec.policy.act else "would "
+        word = {OrderWay.ADD: "order", OrderWay.REMOVE: "give back"}.get(advice.way, "?")
+        out.show(f"{would}{word} {advice.node_name} ({advice.shape}): {advice.why}")
+    if not found.advice:
+        out.show("nothing to order or give back")
+    _explain(out, found)
+    if found.orders:
+        out.show(_order_table(found.orders))
+    if found.nodes:
+        out.show(_nodes(found))
+    if not found.spec.policy.act:
+        out.note("this is a dry run: `aliquot capacity act on` lets the pool order")
+    return Exit.OK
+
+
+def _explain(out: Out, found: Capacity) -> None:
+    for served in found.served:
+        out.note(f"{served.lease_id or 'a request'} needs no node ({served.means}): {served.story}")
+    for unserved in found.unserved:
+        more = f" and {unserved.requests - 1} more" if unserved.requests > 1 else ""
+        out.note(f"{unserved.lease_id or 'a request'}{more}: no node can be ordered: {unserved.why}")
+    for rest in found.resting:
+        until = words.moment(rest.until_ms)
+        out.note(f"shape {rest.shape} is not asked for before {until}: {rest.problem} ({rest.failures} in a row)")
+    if found.hour_micro or found.month_micro:
+        out.note(f"{found.hour_micro / 1e6:.2f} an hour now; {found.month_micro / 1e6:.2f} since the month began")
+
+
+def _shapes(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        found = pool.capacity.get(advice=False)
+    if out.as_json:
+        out.document({"version": found.version, "spec": found.spec})
+        return Exit.OK
+    rows = [
+        (
+            shape.name,
+            shape.pool,
+            f"{shape.devices} x {shape.model}",
+            f"{shape.nodes_min}..{shape.nodes_max}",
+            format_duration_ms(shape.lead_s * 1000) if shape.lead_s else words.UNKNOWN,
+            f"{shape.price_micro / 1e6:.2f}" if shape.price_micro else words.UNKNOWN,
+            " ".join(shape.machines[:4]) + (" ..." if len(shape.machines) > 4 else ""),
+        )
+        for shape in found.spec.shapes
+    ]
+    if rows:
+        out.show(table("SHAPE", "POOL", "DEVICES", "NODES", "LEAD", ("AN HOUR", "right"), "MACHINES", rows=rows))
+    policy = found.spec.policy
+    target = format_duration_ms((policy.target_wait_s or 0) * 1000)
+    means = ", ".join(policy.means) or "nothing"
+    out.note(f"{'orders' if policy.act else 'advice only'}; target {target}; before a node: {means}")
+    return Exit.OK
+
+
+def _orders(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        found = pool.capacity.get(advice=False)
+    if out.as_json:
+        out.document({"open": found.orders, "closed": found.closed})
+    elif not found.orders and not found.closed:
+        out.note("nothing was ordered")
+    else:
+        out.show(_order_table((*found.orders, *found.closed)))
+    return Exit.OK
+
+
+def _order_table(orders: Iterable[NodeOrder]) -> Table:
+    return table(
+        "ORDER",
+        "WAY",
+        "NODE",
+        "SHAPE",
+        "STATE",
+        "ORDERED",
+        "DUE",
+        "WHY",
+        rows=[
+            (
+                str(order.number),
+                order.way.lower(),
+                order.node_name,
+                order.shape,
+                order.state.lower().replace("_", " "),
+                words.moment(order.ordered_ms),
+                words.moment(order.due_ms),
+                order.problem or order.why,
+            )
+            for order in orders
+        ],
+    )
+
+
+def _nodes(found: Capacity) -> Table:
+    return table(
+        "NODE",
+        "SHAPE",
+        "POOL",
+        ("LEASES", "right"),
+        "HERE SINCE",
+        "KEPT BECAUSE",
+        rows=[
+            (
+                node.name,
+                node.shape,
+                node.pool,
+                str(node.leases),
+                words.moment(node.here_ms) if node.here_ms else words.UNKNOWN,
+                "leases are there" if node.leases else node.kept,
+            )
+            for node in found.nodes
+        ],
+    )
+
+
+def _apply(args: argparse.Namespace) -> int:
+    out, spec = Out.of(args), read_capacity_file(args.file)
+    with options.open_pool(args) as pool:
+        version = pool.capacity.declare(spec)
+    if out.as_json:
+        out.document({"version": version, "shapes": [shape.name for shape in spec.shapes]})
+    else:
+        out.show(f"{len(spec.shapes)} shapes are on offer (version {version})")
+    return Exit.OK
+
+
+def _act(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        found = pool.capacity.get(advice=False)
+        policy = dataclasses.replace(found.spec.policy, act=args.to == "on")
+        version = pool.capacity.declare(dataclasses.replace(found.spec, policy=policy), version=found.version)
+    if out.as_json:
+        out.document({"version": version, "act": policy.act})
+    else:
+        out.show("nodes are ordered and given back" if policy.act else "advice only: nothing is ordered")
+    return Exit.OK
+
+
+def _cancel(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        order = pool.capacity.withdraw(args.number, reason=args.reason)
+    if out.as_json:
+        out.document(order)
+    else:
+        out.show(f"{order.order_id} is withdrawn")
+    return Exit.OK
+
+
+def _run_hook(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    if not args.once:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    name = args.name or socket.gethostname()
+    with options.open_pool(args) as pool:
+        runner = Runner(pool, name, args.hook, timeout_s=args.hook_timeout, invites=args.invites, clock=SystemClock())
+        try:
+            if args.once:
+                done = runner.look()
+                runner.settle()
+                if out.as_json:
+                    out.document({"carried_out": done})
+                else:
+                    out.note(f"{done} orders were carried out")
+                return Exit.OK
+            stop = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: stop.set())
+            out.note(f"orders are carried out as {name}")
+            runner.run(args.every, stop)
+        finally:
+            runner.close()
+    return Exit.OK
+
+
+CAPACITY = Builtin("capacity", "nodes that come when they are missed: advice, shapes, orders, run", _configure, _run)

@@ -1,0 +1,96 @@
+"""CapacityService: nodes on offer, and orders of them. Thin: what is ordered, the core decides."""
+
+from __future__ import annotations
+
+from aliquot.common import names
+from aliquot.common.clock import Clock
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.capacity.queries import GetCapacity
+from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.rpc.caller import caller, on_behalf
+from aliquot.coordinator.wire import capacity as messages
+from aliquot.coordinator.wire.calls import Context, Service, unary
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import capacity_pb2, capacity_pb2_grpc
+
+_ORDERS, _ORDERS_MAX = 8, 64
+_FOR_S, _FOR_S_MAX = 300, 3_600
+
+
+class CapacityService(Service, capacity_pb2_grpc.CapacityServiceServicer):
+    """See the module's docstring."""
+
+    def __init__(self, *, writer: Writer, clock: Clock, metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._writer = writer
+        self._clock = clock
+
+    @unary
+    async def DeclareCapacity(  # noqa: N802 - the contract's name
+        self, request: capacity_pb2.DeclareCapacityRequest, context: Context
+    ) -> capacity_pb2.DeclareCapacityResponse:
+        """Put shapes on offer, by these rules."""
+        version = request.version if request.HasField("version") else c.ANY_VERSION
+        command = c.DeclareCapacity(messages.read_spec(request.spec), version)
+        subject = f"{len(command.spec.shapes)} shapes, act={command.spec.policy.act}"
+        now = await self._writer.submit(on_behalf(context, "DeclareCapacity", subject, command))
+        return capacity_pb2.DeclareCapacityResponse(version=now)
+
+    @unary
+    async def GetCapacity(  # noqa: N802
+        self, request: capacity_pb2.GetCapacityRequest, context: Context
+    ) -> capacity_pb2.Capacity:
+        """What is on offer and ordered, and what would be done now."""
+        report = await self._writer.query(GetCapacity(advice=not request.without_advice))
+        return messages.report_message(report, whole=caller().sees_all)
+
+    @unary
+    async def TakeOrders(  # noqa: N802
+        self, request: capacity_pb2.TakeOrdersRequest, context: Context
+    ) -> capacity_pb2.TakeOrdersResponse:
+        """Give orders to a program that carries them out."""
+        taker = names.validate_node(request.taker, "taker")
+        if request.orders_max > _ORDERS_MAX:
+            raise InvalidFieldError("orders_max", f"{request.orders_max}; at most {_ORDERS_MAX}")
+        if request.for_s > _FOR_S_MAX:
+            raise InvalidFieldError("for_s", f"{request.for_s}; at most {_FOR_S_MAX}")
+        command = c.TakeOrders(taker, request.orders_max or _ORDERS, (request.for_s or _FOR_S) * 1000)
+        taken = await self._writer.submit(on_behalf(context, "TakeOrders", taker, command))
+        return capacity_pb2.TakeOrdersResponse(orders=map(messages.order_message, taken))
+
+    @unary
+    async def ReportOrder(  # noqa: N802
+        self, request: capacity_pb2.ReportOrderRequest, context: Context
+    ) -> capacity_pb2.NodeOrder:
+        """What became of an order."""
+        command = c.ReportOrder(
+            request.number,
+            names.validate_node(request.taker, "taker"),
+            request.accepted,
+            reference=names.validate_text(request.reference, "reference"),
+            node_name=request.node_name and names.validate_node(request.node_name, "node_name"),
+            due_ms=min(request.due_ms, self._clock.now_ms() + messages.SECONDS_MAX * 1000),
+            problem=names.plain_text(request.problem, messages.TEXT_MAX),
+            final=request.final,
+        )
+        order = await self._writer.submit(on_behalf(context, "ReportOrder", f"order-{request.number}", command))
+        return messages.order_message(order)
+
+    @unary
+    async def WithdrawOrder(  # noqa: N802
+        self, request: capacity_pb2.WithdrawOrderRequest, context: Context
+    ) -> capacity_pb2.NodeOrder:
+        """Want no more of an order."""
+        command = c.WithdrawOrder(request.number, names.plain_text(request.reason, messages.TEXT_MAX))
+        order = await self._writer.submit(on_behalf(context, "WithdrawOrder", f"order-{request.number}", command))
+        return messages.order_message(order)
+
+    @unary
+    async def ExpectDemand(  # noqa: N802
+        self, request: capacity_pb2.ExpectDemandRequest, context: Context
+    ) -> capacity_pb2.ExpectDemandResponse:
+        """Take a forecast."""
+        series = tuple(messages.read_series(request.series, self._clock.now_ms()))
+        await self._writer.submit(on_behalf(context, "ExpectDemand", f"{len(series)} series", c.ExpectDemand(series)))
+        return capacity_pb2.ExpectDemandResponse()
