@@ -103,13 +103,23 @@ def read_stage(containerfile: Path) -> Stage:
     return stage
 
 
+def platforms(newest: str) -> list[str]:
+    """The tags of wheels that run where the newest does: pip does not know by itself that older ones do."""
+    found = re.fullmatch(r"manylinux_2_(\d+)_(\w+)", newest)
+    if found is None:
+        return [newest]
+    minor, machine = int(found[1]), found[2]
+    return [f"manylinux_2_{each}_{machine}" for each in range(minor, 4, -1)] + [f"manylinux2014_{machine}"]
+
+
 def install(wheel: Path, extras: str, root: Path, python: str, platform: str) -> None:
     """What the build stage's pip leaves, for another Python than this: an environment at /opt/aliquot."""
     prefix = root / PREFIX
     site = prefix / "lib" / f"python{python}" / "site-packages"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(site)]
     command += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python]
-    command += [flag for each in (platform, "any") for flag in ("--platform", each)]
+    for each in (*platforms(platform), "any"):
+        command += ["--platform", each]
     subprocess.run([*command, f"{wheel}[{extras}]"], check=True)  # noqa: S603 - pip, with what the Containerfile says
     (site / "bin").rename(prefix / "bin")
     for name in ("python", "python3", f"python{python}"):
