@@ -31,7 +31,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
+.PHONY: help venv proto native page sync dist image demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,11 @@ dist: venv ## build the source distribution, the pure wheel and the wheel of nod
 	$(BIN)/python -m build --no-isolation --sdist
 	ALIQUOT_NATIVE=no $(BIN)/python -m build --no-isolation --wheel
 	ALIQUOT_NATIVE=yes $(BIN)/python -m build --no-isolation --wheel
+
+image: dist ## assemble the images' layers into build/image (OCI layouts, with an SBOM each; BASE= a layout of their base)
+	for part in coordinator:none-any daemonset:none-linux; do rm -rf build/image/$${part%%:*}; \
+	$(BIN)/python tools/image.py deploy/$${part%%:*}/Containerfile --wheel dist/aliquot-*-py3-$${part##*:}*.whl \
+	--out build/image/$${part%%:*} $(if $(BASE),--base $(BASE)) || exit 1; done
 
 demo: proto native page ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from aliquot.client import AsyncPool
+from aliquot.common.clock import Clock
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
@@ -128,10 +129,15 @@ async def _cleanup(runner: web.AppRunner) -> None:
 
 @contextlib.asynccontextmanager
 async def kube_cluster(
-    nodes: int = 1, *, devices: int = 1, settings: Settings | None = None, pool_settings: Any = None
+    nodes: int = 1,
+    *,
+    devices: int = 1,
+    settings: Settings | None = None,
+    pool_settings: Any = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[KubeCluster]:
     """With one extender that runs."""
-    async with fake_api() as api, pools.running(pool_settings) as pool:
+    async with fake_api() as api, pools.running(pool_settings, clock=clock) as pool:
         make_namespace(api, "kube-system")
         make_namespace(api, "default")
         cluster = KubeCluster(api, pool, settings or Settings(cluster=CLUSTER))

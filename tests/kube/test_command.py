@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from aliquot.common.errors import ConfigError
+from aliquot.kube import planning
 from aliquot.kube.api.cluster import from_kubeconfig
 from aliquot.kube.core import names
 from tests.identity import ADMIN_TOKEN
@@ -80,6 +83,17 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
             cluster.api.store.create(kind, "", document)
         code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config))
         assert "aliquot-pods is in force" in text
+
+
+def test_a_version_that_kubernetes_took_back_is_refused_with_its_successor(tmp_path: Path) -> None:
+    file = tmp_path / "group.yaml"
+    group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {}}
+    file.write_text(yaml.safe_dump({"kind": "List", "items": [group]}))
+    with pytest.raises(ConfigError, match=r"PodGroup of scheduling\.k8s\.io/v1alpha2") as caught:
+        planning.read([file])
+    assert "scheduling.k8s.io/v1beta1" in caught.value.hint
+    file.write_text(yaml.safe_dump({**group, "apiVersion": "scheduling.k8s.io/v1beta1"}))
+    assert len(planning.read([file])) == 1
 
 
 async def test_what_would_become_of_manifests(tmp_path: Path) -> None:

@@ -207,6 +207,18 @@ def test_a_gang_is_held_together() -> None:
     assert not reconcile([], [lease("l", gang="g", size=2, owner="kueue")], NOW)
 
 
+def test_room_that_is_made_for_a_gang_is_waited_for_but_not_for_ever() -> None:
+    gang = Gang("n", "g", 2)
+    waiting = [record("1", gang=gang), record("2", gang=gang)]
+    asked = lease("l", gang="g", size=2, state="QUEUED")
+    assert not reconcile(waiting, [asked], NOW)
+    assert [type(action) for action in reconcile([], [asked], NOW)] == [Look]
+    late = lease("l", gang="g", size=2, state="QUEUED", granted_ms=0)
+    assert [type(action) for action in reconcile(waiting, [late], NOW)] == [Look]
+    back = lease("l", gang="g", size=2, state="QUEUED", requeues=1)
+    assert [type(action) for action in reconcile(waiting, [back], NOW)] == [Release]
+
+
 def test_members_are_given_once() -> None:
     held = lease("l", gang="g", size=3)
     every = {f"node-{member}" for member in range(3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aliquot.kube.core import names
@@ -42,6 +43,19 @@ async def test_a_gang_starts_all_or_none() -> None:
             set_phase(cluster.api, f"m{number}", "Succeeded")
             assert len(await cluster.leases()) == 1 or number == 3
         await cluster.settled(0)
+
+
+async def test_forty_members_on_one_node_are_one_grant() -> None:
+    async with kube_cluster(1, devices=10) as cluster, scheduling(cluster) as scheduler:
+        for number in range(40):
+            member(cluster, f"m{number}", 40, percent=25)
+        nodes = [await scheduler.place(cluster.pod(f"m{number}")) for number in range(40)]
+        assert set(nodes) == {"node-0"}
+        assert len(await cluster.leases()) == 1
+        bound = [scheduler.bind(cluster.pod(f"m{number}"), "node-0") for number in range(40)]
+        assert all(await asyncio.gather(*bound))
+        assert {cluster.assignment(f"m{number}")["member"] for number in range(40)} == set(range(40))
+        await audit(cluster)
 
 
 async def test_a_gang_that_does_not_fit_holds_nothing_and_says_why() -> None:

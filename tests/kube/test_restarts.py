@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import time
 from pathlib import Path
 
 import pytest
 
 from aliquot.client import WaitUntil
+from aliquot.common.clock import SystemClock
 from aliquot.common.duration import DurationMs
 from aliquot.kube.core import names
 from aliquot.kube.core.leases import labels_of
@@ -168,6 +170,41 @@ async def test_a_watch_that_is_half_open_binds_nothing() -> None:
         assert "was not heard" in scheduler.refusals["default/a"]
         cluster.api.faults.silent = False
         await eventually(lambda: scheduler.cycle("a"), "a bind afterwards")
+
+
+async def test_a_bind_that_was_not_heard_of_yet_loses_nothing() -> None:
+    """Our own write is known to the API server, and the watch that would tell us says nothing."""
+    async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
+        make_pod(cluster.api, "a", QUARTER)
+        pods = cluster.extender.parts.pods
+        await eventually(lambda: len(pods), "the pod")
+        cluster.api.faults.silent = True
+        assert await scheduler.cycle("a")
+        await round_of(cluster, IMPATIENT)
+        assert not any(pod.node for pod in pods)
+        assert len(await cluster.leases()) == 1
+        cluster.api.faults.silent = False
+        await eventually(lambda: any(pod.node for pod in pods), "the news")
+        await audit(cluster)
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+async def test_a_coordinator_whose_clock_differs_by_hours(hours: int) -> None:
+    """What is being bound is not taken for old, and what was never bound is given up in time."""
+    clock = SystemClock(wall_ns=lambda: time.time_ns() + hours * 3_600_000_000_000)
+    async with kube_cluster(1, clock=clock) as cluster:
+        pod = make_pod(cluster.api, "a", QUARTER)
+        uid = pod["metadata"]["uid"]
+        labels = labels_of(CLUSTER, "default", pod_uid=uid)
+        await cluster.extender.parts.pool.grant_on(
+            "0.25", "node-0", until=WaitUntil.GRANTED, key=uid, tenant="default", detached=True, name="default/a",
+            labels=labels,
+        )  # fmt: skip
+        await eventually(lambda: list(cluster.extender.parts.book), "the book")
+        assert await round_of(cluster, Patience()) == 0
+        assert len(await cluster.leases()) == 1
+        await round_of(cluster, IMPATIENT)
+        await cluster.settled(0)
 
 
 async def test_a_frozen_api_server_ends_nothing() -> None:

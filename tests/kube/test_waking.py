@@ -13,7 +13,7 @@ from aliquot.kube.extender.waking import Waker
 from aliquot.kube.wiring import running
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import KubeCluster, kube_cluster, scheduling
-from tests.kube.fake_api.server import ADMIN, fake_api
+from tests.kube.fake_api.server import ADMIN, FakeApi, fake_api
 from tests.kube.making import delete_pod, make_pod
 
 
@@ -40,6 +40,10 @@ async def test_a_lease_of_somebody_else_that_ends_wakes_who_waits_for_it() -> No
         assert await scheduler.cycle("a")
 
 
+def patched(api: FakeApi) -> list[str]:
+    return [path.rpartition("/")[2] for method, path in api.calls if method == "PATCH"]
+
+
 async def test_the_most_urgent_are_woken_first_and_others_after_them() -> None:
     async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN)) as client:
         waker = Waker(client, pause_s=0.01, at_once=2)
@@ -50,13 +54,13 @@ async def test_the_most_urgent_are_woken_first_and_others_after_them() -> None:
             waker.refused(pod, 0.0)
         waker.forget(api.pods.items["default", "p4"]["metadata"]["uid"])
         waker.refused(RawPod(RawMeta("never-was", "default", "no-such-uid")), 0.0)
+        api.calls.clear()
         async with running(waker.run()):
-            api.calls.clear()
             waker.freed()
-            await eventually(lambda: waker.woken == 4, "all that wait")
-        patched = [path.rpartition("/")[2] for method, path in api.calls if method == "PATCH"]
-        assert set(patched[:2]) == {"p3", "p2"}
-        assert set(patched[2:]) == {"p1", "p0", "never-was"}
+            await eventually(lambda: waker.woken == 4 and len(patched(api)) == 5, "all that wait")
+        woken = patched(api)
+        assert set(woken[:2]) == {"p3", "p2"}
+        assert set(woken[2:]) == {"p1", "p0", "never-was"}
 
 
 async def test_who_could_not_be_woken_is_tried_again() -> None:

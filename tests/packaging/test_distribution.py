@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hatch_build
 from tests.client.scripted_coordinator import ScriptedCoordinator
-from tests.packaging.distributions import Clean, build_sdist, build_wheel
+from tests.packaging.distributions import Clean
 from tests.packaging.layout import REPOSITORY, leaf_packages, modules, protos
 
 STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
@@ -52,52 +48,6 @@ print(codes)
 """
 
 pytestmark = pytest.mark.timeout(600)
-
-
-Once = Callable[[str, Callable[[Path], object]], Path]
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """A folder that is filled once in a run, by whichever of its processes comes first."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def fill(name: str, make: Callable[[Path], object]) -> Path:
-        folder, done = shared / name, shared / f"{name}.done"
-        with (shared / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed, whose error should come again
-                folder.mkdir()
-                make(folder)
-                done.touch()
-        return folder
-
-    return fill
-
-
-@pytest.fixture(scope="module")
-def sdist(once: Once) -> Path:
-    (path,) = once("sdist", build_sdist).glob("*.tar.gz")
-    return path
-
-
-@pytest.fixture(scope="module")
-def pure(once: Once, sdist: Path) -> Path:
-    (path,) = once("pure", partial(build_wheel, sdist, native="no")).glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
-def native(once: Once, sdist: Path) -> Path:
-    (path,) = once("native", partial(build_wheel, sdist, native="yes")).glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
-def laptop(once: Once, pure: Path) -> Clean:
-    return Clean(once("laptop", lambda folder: Clean.make(folder, pure)))
 
 
 @pytest.fixture

@@ -57,8 +57,22 @@ def read(files: list[Path]) -> list[Mapping[str, Any]]:
                 continue
             if not isinstance(document, dict) or "kind" not in document:
                 raise ConfigError(f"{file}: no Kubernetes object: it has no kind")
-            found += document["items"] if document["kind"] == "List" else [document]
+            several = document["items"] if document["kind"] == "List" else [document]
+            for each in several:
+                _refuse_gone(file, each)
+            found += several
     return found
+
+
+def _refuse_gone(file: Path, document: Mapping[str, Any]) -> None:
+    """Versions that Kubernetes has taken back: an API server would not know the object."""
+    group, _, version = str(document.get("apiVersion", "")).partition("/")
+    if group == "scheduling.k8s.io" and version in {"v1alpha1", "v1alpha2"}:
+        kind = document.get("kind", "")
+        raise ConfigError(
+            f"{file}: {kind} of {group}/{version}, which Kubernetes 1.37 no longer has",
+            hint=f"write apiVersion: {group}/v1beta1; pods name their group in spec.schedulingGroup.podGroupName",
+        )
 
 
 def templates(document: Mapping[str, Any]) -> Iterator[Template]:

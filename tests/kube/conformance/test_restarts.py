@@ -23,6 +23,7 @@ async def restarted(made: Whole, what: tuple[str, ...]) -> None:
     for number in range(4):
         await place.create(f"{tag}-a{number}", QUARTER)
     await asyncio.gather(*(made.restarts[name]() for name in what))
+    await made.ready()
     for number in range(2):
         await place.delete(f"{tag}-a{number}")
         await place.create(f"{tag}-b{number}", QUARTER)

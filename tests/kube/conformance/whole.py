@@ -97,6 +97,12 @@ class Whole:
         process = await asyncio.create_subprocess_shell(RESTART_API)
         assert await process.wait() == 0
 
+    async def ready(self) -> None:
+        """Until the node takes leases: a coordinator or an agent that was restarted hears of the other first."""
+        async with asyncio.timeout(120):
+            while not await _ready(self):  # noqa: ASYNC110 - it is asked over gRPC
+                await asyncio.sleep(0.05)
+
     async def audit(self) -> None:
         """Pods, leases and devices agree, and the agent has what the pool says."""
         await self.place.audit()
@@ -158,7 +164,7 @@ async def whole(client: KubeClient, namespace: str, api: FakeApi | None, folder:
         made = Whole(place, agent, api, pool_settings, folder / "journal.lock", {"coordinator": coordinator})
         stack.push_async_callback(made.close)
         await asyncio.to_thread(made.start_agent)
-        await pools.eventually(lambda: _ready(made), "the node to be ready")
+        await made.ready()
         await make_node(client, node, 2)
         stack.push_async_callback(client.delete, resources.NODES.path(name=node))
         await made.start("extender", made.place.extending())

@@ -39,6 +39,7 @@ class KubeLease:
     lease_id: str
     state: str
     granted_ms: int
+    """When it was granted (or asked for, while it waits); as a book keeps it: when that was first seen here."""
     namespace: str
     pod_uid: str
     gang: str

@@ -76,7 +76,7 @@ def reconcile(
     Args:
         pods: ours, as far as they are seen.
         leases: ours, live ones and those that ended lately.
-        now_ms: the coordinator's time.
+        now_ms: the time, by the clock of the leases' `granted_ms`.
         under_way: uids of pods, and keys of gangs, that are being bound here now.
         deleted: uids of pods that the API server has said are gone.
         patience: how long things may be under way.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from aliquot.client import AsyncPool, Lease, LeaseChanged, NodeChanged, PoolError, Resynced, Slice, SliceState
@@ -21,6 +23,11 @@ log = logging.getLogger(__name__)
 _ENDED_KEPT: Final = 20_000
 _GONE: Final = frozenset({SliceState.GONE, SliceState.FAILED})
 _PAUSE_S: Final = 1.0
+
+
+def wall_ms() -> int:
+    """This machine's time."""
+    return time.time_ns() // 1_000_000
 
 
 def kube_lease(lease: Lease) -> KubeLease:
@@ -64,7 +71,10 @@ def _part(part: Slice) -> Part:
 class LeaseBook:
     """See the module's docstring. `run` follows; until `synced` nothing may be decided by it."""
 
-    def __init__(self, pool: AsyncPool, cluster: str) -> None:
+    def __init__(self, pool: AsyncPool, cluster: str, now_ms: Callable[[], int] = wall_ms) -> None:
+        self._now_ms = now_ms
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Of each live lease of ours: when the pool says it was granted, and when that was seen."""
         self.pool = pool
         self.cluster = cluster
         self.synced = asyncio.Event()
@@ -160,6 +170,7 @@ class LeaseBook:
         known = self.get(lease.lease_id)
         if known is not None and known.seq > ours.seq:
             return known
+        ours = replace(ours, granted_ms=self._since_ms(ours))
         if ours.live:
             self._keep(ours)
         else:
@@ -167,6 +178,14 @@ class LeaseBook:
         for tell in self.on_lease:
             tell(ours)
         return ours
+
+    def _since_ms(self, lease: KubeLease) -> int:
+        """When this grant was first seen here, by this machine's clock: others' clocks may differ by hours."""
+        granted_ms, seen_ms = self._seen.get(lease.lease_id, (-1, 0))
+        if granted_ms != lease.granted_ms:
+            seen_ms = self._now_ms()
+            self._seen[lease.lease_id] = lease.granted_ms, seen_ms
+        return seen_ms
 
     def _keep(self, lease: KubeLease) -> None:
         self._live[lease.lease_id] = lease
@@ -177,6 +196,7 @@ class LeaseBook:
 
     def _end(self, lease: KubeLease) -> None:
         self._live.pop(lease.lease_id, None)
+        self._seen.pop(lease.lease_id, None)
         if self._of_pod.get(lease.pod_uid) == lease.lease_id:
             del self._of_pod[lease.pod_uid]
         if self._of_gang.get((lease.namespace, lease.gang)) == lease.lease_id:
