@@ -64,10 +64,13 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             "/proto/aliquot/v1/*_pb2_grpc.pyi",
             "/kube/aliquot/kube/node/protos/*_pb2*.py",
             "/kube/aliquot/kube/node/protos/*_pb2*.pyi",
+            "/kube/aliquot/kube/scaling/protos/*_pb2*.py",
+            "/kube/aliquot/kube/scaling/protos/*_pb2*.pyi",
         ]
         if not compile_native(root):
             return
         build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
+        build_data["artifacts"] += ["/agent/aliquot/simgpu/native/lib/vendors/*.so*"]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False

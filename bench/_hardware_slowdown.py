@@ -110,12 +110,13 @@ def _driver(bench: Bench) -> Iterator[Run]:
     from aliquot.agent.enforce.driver import DriverEnforcer
     from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 
-    name = f"/aliquot-hardware-{os.getpid()}"
+    base = f"/aliquot-hardware-{os.getpid()}"
+    name = f"{base}/leaf"
     mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
     leaf = mount.directory_of(name) if mount is not None else None
     if leaf is None:
         raise Unavailable("no cgroup v2 hierarchy is mounted")
-    enforcer = DriverEnforcer(lambda: "")
+    enforcer = DriverEnforcer(lambda: "", lambda: base)
     total_bytes = bench.nvml.nvmlDeviceGetMemoryInfo(bench.handle).total
     device = DeviceInfo(bench.uuid, 0, "", "", "nvidia", total_bytes, 0)
     spec = SliceSpec("hardware.1.0", "hardware", 1, bench.uuid, 500, bench.lease_bytes)
@@ -130,6 +131,7 @@ def _driver(bench: Bench) -> Iterator[Run]:
     finally:
         enforcer.clear(limited)
         leaf.rmdir()
+        leaf.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ Part of `scale.py`. Every list is replayed through the real core in simulated ti
     threshold  rules of the HPA kind: every 30 s as many nodes as make what is asked for (held and waiting) 80 % of what
                there is; down after five minutes in which less was wanted, and empty nodes only
 
-The planner keeps 12 % of what there is free by ordering ahead. A node has 8 devices and takes leases 10 minutes after
+The planner keeps 20 % of what there is free by ordering ahead, as the threshold rules do. A node has 8 devices and takes leases 10 minutes after
 its order; it is paid from its order on, and two nodes are there in any case. A tenth of the jobs are of a tenant with a
 guarantee of one node. Jobs that are still waiting at the last submission count with the wait that they have had by
 then. Fields:
@@ -52,7 +52,7 @@ from bench._philly import NODE_DEVICES, read_jobs
 BASE = 2
 LEAD_MS = 10 * 60_000
 TARGET_MS = 5 * 60_000
-SPARE_PERMILLE = 120
+SPARE_PERMILLE = 200
 THRESHOLD_MS = 30_000
 STABLE_MS = 5 * 60_000
 HOUR_MS = 3_600_000

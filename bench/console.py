@@ -12,9 +12,14 @@ a second are read over REST, each as it is due whether the one before has been a
 | `console_cores` | what the console needs while they look, and leases are read | 0.5 |
 | `console_rss_mb` | its memory then | 300 |
 | `rest_p99_ms` | from when a read was due to its answer | 5 |
+| `contract_p99_ms` | the same reads straight from the coordinator: nothing here can be faster | |
 | `rest_cpu_ms` | what a read costs the console, while nobody looks | |
 | `viewer_kb_s` | what a viewer is sent a second | |
 | `snapshot_kb`, `snapshot_ms` | the whole fleet, compressed, and how long it takes to get | |
+
+With `--dead N` so many clients come at last who ask for the fleet's events and never read one (10,000: those beyond the
+bound `streams_max` are refused): `dead_kept`, `dead_refused`, `dead_rss_mb` (what they add to the console's memory),
+`dead_console_cores`, and `dead_rest_p99_ms`, what a read takes beside them.
 
 `first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
 and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
@@ -40,6 +45,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, Lease, Request
+from aliquot.client.access import Role, RoleGrant
 from bench._page import fields_of_the_page
 from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
 from tests.identity import ADMIN_TOKEN
@@ -47,6 +53,8 @@ from tests.identity import ADMIN_TOKEN
 PROGRAM = [sys.executable, "-m", "aliquot.console"]
 CONNECTIONS = 8
 BATCH = 50
+CALLERS = 4
+"""Each may have a quarter of all streams."""
 
 
 class Http:
@@ -87,6 +95,19 @@ class Reading:
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
         self.took_ms: list[float] = []
+
+    async def straight(self, pool: AsyncPool, rate: int, seconds: float) -> list[float]:
+        """The same past the console, in milliseconds."""
+        began, took_ms = time.perf_counter(), []
+
+        async def one(number: int) -> None:
+            due = began + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await pool.get(self.ids[number % len(self.ids)])
+            took_ms.append(1000 * (time.perf_counter() - due))
+
+        await asyncio.gather(*(one(number) for number in range(round(rate * seconds))))
+        return took_ms
 
     async def run(self, console: str, rate: int, seconds: float) -> None:
         """For so long."""
@@ -145,6 +166,46 @@ async def viewers(console: str, count: int) -> AsyncIterator[list[int]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def dead_clients(
+    console: str, console_pid: int, pool: AsyncPool, reading: Reading, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Clients who ask for events and read none, of as many callers as it takes to reach the bound."""
+    process = psutil.Process(console_pid)
+    grants = (RoleGrant(Role.VIEWER),)
+    tokens = [(await pool.access.issue_token(f"dead-{number}", grants=grants)).token for number in range(CALLERS)]
+    host, _, port = console.removeprefix("http://").partition(":")
+    before_mb = process.memory_info().rss / 1e6
+    answers: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def come(number: int) -> None:
+        # The first line of the answer is all that is ever read; the reader's bound lets the rest lie in the kernel.
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
+        writers.append(writer)
+        head = (
+            f"GET /api/v1/fleet/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {tokens[number % CALLERS]}"
+        )
+        writer.write(f"{head}\r\n\r\n".encode())
+        answers.append(await reader.readline())
+
+    for first in range(0, options.dead, 200):
+        await asyncio.gather(*(come(number) for number in range(first, min(first + 200, options.dead))))
+    await asyncio.sleep(5)
+    reading.took_ms.clear()
+    began_cpu = cpu_s_of(console_pid)
+    await reading.run(console, options.rate, options.seconds)
+    found = {
+        "dead_kept": sum(b" 200 " in answer for answer in answers),
+        "dead_refused": sum(b" 429 " in answer for answer in answers),
+        "dead_rss_mb": round(process.memory_info().rss / 1e6 - before_mb, 1),
+        "dead_console_cores": round((cpu_s_of(console_pid) - began_cpu) / options.seconds, 3),
+        "dead_rest_p99_ms": round(percentile(sorted(reading.took_ms), 0.99), 2),
+    }
+    for writer in writers:
+        writer.transport.abort()
+    return found
+
+
 async def measure(
     address: str, console: str, coordinator_pid: int, console_pid: int, options: argparse.Namespace
 ) -> dict[str, Any]:
@@ -154,6 +215,7 @@ async def measure(
     alone: list[float] = []
     watched: list[float] = []
     console_cores: list[float] = []
+    straight_ms: list[float] = []
     read_bytes = 0
     async with AsyncPool(address, token=ADMIN_TOKEN) as pool:
         leases: list[str] = []
@@ -187,17 +249,21 @@ async def measure(
                 before = cpu_s_of(console_pid)
                 await reading.run(console, options.rate, options.seconds)
                 console_cores.append((cpu_s_of(console_pid) - before) / options.seconds)
+                straight_ms += await reading.straight(pool, options.rate, options.seconds)
+        took = sorted(reading.took_ms)
         rss_mb = process.memory_info().rss / 1e6
         changes_s = made[0] / (time.perf_counter() - since)
+        dead = await dead_clients(console, console_pid, pool, reading, options) if options.dead else {}
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
-    took = sorted(reading.took_ms)
     return {
         "coordinator_cores_100_viewers": round(statistics.median(watched) - statistics.median(alone), 3),
         "console_cores": round(statistics.median(console_cores), 3),
         "console_rss_mb": round(rss_mb, 1),
         "rest_p99_ms": round(percentile(took, 0.99), 2),
         "rest_p50_ms": round(percentile(took, 0.5), 2),
+        "contract_p99_ms": round(percentile(sorted(straight_ms), 0.99), 2),
+        "contract_p50_ms": round(percentile(sorted(straight_ms), 0.5), 2),
         "rest_cpu_ms": round(rest_cpu_ms, 3),
         "viewer_kb_s": round(read_bytes / options.viewers / options.seconds / options.rounds / 1000, 2),
         "snapshot_kb": round(len(snapshot) / 1000, 1),
@@ -208,6 +274,7 @@ async def measure(
         "changes_s": round(changes_s),
         "viewers": options.viewers,
         "rate": options.rate,
+        **dead,
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -232,6 +299,7 @@ def main() -> None:
     parser.add_argument("--changes", type=float, default=1_000, help="of leases a second")
     parser.add_argument("--viewers", type=int, default=100)
     parser.add_argument("--rate", type=int, default=200, help="reads a second")
+    parser.add_argument("--dead", type=int, default=0, help="clients who never read")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")

@@ -1,13 +1,16 @@
 """Decision time of a policy, including its application, against a vectorised full scan in the same run.
 
     python bench/decide.py --devices 6212,80000 --json
+    python bench/decide.py --vendors --json
 
 For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` if set, else a mix modelled on it) arrive
 and leave so that the load stays constant. Each decision is timed together with its application to the inventory and the
 scores that earlier departures left to compute. The full scan decides a sample of the same requests and must agree. The
 last line printed is one JSON object: by device count `p50_us`, `p99_us` and `ratio_to_full_scan`, each for the worse of
 the loads, and `p99_cpu_us`, the same in processor time; and `gang_refused_ms`, the time to refuse a gang that can't fit
-1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median.
+1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median. With `--vendors` each size is
+measured a second time, as a pool whose nodes are of four vendors in turn, where half of the shapes of requests are for
+one of them (`mixed`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import Progress
 
@@ -65,6 +69,28 @@ def build_nodes(devices: int, kind: tuple[str, int, int] | None = None) -> list[
         )
         built += width
     return nodes
+
+
+VENDORS = (("nvidia", ""), ("amd", "MI300X"), ("intel", "ARC-B60"), ("npu", "910B3"))
+"""Whose the nodes of a mixed pool are, in turn, and of what model; empty: as before."""
+
+
+def mixed_nodes(nodes: list[NodeSpec]) -> list[NodeSpec]:
+    """The same nodes, with cards of four vendors in turn."""
+    found = []
+    for number, node in enumerate(nodes):
+        vendor, model = VENDORS[number % len(VENDORS)]
+        devices = (replace(device, vendor=vendor, model=model or device.model) for device in node.devices)
+        found.append(replace(node, devices=tuple(devices)))
+    return found
+
+
+def mixed_demands(demands: list[Demand]) -> list[Demand]:
+    """The same requests, every second shape of them for one vendor. As many shapes as before: that is what costs."""
+    words = ("", "nvidia", "", "amd", "", "intel", "", "npu")
+    shapes = sorted({demand for demand in demands if demand.count}, key=repr)
+    vendors = {shape: words[number % len(words)] for number, shape in enumerate(shapes)}
+    return [replace(demand, vendor=vendors.get(demand, "")) for demand in demands]
 
 
 def build_demands(rng: random.Random, count: int) -> list[Demand]:
@@ -124,16 +150,20 @@ class Load:
 
 
 def measure(
-    policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress
+    policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress, *, mixed: bool = False
 ) -> dict[str, float]:
-    """The decision times of one pool at one load."""
+    """The decision times of one pool at one load. `mixed`: with cards of several vendors."""
     rng = random.Random(1)
-    inventory = pool_of(build_nodes(devices))
+    nodes = build_nodes(devices)
+    inventory = pool_of(mixed_nodes(nodes) if mixed else nodes)
     engine = Engine(inventory, policy)
     demands = build_demands(rng, 20_000)
+    if mixed:
+        demands = mixed_demands(demands)
     teach(policy, Counter(demands[:4000]))
     state = Load(engine, rng, load)
-    bar = progress.add_task(f"{devices} devices at {load:.0%}", total=decisions + scans)
+    title = f"{devices} devices{' of four vendors' if mixed else ''} at {load:.0%}"
+    bar = progress.add_task(title, total=decisions + scans)
     arrival = 0
     while state.held < state.target:
         if arrival > 5 * devices:
@@ -142,6 +172,8 @@ def measure(
         arrival += 1
     state.leave()
     demands = build_demands(rng, decisions + scans)
+    if mixed:
+        demands = mixed_demands(demands)
     arrival = 0
     times, cpu_times = [], []
     gc.collect()
@@ -227,6 +259,7 @@ def main() -> None:
     parser.add_argument("--policy", default="price")
     parser.add_argument("--decisions", type=int, default=20_000)
     parser.add_argument("--scans", type=int, default=60)
+    parser.add_argument("--vendors", action="store_true", help="each size also with cards of four vendors")
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
     options = parser.parse_args()
     console = Console(stderr=True)
@@ -235,17 +268,21 @@ def main() -> None:
     if why_not:
         console.print(why_not)
     with Progress(console=console) as progress:
-        for devices in map(int, options.devices.split(",")):
+        sizes = [int(word) for word in options.devices.split(",")]
+        for devices, mixed in [
+            (size, mixed) for size in sizes for mixed in ((False, True) if options.vendors else (False,))
+        ]:
+            amounts = options.decisions, options.scans
             runs = [
-                measure(make_policy(options.policy), devices, load, options.decisions, options.scans, progress)
+                measure(make_policy(options.policy), devices, load, *amounts, progress, mixed=mixed)
                 for load in map(float, options.loads.split(","))
             ]
             worst = {key: max(run[key] for run in runs) for key in runs[0] if key != "ratio_to_full_scan"}
             worst["ratio_to_full_scan"] = min(run["ratio_to_full_scan"] for run in runs)
-            result[str(devices)] = worst
+            result[f"{devices} mixed" if mixed else str(devices)] = worst
             if not options.json:
                 for run in runs:
-                    console.print(devices, run)
+                    console.print(devices, "mixed" if mixed else "", run)
     result["gang_refused_ms"] = measure_gangs(make_policy(options.policy))
     print(json.dumps(result))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from aliquot.agent.core.signals import Remedy, Severity  # noqa: E402
+from aliquot.common.signs import Remedy, Severity  # noqa: E402
 from tests.simulation.ward import ROWS, Outcome, run_row  # noqa: E402
 
 PAGE = ROOT / "docs/health.md"

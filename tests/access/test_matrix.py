@@ -49,6 +49,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "LeaseService.Release": ("manager operator admin", "operator admin"),
     "LeaseService.ReleaseBatch": ("manager operator admin", "operator admin"),
     "LeaseService.AcknowledgeShape": ("manager admin", "admin"),
+    "LeaseService.ExtendLease": ("manager admin", "admin"),
     "LeaseService.Get": (READERS_OWN, READERS_ALL),
     "LeaseService.GetTimeline": (READERS_OWN, READERS_ALL),
     "LeaseService.List": (READERS_OWN, READERS_ALL),
@@ -68,6 +69,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.GetStatus": (POOL, POOL),
     "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
+    "PoolService.Forecast": (POOL, POOL),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),
     "PoolService.ReturnDevice": (OPERATORS, OPERATORS),
@@ -215,6 +217,11 @@ class _Calls:
     async def AcknowledgeShape(self, who: Person, tenant: str) -> None:  # noqa: N802
         request = leases_pb2.AcknowledgeShapeRequest(lease_id=await self.lease_of(tenant), shape=1)
         await who.leases.AcknowledgeShape(request)
+
+    async def ExtendLease(self, who: Person, tenant: str) -> None:  # noqa: N802
+        asked = allocation("0.001,1Mi", tenant=tenant, time_limit_s=3600)
+        lease_id = (await self.people.admin.leases.Allocate(asked)).lease.lease_id
+        await who.leases.ExtendLease(leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=7200))
 
     async def GetUse(self, who: Person, tenant: str) -> None:  # noqa: N802
         await who.leases.GetUse(leases_pb2.GetUseRequest(tenant=tenant))

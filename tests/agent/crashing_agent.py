@@ -3,6 +3,8 @@ survives.
 
 `persisted`: right after reservations were made durable, before their limits are set. `limit-set`: right after
 a limit was set, before it is told of. `full`: no crash, but every write of a reservation fails for want of space.
+`care-held`: no crash, but what came of an order about a card is written down only once there is a file `let-go` beside
+the record; until then there is a file `held`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import errno
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from aliquot.agent import limits_setter
-from aliquot.agent.disk import checkpoint
+from aliquot.agent.core.caring import CareRecord
+from aliquot.agent.disk import checkpoint, durable
 from aliquot.agent.main import main
 
 
@@ -47,6 +52,19 @@ def _full_disk() -> None:
     checkpoint.Checkpoint.save = save  # type: ignore[method-assign]
 
 
+def _hold_results_back() -> None:
+    real = durable.write_record
+
+    def write_record(path: Path, kind: str, payload: Any, *arguments: Any, **more: Any) -> None:
+        if isinstance(payload, CareRecord) and payload.begun is None:
+            path.with_name("held").touch()
+            while not path.with_name("let-go").exists():
+                time.sleep(0.01)
+        real(path, kind, payload, *arguments, **more)
+
+    durable.write_record = write_record
+
+
 def arm(point: str) -> None:
     """Install the fault."""
     if point == "persisted":
@@ -55,6 +73,8 @@ def arm(point: str) -> None:
         _crash_when_limit_is_set()
     elif point == "full":
         _full_disk()
+    elif point == "care-held":
+        _hold_results_back()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.agent.core.attribution import MAX_ANCESTORS, Attachment, Attributor, Evidence, ProcessFacts
+from aliquot.agent.core.attribution import MAX_ANCESTORS, Attachment, Attributor, Evidence, ProcessFacts, Roster
 from aliquot.agent.core.model import Holder, ProcessKey
 
 LEASE = Holder("l-1", 1, 0)
@@ -25,7 +25,7 @@ def attributor(
     proven: dict[ProcessKey, tuple[Holder, ...]] | None = None,
 ) -> Attributor:
     table = {each.key.pid: each for each in processes}
-    return Attributor(table.get, {LEAF: LEASE}, attachments, proven or {})
+    return Attributor(table.get, Roster({LEAF: LEASE}, attachments), proven or {})
 
 
 def attached(

@@ -16,6 +16,7 @@ from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import Node, auntil, desired
 from tests.agent.test_enforcement_on_processes import grant
+from tests.agent.test_recovery import CRASHING
 
 RESET, REBOOT, VERIFY = types_pb2.REMEDY_RESET, types_pb2.REMEDY_REBOOT, types_pb2.REMEDY_VERIFY
 RESET_ACTION = 1
@@ -172,6 +173,29 @@ async def test_an_agent_that_is_killed_while_it_repairs_puts_back_what_it_needed
     assert read_record(node.state_dir / "care.record", "care")["begun"] is None
 
 
+async def test_what_came_of_an_order_is_told_only_once_it_is_on_disk(node: Node, coordinator: Coordinator) -> None:
+    set_up(node)
+    node.environment["TEST_CRASH_AT"] = "care-held"
+    record = node.state_dir / "care.record"
+    await asyncio.to_thread(node.start, coordinator.address, program=CRASHING)
+    await coordinator.until(lambda: bool(coordinator.snapshots), "a snapshot came")
+    node.scenario.set_recovery_action(0, RESET_ACTION)
+    send(coordinator, 3, RESET, node.uuids[0])
+    await auntil(record.with_name("held").exists, "the card was reset, and the result is about to be written")
+    assert said(node) == [f"restored {node.uuids[0]}"]
+    before = len(coordinator.snapshots)
+    ask = agent_pb2.SnapshotRequest(reason="a test")
+    coordinator.send(agent_pb2.CoordinatorMessage(snapshot_request=ask))
+    await coordinator.until(lambda: len(coordinator.snapshots) > before, "the agent says all that it tells")
+    assert not coordinator.snapshots[-1].node.care
+    assert read_record(record, "care")["begun"]["order"]["number"] == 3
+    record.with_name("let-go").touch()
+    assert not (await answer(coordinator, 3)).problem
+    stored = read_record(record, "care")
+    assert stored["begun"] is None
+    assert set(stored["results"]) == {"3"}
+
+
 async def test_a_card_that_a_lease_holds_is_left_alone(node: Node, coordinator: Coordinator) -> None:
     set_up(node)
     await grant(node, coordinator, desired(node.uuids[0]))
@@ -210,12 +234,60 @@ async def test_a_card_is_tested_in_a_process_of_its_own(node: Node, coordinator:
     assert not result.problem
     assert "idle, no complaint" in result.story
     assert "128 MiB filled with 4 patterns" in result.story
+    assert "a kernel computed right" in result.story
+    assert [(each.uuid, each.mb_per_s > 0) for each in result.copies] == [(node.uuids[0], True)]
     node.scenario.set_recovery_action(0, RESET_ACTION)
     send(coordinator, 2, VERIFY, node.uuids[0])
     assert "the driver asks for: reset" in (await answer(coordinator, 2)).problem
     await asyncio.to_thread(node.foreign_burn, "1Gi", 1)
     send(coordinator, 3, VERIFY, node.uuids[1])
     assert "processes are on" in (await answer(coordinator, 3)).problem
+
+
+async def test_a_card_that_computes_wrongly_or_forgets_does_not_pass(node: Node, coordinator: Coordinator) -> None:
+    node.environment |= {"ALIQUOT_SIMGPU_BACKED": "1", "ALIQUOT_AGENT_REPAIR_VERIFY_MEMORY": str(128 * MIB)}
+    await start(node, coordinator)
+    node.scenario.fail("miscompute", 1, device=0)
+    send(coordinator, 1, VERIFY, node.uuids[0])
+    assert "it computes wrongly: 1 of 131072 results" in (await answer(coordinator, 1)).problem
+    node.scenario.clear_faults()
+    node.scenario.fail("cuMemcpyDtoD_v2", 719, device=0)
+    send(coordinator, 2, VERIFY, node.uuids[0])
+    assert "CUDA error 719" in (await answer(coordinator, 2)).problem
+    node.scenario.clear_faults()
+    node.scenario.fail("cuModuleLoadData", 221, device=0)
+    send(coordinator, 3, VERIFY, node.uuids[0])
+    result = await answer(coordinator, 3)
+    assert not result.problem, "a driver without a compiler says nothing of the card"
+    assert "no kernel was run" in result.story
+
+
+async def test_a_test_that_kills_its_card_is_told_and_the_card_is_off_the_bus(
+    node: Node, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    # The card is lost in the midst of the test: as the driver is asked for memory.
+    killer = tmp_path / "sitecustomize.py"
+    killer.write_text(
+        "import sys\n"
+        "if 'aliquot.agent.doctor.card' in ' '.join(sys.orig_argv):\n"
+        "    from aliquot import simgpu\n"
+        "    from aliquot.agent.doctor import cuda\n"
+        "    call = cuda.Driver.call\n"
+        "    def dying(self, name, *arguments):\n"
+        "        if name == 'cuMemAlloc_v2':\n"
+        f"            simgpu.Scenario({str(node.scenario_path)!r}).lose(0)\n"
+        "        call(self, name, *arguments)\n"
+        "    cuda.Driver.call = dying\n"
+    )
+    memory = {"ALIQUOT_SIMGPU_BACKED": "1", "ALIQUOT_AGENT_REPAIR_VERIFY_MEMORY": str(128 * MIB)}
+    node.environment |= {**memory, "PYTHONPATH": str(tmp_path)}
+    await start(node, coordinator)
+    send(coordinator, 1, VERIFY, node.uuids[0])
+    assert "CUDA error" in (await answer(coordinator, 1)).problem
+    assert (await until_unwell(coordinator, node.uuids[0])).sign.cause == "off-the-bus"
+    assert next(device for device in node.status().devices if device.uuid == node.uuids[1]).healthy
+    send(coordinator, 2, VERIFY, node.uuids[1])
+    assert not (await answer(coordinator, 2)).problem, "it goes on carrying out orders"
 
 
 _DCGMI = """#!/bin/sh

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from aliquot.agent.core.accounting import ProcessUse, account
-from aliquot.agent.core.attribution import Attachment, Attributor, ProcessFacts
+from aliquot.agent.core.attribution import Attachment, Attributor, ProcessFacts, Roster
 from aliquot.agent.core.enforcement import Act, Rules, Watch, judge
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation, SliceSpec
 from aliquot.agent.core.samples import MemorySample
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def poll(self) -> None:
         self.now += 1
-        scan = Attributor(self.facts, {}, self.attachments, self.proven)
+        scan = Attributor(self.facts, Roster({}, self.attachments), self.proven)
         uses = []
         for pid, process in self.table.items():
             found = scan.belonging(pid)

@@ -15,8 +15,9 @@ from aliquot.agent.core.caring import Begun, CareOrder, CareResult, interrupted
 from aliquot.agent.core.health import Health, on_failure, on_repair, on_sample, on_xid
 from aliquot.agent.core.kernel_log import bus_of, parse
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, RecoveryAction
-from aliquot.agent.core.signals import SIGNALS, Remedy, Severity, signal_of
+from aliquot.agent.core.signals import SIGNALS, signal_of
 from aliquot.agent.devices.kmsg import LINES_A_SECOND, KernelLog
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.v1 import types_pb2
 
 MINUTE_MS = 60_000
@@ -31,9 +32,9 @@ def test_a_cause_has_one_row_and_an_xid_one_cause() -> None:
 
 def test_numbers_are_those_of_the_contract() -> None:
     for kind, contract in (
-        (signals.Severity, types_pb2.SignSeverity),
-        (signals.Scope, types_pb2.SignScope),
-        (signals.Remedy, types_pb2.Remedy),
+        (Severity, types_pb2.SignSeverity),
+        (Scope, types_pb2.SignScope),
+        (Remedy, types_pb2.Remedy),
     ):
         assert sorted(map(int, kind)) == sorted(contract.values())
 

@@ -33,6 +33,18 @@ def test_the_whole_demonstration() -> None:
     assert all(0 < item["peak_bytes"] <= item["reserved_bytes"] for item in held)
 
 
+def test_cards_of_four_vendors_in_one_pool() -> None:
+    command = [*PROGRAM, "demo", "--vendors", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    told = json.loads(done.stdout)
+    assert [step["failure"] for step in told["steps"]] == [""] * 6, done.stderr
+    assert (done.returncode, told["ok"]) == (0, True)
+    held = {item["vendor"]: item for item in told["held"]}
+    assert set(held) == {"NVIDIA", "AMD", "Intel", "Ascend"}
+    assert all(item["neighbour"].endswith("ran on") for item in held.values())
+    assert (held["Ascend"]["tier"], held["Ascend"]["outcome"]) == ("mig", "denied: out of memory")
+
+
 def test_a_claim_that_does_not_hold_ends_the_story() -> None:
     story = Story(Out(as_json=True))
     with story.step("first"):

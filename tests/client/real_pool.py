@@ -16,12 +16,18 @@ NOTHING_SERVED = {"ALIQUOT_AGENT_HOSTING_SERVICES": "none"}
 
 @contextmanager
 def real_pool(
-    nodes: int = 2, gpus: int = 2, tiers: str = "watchdog", settings: Mapping[str, str] | None = None
+    nodes: int = 2,
+    gpus: int = 2,
+    tiers: str = "watchdog",
+    settings: Mapping[str, str] | None = None,
+    coordinator: str = "",
 ) -> Iterator[LocalPool]:
     """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it.
-    `settings`: variables of its agents.
+    `settings`: variables of its agents; `coordinator`: its coordinator's configuration file.
     """
     root = Path(tempfile.mkdtemp(prefix="aq-"))
+    file = root / "settings.toml"
+    file.write_text(coordinator)
     plan = PoolPlan(
         nodes=nodes,
         gpus=gpus,
@@ -29,6 +35,7 @@ def real_pool(
         metrics_port=0,
         agent_metrics_port=0,
         tiers=(tiers,),
+        coordinator_options=("--config", str(file)) if coordinator else (),
         agent_variables=tuple((NOTHING_SERVED | dict(settings or {})).items()),
     )
     try:

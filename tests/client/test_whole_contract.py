@@ -73,6 +73,7 @@ CALLS = {
     "EnrolmentService.DisenrolNode": Call(lambda pool: pool.access.disenrol_node("n"), "node disenrol n"),
     "LeaseService.GetUse": Call(lambda pool: pool.use(), "waste"),
     "LeaseService.ExemptLease": Call(lambda pool: pool.exempt(LEASE, 60), f"exempt {LEASE} --for 1m"),
+    "LeaseService.ExtendLease": Call(lambda pool: pool.extend(LEASE, 7200), f"extend {LEASE} --to 2h"),
     "LeaseService.ConfirmNotice": Call(
         lambda pool: pool.confirm_notice(LEASE, 1), "", "`aliquot notify` makes it when it has delivered a warning"
     ),
@@ -88,6 +89,7 @@ CALLS = {
     "PoolService.Drain": Call(lambda pool: pool.drain("n"), "drain n"),
     "PoolService.GetStatus": Call(lambda pool: pool.status(), "status"),
     "PoolService.WatchFleet": Call(lambda pool: next(pool.watch_fleet()), "", "screens draw it; `top` shows a node"),
+    "PoolService.Forecast": Call(lambda pool: pool.forecast(), "forecast"),
     "PoolService.GetHealth": Call(lambda pool: pool.admin.health(), "health"),
     "PoolService.QuarantineDevice": Call(
         lambda pool: pool.admin.quarantine_device("GPU-1", drain=True), "device quarantine GPU-1 --drain --reason r"

@@ -29,6 +29,21 @@ V100, A100, H100 = (("V100",),), (("A100",),), (("H100",),)
         ("10Gi", GpuRequest(1, None, 10 * GIB)),
         ("1g.10gb", GpuRequest(1, 1000, mig_profile="1g.10gb")),
         ("2x1g.10gb", GpuRequest(2, 1000, mig_profile="1g.10gb")),
+        # Vendors.
+        ("1(ascend:910B4)", GpuRequest(1, 1000, models=(("910B4",),), vendor="npu")),
+        ("1( Ascend : Ascend910B3 | 910B4 )", GpuRequest(1, 1000, models=(("910B3", "910B4"),), vendor="npu")),
+        ("0.5(MI300X),64Gi", GpuRequest(1, 500, 64 * GIB, models=(("MI300X",),))),
+        ("0.5(amd:MI300X>MI250X),64Gi", GpuRequest(1, 500, 64 * GIB, models=(("MI300X",), ("MI250X",)), vendor="amd")),
+        ("1(intel)", GpuRequest(1, 1000, vendor="intel")),
+        ("8(gaudi:Gaudi3)", GpuRequest(8, 1000, models=(("GAUDI3",),), vendor="gaudi")),
+        ("4(tpu)", GpuRequest(4, 1000, vendor="tpu")),
+        ("1(cambricon:MLU370-X8)", GpuRequest(1, 1000, models=(("MLU370-X8",),), vendor="cambricon")),
+        ("vir05_1c_16g", GpuRequest(1, 1000, mig_profile="vir05_1c_16g")),
+        (
+            "2xvir05_1c_16g(ascend:910B3)",
+            GpuRequest(2, 1000, models=(("910B3",),), vendor="npu", mig_profile="vir05_1c_16g"),
+        ),
+        ("VIR02", GpuRequest(1, 1000, mig_profile="vir02")),
         ("2（V100）", GpuRequest(2, 1000, models=V100)),
         # Full width throughout, positions and all.
         ("２×０．５（Ａ１００｜Ｈ１００），２０Ｇｉ", GpuRequest(2, 500, 20 * GIB, models=(("A100", "H100"),))),

@@ -10,14 +10,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from aliquot.client import AsyncPool, Overloaded, _methods
+from aliquot.client._from_proto import lease_of
+from aliquot.client.documents import plain
 from aliquot.console import fleet as relays
 from aliquot.console.app import make_app
-from aliquot.console.picture import frame
 from aliquot.console.settings import Settings
+from aliquot.console.sse import frame
 from aliquot.console.streams import Streams
+from aliquot.v1 import types_pb2
 from tests.console.conftest import Site, following, served
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.failover.cluster import free_address
@@ -69,6 +73,23 @@ async def test_a_coordinator_that_is_older_and_has_no_columns(site: Site, monkey
             refused = await http.get(path)
             assert (refused.status_code, refused.json()["reason"]) == (501, "NOT_SERVED")
         assert (await http.get("/devices")).status_code == 200, "the rest is served as ever"
+
+
+async def test_a_coordinator_that_is_older_and_extends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = dataclasses.replace(_methods.EXTEND_LEASE, path="/aliquot.v1.LeaseService/ExtendLeaseOfTomorrow")
+    monkeypatch.setattr("aliquot.client._methods.EXTEND_LEASE", older)
+    lease = await site.ask("user", tenant="vision", time_limit_s=60)
+    async with site.browse("user") as http:
+        refused = await http.post(f"/leases/{lease['lease_id']}:extend", json={"time_limit_s": 120})
+        assert (refused.status_code, refused.json()["reason"]) == (501, "NOT_SERVED")
+
+
+def test_a_coordinator_that_is_newer_and_has_words_that_nobody_knows_here() -> None:
+    newer = types_pb2.Lease(lease_id="l-1", state=7_000).SerializeToString()  # type: ignore[arg-type]
+    unknown_field = b"\xfa\xff\x03\x05later"
+    document = plain(lease_of(types_pb2.Lease.FromString(newer + unknown_field)))
+    assert (document["lease_id"], document["state"]) == ("l-1", "UNSPECIFIED")
+    assert msgspec.json.encode(document)
 
 
 async def test_a_coordinator_that_is_started_again_is_followed_by_the_same_stream(

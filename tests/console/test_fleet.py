@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from aliquot.console import fleet as relays
-from aliquot.console.picture import frame
+from aliquot.console.sse import frame
 from aliquot.v1 import access_pb2
 from tests.console.conftest import Site, Stream, following, served
 from tests.coordinator.pool import eventually

@@ -129,3 +129,27 @@ async def test_names_in_any_script_come_back_as_they_were(site: Site) -> None:
     lease = await site.ask("user", tenant="vision", name=name)
     async with site.browse("user") as http:
         assert (await http.get(f"/leases/{lease['lease_id']}")).json()["name"] == name
+
+
+async def test_a_time_limit_is_extended_by_whoever_holds_it(site: Site) -> None:
+    lease = await site.ask("user", tenant="vision", time_limit_s=3600)
+    path = f"/leases/{lease['lease_id']}:extend"
+    async with site.browse("user") as http:
+        longer = (await http.post(path, json={"time_limit_s": 7200, "reason": "it converges"})).json()
+        assert (longer["time_limit_s"], longer["ends_ms"]) == (7200, lease["granted_ms"] + 7_200_000)
+        late = await http.post(path, json={"time_limit_s": 9000}, headers={"If-Match": f'"{lease["seq"]}"'})
+        assert late.status_code == 412
+        shorter = await http.post(path, json={"time_limit_s": 60})
+        assert shorter.status_code == 400
+    async with site.browse("viewer") as http:
+        assert (await http.post(path, json={"time_limit_s": 9000})).status_code == 403
+
+
+async def test_what_is_held_for_nothing_and_who_may_for_a_while(site: Site) -> None:
+    lease = await site.ask("user", tenant="vision")
+    async with site.browse("user") as http:
+        report = (await http.get("/use", params={"tenant": "vision"})).json()
+        assert [row["lease"]["lease_id"] for row in report["rows"]] == [lease["lease_id"]]
+        assert (await http.get("/use", params={"quiet_only": True})).json()["rows"] == []
+        exempt = await http.post(f"/leases/{lease['lease_id']}:exempt", json={"for_s": 3600, "reason": "lunch"})
+        assert exempt.json()["use"]["exempt_reason"] == "lunch"

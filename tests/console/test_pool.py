@@ -103,3 +103,8 @@ async def test_routes_of_an_earlier_api(site: Site) -> None:
         metrics = (await http.get("/gpu/metrics", params={"node": "n1"})).json()
         assert len(metrics["data"]) == 8
         assert (await http.get("/cluster/status")).json()["data"]["pending_requests"] == 0
+        for gone in (await http.get("/trends", params={"hours": 24}), await http.get("/dashboard/config")):
+            assert (gone.status_code, gone.json()["reason"]) == (501, "SERVED_ELSEWHERE")
+        hpa = await http.post("/hpa", json={"deployment_name": "d", "min_replicas": 1})
+        assert hpa.status_code == 501
+        assert "HorizontalPodAutoscaler" in hpa.json()["hint"]

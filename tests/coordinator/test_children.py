@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from aliquot.coordinator.upkeep.price_learner import LessonError, run_programme
+from aliquot.coordinator.upkeep.price_learner import run_lesson
+from aliquot.coordinator.upkeep.programmes import ProgrammeError
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -56,8 +57,8 @@ def test_a_lesson_that_dies_before_it_is_told_anything_is_a_lesson_that_failed(m
 
     async def lessons() -> None:
         for size in (10, 1 << 20) * 10:
-            with pytest.raises(LessonError):
-                await run_programme(b"x" * size, 1)
+            with pytest.raises(ProgrammeError):
+                await run_lesson(b"x" * size, 1)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(lessons())

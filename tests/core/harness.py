@@ -19,7 +19,7 @@ from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
+from aliquot.coordinator.core.types import Admits, Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import whole_state
 from tests.core.frozen import contents
@@ -51,6 +51,10 @@ def request(
     """A request; fields of Demand and of RequestSpec may be mixed."""
     of_demand = {k: v for k, v in more.items() if k in Demand.__struct_fields__}
     rest = {k: v for k, v in more.items() if k not in Demand.__struct_fields__}
+    if rest.get("preemptible") or of_demand.get("opportunistic"):
+        of_demand.setdefault("single_on", Admits.PREEMPTIBLE)
+    if rest.get("min_count") or rest.get("max_count"):
+        of_demand["single_on"] = Admits.ALL
     demand = Demand(count=count, share_milli=share_milli, memory_bytes=memory_bytes, **of_demand)  # type: ignore[arg-type]
     return RequestSpec(demand=demand, tenant=tenant, **rest)  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta
 
 import msgspec
@@ -147,6 +148,13 @@ class PoolMachine(BooksMachine):
         if lease is not None:
             self.books.do(c.Release(lease.lease_id, reason))
 
+    @rule(pick=st.integers(0), limit_ms=st.sampled_from([3_000, 20_000, 400_000]))
+    def extend(self, pick: int, limit_ms: int) -> None:
+        lease = self.some_lease(pick)
+        if lease is not None:
+            with contextlib.suppress(DomainError):
+                self.books.do(c.ExtendLease(lease.lease_id, limit_ms))
+
     @rule(
         name=st.sampled_from(NODES[:2]),
         fewer=st.booleans(),
@@ -274,6 +282,11 @@ class PoolMachine(BooksMachine):
     @rule()
     def offer(self) -> None:
         self.books.settle()
+
+    @rule(back=st.integers(0, 2), milli=st.integers(0, 10_000), covered=st.sampled_from([100, 1000]))
+    def an_hour_of_demand_is_over(self, back: int, milli: int, covered: int) -> None:
+        hour = self.books.now_ms // 3_600_000 - back
+        self.books.do(c.NoteDemand(hour, covered, (("", milli), ("tenant/a", milli))))
 
     @rule()
     def clock_jumps_back(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.health.records import Incident, Remedy, Scope, Severity, Sign, Standing
+from aliquot.coordinator.core.health.records import Incident, Sign, Standing
 from aliquot.coordinator.core.types import NodeSpec
 from tests.core.harness import Books
 

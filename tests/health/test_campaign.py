@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.agent.core.signals import SIGNALS, Remedy, Severity
+from aliquot.agent.core.signals import SIGNALS
+from aliquot.common.signs import Remedy, Severity
 from tests.simulation.ward import COUNT_TOO_LOW, ROWS, Row, run_row
 
 pytestmark = pytest.mark.no_cover

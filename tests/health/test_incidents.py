@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import CardInUse, DeviceNotFound, StillUnwell
 from aliquot.coordinator.core.health.facts import IncidentOpened
-from aliquot.coordinator.core.health.records import OUT, Remedy, Scope, Severity, Standing
+from aliquot.coordinator.core.health.records import OUT, Standing
 from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.types import DeviceSpec, NodeState
@@ -130,6 +131,24 @@ def test_a_card_that_passes_its_test_with_bad_signs_does_not_return() -> None:
         sick.books.settle()
     assert sick.standing("GPU-one-0") is Standing.SERVICE
     assert not sick.usable("GPU-one-0")
+
+
+def test_a_card_that_fails_its_test_with_good_signs_is_repaired_before_it_is_tested_again() -> None:
+    sick = Sick(node("one", 1, remedies=ALL))
+    sick.say("GPU-one-0", XID_95)
+    sick.books.advance(6_000)
+    assert sick.obey("n-one") is Remedy.RESET
+    done = []
+    while sick.standing("GPU-one-0") is not Standing.SERVICE:
+        if not sick.books.state.nodes["n-one"].care:
+            sick.books.advance(3_601_000)  # of one card, one repair an hour
+        (order,) = sick.books.state.nodes["n-one"].care
+        done.append(order.action)
+        assert len(done) < 8, "it is tested for ever"
+        sick.obey("n-one", "memory gives back other bytes" if order.action is Remedy.VERIFY else "")
+        sick.say("GPU-one-0", None)
+    assert done == [Remedy.VERIFY, Remedy.REBOOT, Remedy.VERIFY]
+    assert state_hash(sick.books.replayed()) == state_hash(sick.books.state) == state_hash(sick.books.restored())
 
 
 def test_the_same_fault_after_two_repairs_needs_a_person() -> None:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from msgspec.structs import replace
 
+from aliquot.common.signs import Scope
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.health.records import OUT, Scope, Standing
+from aliquot.coordinator.core.health.records import OUT, Standing
 from aliquot.coordinator.core.types import DeviceSpec, NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks

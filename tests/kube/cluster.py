@@ -23,7 +23,7 @@ from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.extender.scheduling import Extender
 from aliquot.kube.settings import Settings
-from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, running
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
 from aliquot.v1 import pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
@@ -76,7 +76,7 @@ class KubeCluster:
         extender, reconciler = make_extender(parts)
         runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
         stack.push_async_callback(_cleanup, runner)
-        await stack.enter_async_context(running(*following(parts), reconciler.run(), closing(extender)))
+        await stack.enter_async_context(running(*following(parts), reconciler.run(), extender.run()))
         await parts.book.synced.wait()
         await parts.pods.informer.synced.wait()
         made = Running(parts, extender, f"http://127.0.0.1:{self.port}", stack)

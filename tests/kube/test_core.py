@@ -210,10 +210,10 @@ def test_a_gang_is_held_together() -> None:
 def test_members_are_given_once() -> None:
     held = lease("l", gang="g", size=3)
     every = {f"node-{member}" for member in range(3)}
-    assert gangs.choose(held, "a", {}, every) == 0
-    assert gangs.choose(held, "b", {0: "a"}, every) == 1
-    assert gangs.choose(held, "a", {0: "a", 1: "b"}, every) == 0
-    assert gangs.choose(held, "c", {0: "a"}, {"node-0"}) is None
+    assert gangs.choose(held.members, "a", {}, every) == 0
+    assert gangs.choose(held.members, "b", {0: "a"}, every) == 1
+    assert gangs.choose(held.members, "a", {0: "a", 1: "b"}, every) == 0
+    assert gangs.choose(held.members, "c", {0: "a"}, {"node-0"}) is None
     said = msgspec.json.decode(assignment_of(held, 1)[names.ASSIGNMENT])
     assert said["slices"] == [{"device": "GPU-1", "share_milli": 250, "memory_bytes": 1, "tier": ""}]
     assert (said["node"], said["member"]) == ("node-1", 1)

@@ -108,6 +108,29 @@ async def test_a_page_that_expires_begins_the_list_again(api: FakeApi) -> None:
         assert len(informer) == 7
 
 
+async def test_a_list_that_is_slower_than_the_servers_memory_comes_to_its_end(api: FakeApi) -> None:
+    """Each page takes so long that the next has expired: page by page it would never be finished."""
+    for number in range(40):
+        make_pod(api, f"p{number:02d}")
+    list_one = api._list
+
+    def forgetting(*args: Any) -> bytes:
+        answer = list_one(*args)
+        make_pod(api, f"late-{len(api.pods.items)}")
+        api.store.compact()
+        return answer
+
+    api._list = forgetting  # type: ignore[method-assign,assignment]
+    async with following(api, page=2) as informer:
+        await eventually(informer.synced.is_set, "the list's end")
+        # The whole list in one piece is too old for a watch, too; a server is not busy for ever.
+        assert len(informer) >= 40
+        api._list = list_one  # type: ignore[method-assign]
+        await eventually(lambda: len(informer) == len(api.pods.items), "what came meanwhile")
+        make_pod(api, "then")
+        await eventually(lambda: "then" in names(informer), "a change afterwards")
+
+
 async def test_a_watch_that_is_half_open_is_noticed(api: FakeApi) -> None:
     async with following(api, silence_s=0.3) as informer:
         await informer.synced.wait()

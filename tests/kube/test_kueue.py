@@ -7,10 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from aliquot.client import WaitUntil
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.core import kueue, names
+from aliquot.kube.core.leases import labels_of
+from aliquot.kube.core.reconciling import Patience
+from aliquot.kube.wiring import now_ms
 from tests.coordinator.pool import eventually
-from tests.kube.cluster import KubeCluster, audit, kube_cluster, scheduling
+from tests.kube.cluster import CLUSTER, KubeCluster, audit, kube_cluster, scheduling
 from tests.kube.making import delete_pod, make_pod
 
 VERSION = "kueue.x-k8s.io/v1beta2"
@@ -18,9 +22,9 @@ CHECK = "aliquot"
 
 
 @contextlib.asynccontextmanager
-async def controller(cluster: KubeCluster) -> AsyncIterator[KueueController]:
+async def controller(cluster: KubeCluster, patience: Patience | None = None) -> AsyncIterator[KueueController]:
     parts = cluster.extender.parts
-    made = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+    made = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=patience)
     running = asyncio.create_task(made.run())
     try:
         yield made
@@ -48,7 +52,7 @@ def set_status(cluster: KubeCluster, name: str, *, quota: bool, states: bool = T
     cluster.api.store.write(kind, ("default", name), item, "MODIFIED")
 
 
-def workload(cluster: KubeCluster, name: str, *counts: int, percent: int = 100) -> Any:
+def workload(cluster: KubeCluster, name: str, *counts: int, percent: int = 100, priority: int = 0) -> Any:
     container = {"name": "c", "resources": {"limits": {names.GPU_PERCENT: str(percent)}}}
     sets = [
         {"name": f"set{index}", "count": count, "template": {"metadata": {}, "spec": {"containers": [container]}}}
@@ -56,7 +60,9 @@ def workload(cluster: KubeCluster, name: str, *counts: int, percent: int = 100) 
     ]
     sets.append({"name": "driver", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}})
     kind = cluster.api.store.kind(VERSION, "workloads")
-    made = cluster.api.store.create(kind, "default", {"metadata": {"name": name}, "spec": {"podSets": sets}})
+    made = cluster.api.store.create(
+        kind, "default", {"metadata": {"name": name}, "spec": {"podSets": sets, "priority": priority}}
+    )
     set_status(cluster, name, quota=True)
     return made
 
@@ -171,3 +177,53 @@ async def test_the_check_is_active_only_of_ours() -> None:
         async with controller(cluster):
             await eventually(lambda: kind.items["", CHECK].get("status"), "its condition")
         assert "status" not in kind.items["", "other"]
+
+
+async def test_a_workload_of_higher_priority_has_room_made_for_it() -> None:
+    async with kube_cluster(2) as cluster, controller(cluster), scheduling(cluster) as scheduler:
+        install(cluster)
+        make_pod(cluster.api, "humble", {names.GPU_PERCENT: 100})
+        assert await scheduler.cycle("humble")
+        workload(cluster, "urgent", 2, priority=1000)
+        await eventually(lambda: "deletionTimestamp" in cluster.pod("humble")["metadata"], "the other pod to be ended")
+        delete_pod(cluster.api, "humble")
+        (update,) = (await told(cluster, "urgent", "Ready"))["podSetUpdates"]
+        for number in range(2):
+            meta = {"labels": update["labels"], "annotations": update["annotations"]}
+            make_pod(cluster.api, f"p{number}", {names.GPU_PERCENT: 100}, **meta)
+            assert await scheduler.cycle(f"p{number}"), scheduler.refusals
+        await audit(cluster)
+
+
+async def test_who_waits_for_room_is_pending_and_asks_again_when_it_takes_too_long() -> None:
+    async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
+        install(cluster)
+        make_pod(cluster.api, "other", {names.GPU_PERCENT: 100})
+        assert await scheduler.cycle("other")
+        made = workload(cluster, "job", 1)
+        gang = kueue.gang_name(made["metadata"]["uid"], 0)
+        labels = labels_of(CLUSTER, "default", gang=gang, owner=kueue.OWNER)
+        sdk = cluster.extender.parts.pool
+        await sdk.allocate(
+            "1", tenant="default", until=WaitUntil.QUEUED, detached=True, name="default/job", labels=labels
+        )
+        await cluster.settled(2)
+        async with controller(cluster) as patient:
+            await eventually(lambda: patient.loop.passes, "a pass")
+            await eventually(lambda: any(check.metadata.name == CHECK for check in patient.checks), "the check")
+        assert check_of(cluster, "job")["state"] == "Pending"
+        assert len(await cluster.leases()) == 2
+        async with controller(cluster, Patience(gang_ms=0)):
+            await told(cluster, "job", "Retry")
+            await cluster.settled(1)
+
+
+async def test_a_workload_of_several_gangs_never_holds_one_while_it_waits_for_another() -> None:
+    async with kube_cluster(2) as cluster, controller(cluster), scheduling(cluster) as scheduler:
+        install(cluster)
+        make_pod(cluster.api, "humble", {names.GPU_PERCENT: 100})
+        assert await scheduler.cycle("humble")
+        workload(cluster, "urgent", 1, 1, priority=1000)
+        await told(cluster, "urgent", "Retry")
+        await cluster.settled(1)
+        assert "deletionTimestamp" not in cluster.pod("humble")["metadata"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import fcntl
 import itertools
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from aliquot.kube.settings import Settings
 from tests.coordinator import pool as pools
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import CLUSTER, IMPATIENT, KubeCluster, audit, kube_cluster, scheduling
+from tests.kube.conformance.whole import unlocked
 from tests.kube.making import delete_pod, make_pod
 from tests.kube.reconcilers import round_of
 
@@ -59,15 +59,6 @@ async def test_restarts_while_pods_come_and_go(names_: str) -> None:
         await eventually(lambda: _clean(cluster), "no ghosts")
 
 
-def _unlocked(path: Path) -> bool:
-    with path.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
-
-
 async def _clean(cluster: KubeCluster) -> bool:
     try:
         await audit(cluster)
@@ -85,7 +76,7 @@ async def test_the_coordinator_restarts_with_its_journal(tmp_path: Path) -> None
         address = cluster.pool.address
         cluster.pool.coordinator.stop()
         delete_pod(cluster.api, "a")
-        await eventually(lambda: _unlocked(tmp_path / "journal.lock"), "its end")
+        await eventually(lambda: unlocked(tmp_path / "journal.lock"), "its end")
         again = dataclasses.replace(settings, listen=address)
         async with pools.running(again) as pool:
             cluster.pool = pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,8 @@ from tests.client.real_pool import real_pool
 PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path("console/page/node_modules/axe-core/axe.min.js").absolute()
+LOOKS = '[coordinator]\nagents = {use_looked_at_every = "500ms", idle_window = "2s"}\n'
+"""What does nothing is said to be idle soon; nothing follows from it but words, and that after an hour."""
 TIMEOUT_MS = 30_000
 """How long anything may take to appear: long, because tests assert what appears and not when."""
 
@@ -33,9 +36,15 @@ TIMEOUT_MS = 30_000
 class Site:
     """A pool and its console."""
 
-    pool: LocalPool
     address: str
     admin_token: str
+    pool: LocalPool | None = None
+
+    @property
+    def local(self) -> LocalPool:
+        """Its processes, of a pool of this machine."""
+        assert self.pool is not None
+        return self.pool
 
     def rest(self, token: str = "") -> httpx.Client:
         """Its API, for an administrator or somebody else."""
@@ -66,26 +75,28 @@ class Site:
                 http.post(f"/leases/{lease_id}:release").raise_for_status()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """Two nodes of two simulated A100-40 each."""
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    if not (FOLDER / "index.html").is_file() or not AXE.is_file():
-        pytest.skip("needs the built page: make page")
-    with real_pool() as pool:
+    with real_pool(coordinator=LOOKS) as pool, console_of(pool.address) as address:
         assert pool.token_file is not None
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-        command = [*PROGRAM, "--port", "0", "--coordinator", pool.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
-            try:
-                assert console.stdout is not None
-                word, _, document = console.stdout.readline().partition(" ")
-                assert word == "ready"
-                yield Site(pool, json.loads(document)["address"], pool.token_file.read_text().strip())
-            finally:
-                console.terminate()
-                console.wait(30)
+        yield Site(address, pool.token_file.read_text().strip(), pool)
+
+
+@contextlib.contextmanager
+def console_of(coordinators: str) -> Iterator[str]:
+    """A console for these, as a process: its address."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
+    command = [*PROGRAM, "--port", "0", "--coordinator", coordinators]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as console:
+        try:
+            assert console.stdout is not None
+            word, _, document = console.stdout.readline().partition(" ")
+            assert word == "ready"
+            yield str(json.loads(document)["address"])
+        finally:
+            console.terminate()
+            console.wait(30)
 
 
 @dataclass
@@ -110,10 +121,11 @@ class Visitor:
         return await self.go(path, await self.context.new_page())
 
     async def sign_in(self, token: str, path: str = "/") -> Page:
-        """With a token, at an address."""
+        """With a token, at an address: by the call that the page makes, so that each test loads one page less."""
+        address = f"{self.site.address}/api/v1/session"
+        answer = await self.context.request.post(address, data={"token": token}, headers={"X-Aliquot-Console": "1"})
+        assert answer.status == 201, await answer.text()
         page = await self.go(path)
-        await page.get_by_label("Token").fill(token)
-        await page.get_by_role("button", name="Sign in").click()
         await page.get_by_role("navigation").wait_for(state="attached")
         return page
 
@@ -138,9 +150,13 @@ class Visitor:
             self.streams.append(request.url)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(site: Site) -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
     """Chromium, without a screen."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    if not (FOLDER / "index.html").is_file() or not AXE.is_file():
+        pytest.skip("needs the built page: make page")
     async with async_playwright() as playwright:
         # Its own sandbox can't be had by root, nor in most containers.
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -148,8 +164,15 @@ async def browser(site: Site) -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def visitor(site: Site, browser: Browser) -> AsyncIterator[Visitor]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def visitor(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
+    """Somebody at the site of all tests."""
+    async with visiting(browser, site) as visitor:
+        yield visitor
+
+
+@contextlib.asynccontextmanager
+async def visiting(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
     """A fresh browser profile. At the end nothing may have gone wrong in it: no error, no violation of the policy, no
     request to another machine.
     """

@@ -12,7 +12,7 @@ from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser, commands
 from tests.page.conftest import AXE, TIMEOUT_MS, Visitor
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=TIMEOUT_MS)
 SCREENS = (
     "/?gpu=0.5,2Gi",

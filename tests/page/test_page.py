@@ -16,7 +16,7 @@ from playwright.async_api import Page, expect
 
 from tests.page.conftest import TIMEOUT_MS, Site, Visitor
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=TIMEOUT_MS)
 GPU = "input.big"
 
@@ -32,9 +32,9 @@ def burning(site: Site, line: str, bytes_: str) -> Iterator[None]:
     environment = {
         **os.environ,
         name: shlex.split(value)[0],
-        "ALIQUOT_COORDINATOR": site.pool.address,
-        "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in site.pool.nodes),
-        "ALIQUOT_TOKEN_FILE": str(site.pool.token_file),
+        "ALIQUOT_COORDINATOR": site.local.address,
+        "ALIQUOT_AGENT_SOCKET": os.pathsep.join(str(node.socket) for node in site.local.nodes),
+        "ALIQUOT_TOKEN_FILE": str(site.local.token_file),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     with subprocess.Popen([*words[:-2], *program], env=environment, stdout=subprocess.DEVNULL) as process:
@@ -92,17 +92,17 @@ async def test_a_failover_is_a_yellow_line(visitor: Visitor) -> None:
         page = await visitor.sign_in(site.admin_token, "/leases?view=all")
         row = page.get_by_role("link", name="goes on")
         await expect(row).to_be_visible()
-        site.pool.coordinator.kill()
+        site.local.coordinator.kill()
         await expect(page.locator(".note.warn")).to_contain_text("no answer comes")
         await expect(row).to_be_visible()
-        site.pool.start_coordinator()
+        site.local.start_coordinator()
         await expect(page.locator(".note.warn")).to_contain_text("Another coordinator took the lead")
         await expect(page.locator(".fresh")).to_contain_text("live")
         site.release(lease["lease_id"])
         await expect(row).to_be_hidden()
     finally:
-        if not site.pool.coordinator.running:
-            site.pool.start_coordinator()
+        if not site.local.coordinator.running:
+            site.local.start_coordinator()
 
 
 async def test_eight_tabs_share_one_stream(visitor: Visitor) -> None:
@@ -280,3 +280,13 @@ async def test_what_if_stands_side_by_side(visitor: Visitor) -> None:
     table = page.get_by_role("region", name="outcomes")
     await expect(table).to_contain_text("4 of 6")
     await expect(table).to_contain_text("6 of 6")
+
+
+async def test_a_browsers_clock_that_is_off_changes_no_times(visitor: Visitor) -> None:
+    site = visitor.site
+    lease = site.ask(gpu="0.01,64Mi", name="just now")
+    await visitor.context.add_init_script("const right = Date.now; Date.now = () => right() + 600_000;")
+    page = await visitor.sign_in(site.admin_token, f"/lease?id={lease['lease_id']}")
+    await expect(page.locator(".facts").first).to_contain_text(re.compile(r"Asked\s*\d+\ss\sago"))
+    await expect(page.locator(".stale")).to_have_count(0)
+    site.release(lease["lease_id"])

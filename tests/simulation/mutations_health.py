@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health import decide as caring
+from aliquot.coordinator.core.health import evolve as placing
 from aliquot.coordinator.core.health import signs
 from aliquot.coordinator.core.health.cover import cards_of
 from aliquot.coordinator.core.health.records import Incident
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.types import Admits
 from tests.simulation.mutant import Put, mutant
 
 _ONE_HOT = """
@@ -17,6 +19,26 @@ start
 wait 40
 ail node-0000 hot
 wait 60
+"""
+_ON_PROBATION = """
+pool 1 of 1
+repairs
+start
+wait 40
+ail node-0000 reset
+wait 120
+allocate job 0.5 ttl=600
+wait 5
+"""
+_BAD_LINK = """
+pool 1 of 4
+links
+start
+wait 40
+ail node-0000 links
+wait 60
+allocate job 2 ttl=600
+wait 5
 """
 _ALL_ASK = """
 pool 3 of 1
@@ -77,6 +99,18 @@ def _blocked(put: Put) -> None:
         return original(state, node, incident, now_ms)
 
     put(caring, "_returned", returned)
+
+
+@mutant("probation for everybody", "what was repaired lately takes whatever is asked for", scene=_ON_PROBATION)
+def _probation(put: Put) -> None:
+    put(placing, "admits_of", lambda state, uuid: Admits.ALL)
+
+
+@mutant(
+    "gangs over bad links", "several devices of an island go to one lease while a link there is bad", scene=_BAD_LINK
+)
+def _over_links(put: Put) -> None:
+    put(placing, "LINKS", frozenset())
 
 
 @mutant("no breaker", "every card that asks for it is repaired at once", scene=_ALL_ASK)

@@ -1,9 +1,17 @@
-"""Mistakes about idleness: what is not seen taken for it, ends that nobody was told of, loans that are not returned."""
+"""Mistakes about idleness: what is not seen taken for it, ends that nobody was told of, loans that are not returned.
+Mistakes about time limits that are made longer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aliquot.coordinator.core import tick
+from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases import extending, lifecycle
+from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.timers import Due, Timers
+from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.core.use import decide as using
 from aliquot.coordinator.core.use import lending, windows
 from aliquot.coordinator.core.use.facts import ShareRecalled
@@ -101,3 +109,51 @@ def _kept(put: Put) -> None:
 )
 def _twice(put: Put) -> None:
     put(lending, "_left", lambda state, piece: (piece.plan.share_milli, piece.plan.memory_bytes))
+
+
+@mutant(
+    "extended over a promise",
+    "a time limit is made longer although somebody's start is reserved for when it was to end",
+    scene="""
+pool 1 of 1
+start
+wait 30
+allocate job 1 limit=900 ttl=86400
+allocate waits 1 ttl=86400
+wait 400
+extend job 3000
+wait 10
+""",
+)
+def _over_promises(put: Put) -> None:
+    put(extending, "_look_at_promises", lambda state, lease, wanted_ms: None)
+
+
+@mutant(
+    "extended for nothing",
+    "a lease that was extended ends when it would have ended before",
+    scene="""
+pool 1 of 1
+start
+wait 30
+allocate job 1 limit=60 ttl=86400
+wait 10
+extend job 600
+wait 120
+""",
+)
+def _old_end(put: Put) -> None:
+    drop = Timers.drop
+
+    def kept(self: Timers, due_ms: int, kind: Due, subject: str) -> None:
+        if kind is not Due.TIME_LIMIT:
+            drop(self, due_ms, kind, subject)
+
+    def over(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+        lease = state.leases.get(lease_id)
+        if lease is None or lease.ended or lease.ending or lease.waiting:
+            return []
+        return lifecycle.end(state, lease, EndReason.TIME_LIMIT, now_ms)
+
+    put(Timers, "drop", kept)
+    put(tick, "_LOOK", {**tick._LOOK, Due.TIME_LIMIT: over})

@@ -13,8 +13,10 @@
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
 > tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> links                           all links of all cards are up
 > repairs                         agents may reset cards and restart machines, from their next start on
-> ail NODE KIND | heal NODE       its first card is hot, or its driver asks for a reset; and again it is well
+> ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
+                                    reset; and again it is well
 > queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
@@ -24,6 +26,7 @@
 > offer [KEY=VALUE]                 the sleeping machines: lead=5 target=10 idle=20 keep=20 rest=120 late=60 max=N at=1
 > provider KIND                     honest, twice, late, never, fails or hangs: how machines are woken and put to sleep
 > promise TENANT DEVICES            a guarantee
+> extend NAME SECONDS              its time limit, in all
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
 
@@ -134,7 +137,7 @@ class Stage:
                     memory_total_bytes=40 * GIB,
                     memory_reserved_bytes=GIB // 2,
                     pci_bus_id=f"00000000:{index:02X}:00.0",
-                    nvlink_island=0,
+                    fabric_island=0,
                 )
                 for index in range(int(devices))
             ]
@@ -320,16 +323,25 @@ class Stage:
         for node in self.world.nodes:
             node.repairs_with(REPAIRS)
 
+    def _do_links(self) -> None:
+        for node in self.world.nodes:
+            for device in node.devices.values():
+                device.sample["links_up"] = 12
+
     def _do_ail(self, name: str, kind: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         if kind == "hot":
             device.sample["margin_c"] = 0
+        elif kind == "links":
+            device.sample["links_up"] = 11
         else:
             device.recovery = RecoveryAction.RESET
 
     def _do_heal(self, name: str) -> None:
         device = next(iter(self._node(name).devices.values()))
         device.sample["margin_c"], device.recovery = 30, RecoveryAction.NONE
+        if "links_up" in device.sample:
+            device.sample["links_up"] = 12
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)
@@ -378,6 +390,10 @@ class Stage:
     def _do_exempt(self, name: str, seconds: str) -> None:
         request = leases_pb2.ExemptLeaseRequest(lease_id=self._leases[name], for_s=int(seconds))
         self._call(LEASES, "ExemptLease", request)
+
+    def _do_extend(self, name: str, seconds: str) -> None:
+        request = leases_pb2.ExtendLeaseRequest(lease_id=self._leases[name], time_limit_s=int(seconds))
+        self._call(LEASES, "ExtendLease", request)
 
     def _do_maintain(self, node: str, seconds: str) -> None:
         start_s = self.world.auditor.books.at_ms // 1000 + int(seconds)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from aliquot.agent.core import signals
 from aliquot.agent.core.samples import DeviceEvent, RecoveryAction
-from aliquot.agent.core.signals import Severity, Signal
+from aliquot.agent.core.signals import Signal
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.simulation.sim.loop import US_PER_S
 from tests.simulation.sim.machine import SimDevice
@@ -164,7 +165,7 @@ def _watched(ward: Ward, row: Row, begun_us: int) -> Outcome:
     out_s = (ward.world.loop.now_us - begun_us) / US_PER_S
     told = ward.told
     number = seen[0].number
-    alone = row.signal.scope <= signals.Scope.CARD and row.signal is not COUNT_TOO_LOW  # the node is restarted
+    alone = row.signal.scope <= Scope.CARD and row.signal is not COUNT_TOO_LOW  # the node is restarted
     expected = {ward.card.info.uuid} if alone else set(ward.node.devices)
     wrong = len({uuid for each in ward.health().open for uuid in each.uuids} - expected)
     if row.cured is not _nothing:
@@ -269,7 +270,7 @@ def _recabled(ward: Ward) -> None:
 
 
 COUNT_TOO_LOW = Signal(
-    "count-too-low", "a listed card is listed no more", Severity.FATAL, signals.Scope.CARD, signals.Remedy.REBOOT,
+    "count-too-low", "a listed card is listed no more", Severity.FATAL, Scope.CARD, Remedy.REBOOT,
     "it is listed again, and verified",
 )  # fmt: skip
 """The coordinator's own row: it compares what a node lists with what it had."""

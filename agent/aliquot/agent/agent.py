@@ -21,7 +21,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.driver_events import DriverEvents
-from aliquot.agent.enforce.base import Enforcer
+from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.hosting.clients import Reached
@@ -120,6 +120,7 @@ class Agent:
             limits=limits,
             processes=world.processes,
             socket_path=str(settings.socket),
+            visibility=backend.visibility,
         )
         host = world.make_host(
             state=state,
@@ -157,6 +158,7 @@ class Agent:
             self.poller.discover,
             mailbox,
             world,
+            geometry=backend.geometry,
             allowed=settings.mig.repartition,
         )
         events = DriverEvents(
@@ -184,6 +186,7 @@ class Agent:
             mailbox=mailbox,
             world=world,
             settings=settings.repair,
+            devices=settings.devices,
         )
         description = Description(
             pool=settings.pool,
@@ -349,11 +352,13 @@ class Agent:
             enforcement.tiers,
             directory=self._settings.enforcement_dir,
             throttle=enforcement.throttle,
-            why_no_cgroups=lambda: containment.note,
             blind=blind,
             powerless=lambda: powerless,
-            no_cuda=self._cuda.why_not,
+            unusable=lambda device: self._backend.unusable(device) or self._cuda.why_not(device),
             tell=tell,
+            own=self._backend.enforcers(
+                Cgroups(lambda: containment.note, lambda: containment.base, self._settings.state_dir / PROOFS)
+            ),
         )
 
     def _card_at(self, bus: str) -> str:

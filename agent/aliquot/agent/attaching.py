@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
+from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.assembly import environment_of, folders_of
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.environment import Granted, environment
@@ -31,7 +32,9 @@ class Attacher:
         limits: LimitSetter,
         processes: Processes,
         socket_path: str,
+        visibility: Callable[[Sequence[DeviceInfo]], Mapping[str, str]],
     ) -> None:
+        """`visibility`: see `DeviceBackend`."""
         self._state = state
         self._containment = containment
         self._attachments = attachments
@@ -39,6 +42,7 @@ class Attacher:
         self._limits = limits
         self._processes = processes
         self._socket_path = socket_path
+        self._visibility = visibility
 
     def attach(self, process: ProcessKey, holder: Holder, owner: int, *, hosted: bool = False) -> Tracking:
         """Attach a process, and what it starts from now on, to a holder. `hosted`: the agent started it. Raises
@@ -83,7 +87,7 @@ class Attacher:
         people. Raises `EnforcementError`.
         """
         found = [self._granted(record, present, uid) for record in records]
-        return environment([each for each in found if each is not None], present, self._socket_path)
+        return environment([each for each in found if each is not None], present, self._socket_path, self._visibility)
 
     def folders(self, records: Sequence[Reservation]) -> list[str]:
         """Folders that processes of these slices need. Raises `EnforcementError`."""

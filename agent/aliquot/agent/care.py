@@ -20,7 +20,6 @@ import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.caring import Begun, CareOrder, CareRecord, CareResult, interrupted, latest
-from aliquot.agent.core.signals import Remedy
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.durable import Damaged
@@ -29,6 +28,7 @@ from aliquot.agent.poller import Poller
 from aliquot.agent.settings import RepairMode, RepairSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.world import Events, World
+from aliquot.common.signs import Remedy
 from aliquot.common.text import one_line
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,9 @@ class Care:
         mailbox: Mailbox,
         world: World,
         settings: RepairSettings,
+        devices: str,
     ) -> None:
+        """`devices`: the agent's setting."""
         self._state = state
         self._guard = guard
         self._backend = backend
@@ -66,6 +68,7 @@ class Care:
         self._mailbox = mailbox
         self._world = world
         self._settings = settings
+        self._kinds = devices
         self._lock = asyncio.Lock()
         """One order at a time: letting go of the driver concerns all cards."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,7 +143,8 @@ class Care:
         self._mailbox.request_snapshot()
 
     async def _conclude(self, order: CareOrder, result: CareResult) -> None:
-        told = CareResult(one_line(result.problem, _STORY_CHARS), one_line(result.story, _STORY_CHARS))
+        story, problem = one_line(result.story, _STORY_CHARS), one_line(result.problem, _STORY_CHARS)
+        told = msgspec.structs.replace(result, problem=problem, story=story)
         results = latest({**self.results, order.number: told})
         await self._write_down(results, None)
         self.results = results
@@ -270,21 +274,26 @@ class Care:
 
     async def _verify(self, uuids: Sequence[str], order: CareOrder) -> CareResult:
         stories: dict[str, None] = {}
+        rates: dict[str, int] = {}
         for uuid in uuids:
             memory = ("--memory", str(self._settings.verify_memory)) if self._settings.verify_memory else ()
             level = ("--level", "2", "--dcgm", str(min(3, max(0, self._settings.verify_dcgm))))
             argv = (sys.executable, "-m", "aliquot.agent.doctor.card", "--uuid", uuid, *level, *memory)
+            argv = (*argv, "--devices", self._kinds)
             ended = await self._world.run_command(argv, self._settings.verify_timeout / 1000)
             try:
                 said = json.loads(ended.last_line)
                 problem, story = str(said["problem"]), str(said["story"])
+                rate = int(said.get("copy_mb_s") or 0)
             except (ValueError, KeyError, TypeError):
-                problem, story = f"its test did not end well ({ended.code}): {ended.last_line}", ""
+                problem, story, rate = f"its test did not end well ({ended.code}): {ended.last_line}", "", 0
             if problem:
                 return CareResult(problem=f"{uuid}: {problem}", story=story)
             stories[story] = None
+            if rate > 0:
+                rates[uuid] = rate
         self._forgive(order)
-        return CareResult(story="; ".join(stories))
+        return CareResult(story="; ".join(stories), copy_mb_s=rates)
 
     # -- disk
 

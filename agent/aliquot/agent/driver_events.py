@@ -10,7 +10,7 @@ from functools import partial
 from aliquot.agent.core import health
 from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
-from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, Severity, signal_of
+from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, signal_of
 from aliquot.agent.core.xid import XidSeverity, action_of, severity_of
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
@@ -18,6 +18,7 @@ from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Poller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.clock import Clock
+from aliquot.common.signs import Severity
 
 log = logging.getLogger(__name__)
 

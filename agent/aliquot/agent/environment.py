@@ -5,12 +5,14 @@ frameworks within it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.devices import visible
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.frameworks import DevicePart, settings
 from aliquot.common.tiers import Tier
 
@@ -31,19 +33,21 @@ class Granted:
 
 
 def environment(
-    granted: Sequence[Granted], present: Mapping[str, str], socket_path: str
+    granted: Sequence[Granted],
+    present: Mapping[str, str],
+    socket_path: str,
+    visibility: Callable[[Sequence[DeviceInfo]], Mapping[str, str]],
 ) -> tuple[dict[str, str], list[str]]:
     """Variables to set before the program starts, and notes for people. `present`: what the process has set already.
+    `visibility`: see `DeviceBackend`.
 
-    Lists are in the order of the devices, the order in which CUDA numbers them from 0.
+    Lists are in the order of the devices, the order in which a vendor's programs number its devices from 0.
     """
     ordered = sorted(granted, key=lambda each: (each.device.index, each.device.uuid))
-    uuids = ",".join(each.device.uuid for each in ordered)
+    devices = [each.device for each in ordered]
     first = ordered[0].spec
     result = {
-        "CUDA_VISIBLE_DEVICES": uuids,
-        "NVIDIA_VISIBLE_DEVICES": uuids,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **visibility(devices),
         "ALIQUOT_LEASE_ID": first.lease_id,
         "ALIQUOT_LEASE_EPOCH": str(first.lease_epoch),
         "ALIQUOT_MEMBER": str(first.member),
@@ -59,9 +63,12 @@ def environment(
         result |= {_BACKED: os.environ[_BACKED]} if _BACKED in os.environ else {}
     for each in ordered:
         result |= each.tier_environment
-    parts = [DevicePart(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier) for each in ordered]
+    parts = [
+        DevicePart(each.spec.memory_bytes, each.device.memory_total_bytes, each.tier, vendor_of(each.device))
+        for each in ordered
+    ]
     frameworks, notes = settings(parts, present)
-    return result | frameworks, notes
+    return result | frameworks, [*notes, *visible.notes(devices, present)]
 
 
 def _own_driver_first(present: str) -> str:

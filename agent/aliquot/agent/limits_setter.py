@@ -14,7 +14,7 @@ from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Holder, Reservation
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce.assembly import check_processes, keeps_account
+from aliquot.agent.enforce.assembly import asks_nobody, check_processes, keeps_account
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.processes.containment import Containment
@@ -84,10 +84,11 @@ class LimitSetter:
             weaker_than = tier
 
     def checks(self, records: Sequence[Reservation]) -> tuple[dict[str, list[Check]], list[Reservation]]:
-        """How the limits of these slices are read back, by the lane that does it, and those of which there is nothing
-        to be read: their device or their tier is gone.
+        """How the limits of these slices are read back, by the lane that does it; and those that are known to be lost
+        without asking anybody: their device or their tier is gone, or what the agent knows itself says so.
         """
         checks: dict[str, list[Check]] = {}
+        at_once: list[Check] = []
         lost: list[Reservation] = []
         for record in records:
             limited = self.limited(record)
@@ -97,8 +98,9 @@ class LimitSetter:
                 lost.append(record)
             else:
                 lane, timeout_s = _lane(enforcer, record.spec.device_uuid)
-                checks.setdefault(lane, []).append(Check(record, enforcer, limited, self._pids_of(record), timeout_s))
-        return checks, lost
+                check = Check(record, enforcer, limited, self._pids_of(record), timeout_s)
+                (at_once if asks_nobody(enforcer) else checks.setdefault(lane, [])).append(check)
+        return checks, [*lost, *_not_in_force(at_once)]
 
     async def broken(self, lane: str, checks: Sequence[Check]) -> list[Reservation]:
         """Those slices whose limit is not there any more, as the enforcing part says: in one call. A device that does

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.devices.base import DeviceBackend
+from aliquot.agent.devices.kinds import make_backend
 from aliquot.agent.joining import join
 from aliquot.agent.reloading import read_again
 from aliquot.agent.settings import ENV_PREFIX, Settings
@@ -131,21 +132,6 @@ async def _beat() -> None:
         await asyncio.sleep(interval_s)
 
 
-def make_backend(text: str) -> DeviceBackend:
-    """The device backend that a setting names. Raises `ConfigError` and `BackendUnavailable`."""
-    kind, _, rest = text.partition(":")
-    if kind == "nvml" and not rest:
-        # Only here: an agent that replays a trace needs no NVML.
-        from aliquot.agent.devices.nvml import NvmlBackend  # noqa: PLC0415
-
-        return NvmlBackend()
-    if kind == "replay" and rest:
-        from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
-
-        return ReplayBackend(read_trace(Path(rest)))
-    raise ConfigError(f"devices {text!r} is unknown", hint="nvml, or replay:FILE")
-
-
 def _parser(*, joins: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aliquot-agent join" if joins else "aliquot-agent",
@@ -172,7 +158,7 @@ def _parser(*, joins: bool) -> argparse.ArgumentParser:
     parser.add_argument("--pool", help="the pool this node joins")
     parser.add_argument("--failure-domain", help="rack, row or zone")
     parser.add_argument("--label", action="append", metavar="KEY=VALUE", help="may be given several times")
-    parser.add_argument("--devices", metavar="nvml|replay:FILE")
+    parser.add_argument("--devices", metavar="KIND[,KIND...]", help="auto, nvml, drm, replay:FILE, or several")
     parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
     parser.add_argument(
         "--tls-ca",

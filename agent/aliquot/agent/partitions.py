@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part, difference
-from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.devices.base import DeviceError, Geometry
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.enforce.base import EnforcementError
@@ -51,6 +51,7 @@ class Partitions:
         mailbox: Mailbox,
         world: World,
         *,
+        geometry: Geometry | None,
         allowed: bool,
     ) -> None:
         self._state = state
@@ -59,6 +60,7 @@ class Partitions:
         self._guard = guard
         self._record = record
         self._discover = discover
+        self._geometry = geometry
         self._allowed = allowed
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Orders about one card are carried out one after the other."""
@@ -169,7 +171,9 @@ class Partitions:
 
     def _cut(self, card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
         """Runs in a worker thread: reads the layout and changes it without a wait in between."""
-        geometry = self._world.geometry
+        geometry = self._geometry
+        if geometry is None:
+            raise DeviceError(f"nothing here can cut {card.uuid}")
         existing = geometry.read_instances(card.uuid, card.profiles)
         geometry.apply(card.uuid, difference(card.profiles, existing, parts, reserved))
 

@@ -156,6 +156,13 @@ class Poller:
         self._state.devices, self._state.cards = devices, cards
         self._discovered.set()
         self._state.card_problems = found.card_problems
+        self._state.kinds = found.kinds
+        self._state.notes.pop("unleasable", None)
+        if found.unleasable:
+            self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
+        if any(found.kinds.values()):
+            # Its driver may come back at any time, and its devices with it.
+            self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
         if found.problems:
             self._state.notes["devices"] = "; ".join(found.problems)
             log.warning("devices that can't be read: %s", self._state.notes["devices"])

@@ -198,8 +198,10 @@ class Settings(msgspec.Struct, frozen=True):
     failure_domain: str = ""
     label: tuple[str, ...] = ()
     """key=value, each."""
-    devices: str = "nvml"
-    """`nvml`, or `replay:FILE` to play a recorded trace."""
+    devices: str = "auto"
+    """Kinds of devices: `nvml`, `drm`, `replay:FILE` to play a recorded trace, several with commas between, or `auto`:
+    those that show on this machine.
+    """
     containment: ContainmentMode = ContainmentMode.AUTO
     cgroup_base: str = ""
     """A cgroup below which leases get theirs; empty: found."""

@@ -75,6 +75,8 @@ class NodeState:
     cards: dict[str, Card] = field(default_factory=dict)
     """Those in MIG mode, by UUID."""
     card_problems: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Of devices, where there are several: why each does not answer; empty: it does."""
     cuts: dict[str, CutResult] = field(default_factory=dict)
     """What became of the last order to cut each card."""
     coordinator: str = ""

@@ -17,10 +17,10 @@ from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
 from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
 from aliquot.agent.core.reports import LeaseHit, SliceReport
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo
-from aliquot.agent.core.signals import Remedy
 from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.names import validate_slice_id
+from aliquot.common.signs import Remedy
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -165,7 +165,8 @@ def care_from_wire(message: agent_pb2.Care) -> CareOrder | None:
 
 def care_result_to_wire(number: int, result: CareResult) -> types_pb2.CareResult:
     """What became of an order about sick cards."""
-    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story)
+    rates = [types_pb2.CopyRate(uuid=uuid, mb_per_s=rate) for uuid, rate in result.copy_mb_s.items()]
+    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story, copies=rates)
 
 
 def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
@@ -214,7 +215,7 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         foreign_bytes=report.foreign_bytes or 0,
         mig_profile=info.mig_profile,
         parent_uuid=info.parent_uuid,
-        nvlink_island=info.nvlink_island,
+        nvlink_island=info.fabric_island,
         numa_node=info.numa_node,
         healthy=report.healthy,
         health_reason=report.health_reason,

@@ -20,7 +20,6 @@ from aliquot.agent import machine
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.connection import Call, Coordinators, open_session
 from aliquot.agent.core.model import Holder
-from aliquot.agent.core.partitioning import Instance, Plan, Profile
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
@@ -30,7 +29,6 @@ from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.membership import read_membership, write_membership
 from aliquot.agent.disk.private import require_private_state
-from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.prerequisites import try_to_load
@@ -74,16 +72,6 @@ class Machine(Protocol):
 
     def memory_bytes(self) -> int | None:
         """None where that is not known."""
-
-
-class Geometry(Protocol):
-    """How cards are cut: see the module `enforce.mig_geometry`."""
-
-    def read_instances(self, uuid: str, profiles: Collection[Profile]) -> tuple[Instance, ...]:
-        """How a card is cut."""
-
-    def apply(self, uuid: str, plan: Plan) -> None:
-        """Cut it. Raises `EnforcementError`."""
 
 
 class Records(Protocol):
@@ -150,11 +138,11 @@ class MakeTiers(Protocol):
         *,
         directory: Path,
         throttle: bool,
-        why_no_cgroups: Callable[[], str],
         blind: Callable[[str], str],
         powerless: Callable[[], str],
-        no_cuda: Callable[[DeviceInfo], str],
+        unusable: Callable[[DeviceInfo], str],
         tell: Callable[[str], None],
+        own: Iterable[tuple[str, Enforcer]],
     ) -> list[Enforcer]:
         """Those that are named."""
 
@@ -191,7 +179,6 @@ class World:
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)
     signaller: MakeSignaller = Signaller
-    geometry: Geometry = mig_geometry
     records: Records = durable
     boot_id: Callable[[], str] = identity.boot_id
     version: Callable[[], str] = version

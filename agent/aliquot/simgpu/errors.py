@@ -6,6 +6,7 @@ AliquotError
       ├── UnknownDeviceError  no device of the scenario has this index or UUID
       ├── UnknownModelError   no such GPU model can be simulated
       ├── NotBuiltError       the simulated libraries have not been built yet
+      ├── SimulationError     a simulated card denies what a program asks for
       └── CudaError           a call of the simulated CUDA driver failed
 """
 
@@ -54,3 +55,9 @@ class CudaError(SimGpuError):
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call} answered CUDA error {code}")
         self.code = code
+
+
+class SimulationError(SimGpuError):
+    """A simulated card denies what a program asks for."""
+
+    reason: ClassVar[str] = "SIMGPU_DENIED"

@@ -60,7 +60,7 @@ _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
 _QUEUE_KEYS = {
     *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
-    *("on_over_limit", "idle"),
+    *("on_over_limit", "idle", "extend_to"),
     *_QUOTA_KEYS,
 }
 _TENANT_KEYS = {
@@ -150,6 +150,7 @@ def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
         scaling=_each(value, "scaling", where, _rule),
         on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
         idle=_table(value, "idle", where, _idle),
+        extend_to_s=_seconds(value, "extend_to", where, "0s") if "extend_to" in value else None,
     )
 
 

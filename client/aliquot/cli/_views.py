@@ -13,6 +13,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
 from aliquot.client import Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
+from aliquot.common.duration import format_duration_ms
 from aliquot.common.tiers import NOT_SERVED
 
 
@@ -38,6 +39,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "requeued": str(lease.requeues) if lease.requeues else "",
         "elastic": words.elastic(lease),
         "use": words.use(lease.use),
+        "ends": words.ends(lease),
         "ended": " ".join(
             filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
         ),
@@ -202,9 +204,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
         ahead = f"; ahead: {', '.join(explanation.ahead[:4])}" if explanation.ahead else ""
         things.append(Text(place + ahead))
     if explanation.expected_start_ms is not None:
-        wait_s = max(0, explanation.expected_start_ms - int(time.time() * 1000)) // 1000
-        spread = explanation.expected_uncertainty_ms
-        things.append(Text(f"expected to start in {wait_s} s" + (f" ± {spread // 1000} s" if spread else "")))
+        things.append(Text(_start(explanation, explanation.expected_start_ms, int(time.time() * 1000))))
     if explanation.would_preempt:
         things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
     if explanation.placement:
@@ -214,6 +214,17 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
         things.append(missing_table(explanation))
     things += [Text(note, style="bright_black") for note in (explanation.placement_note, *explanation.notes) if note]
     return things
+
+
+def _start(explanation: Explanation, expected_ms: int, now_ms: int) -> str:
+    wait_s = max(0, expected_ms - now_ms) // 1000
+    spread = explanation.expected_uncertainty_ms
+    said = f"expected to start in {wait_s} s" + (f" ± {spread // 1000} s" if spread else "")
+    if explanation.earliest_start_ms is None or explanation.latest_start_ms is None:
+        return said
+    ends = (explanation.earliest_start_ms, explanation.latest_start_ms)
+    soonest, latest = (format_duration_ms(max(0, at_ms - now_ms) // 1000 * 1000) for at_ms in ends)
+    return f"{said} (nine times of ten in {soonest} to {latest})"
 
 
 def nodes_table(nodes: Iterable[Node]) -> Table:

@@ -24,6 +24,7 @@ from aliquot.client import (
 )
 from aliquot.client.access import RoleGrant
 from aliquot.client.use import LeaseUse, UseState
+from aliquot.common.duration import format_duration_ms
 from aliquot.common.quantity import format_milli, human_bytes
 
 _COLOURS = {
@@ -216,6 +217,14 @@ def use(found: LeaseUse | None) -> str:
 def use_state(found: LeaseUse | None) -> str:
     """One word."""
     return UNKNOWN if found is None or found.state is UseState.UNSPECIFIED else found.state.lower()
+
+
+def ends(lease: Lease) -> str:
+    """When its time limit ends it; empty: it has none, or has ended."""
+    if lease.ended_ms or not lease.time_limit_s:
+        return ""
+    limit = format_duration_ms(1000 * lease.time_limit_s)
+    return f"in {until(lease.ends_ms)}, {moment(lease.ends_ms)}" if lease.ends_ms else f"{limit} after it is granted"
 
 
 def until(at_ms: int) -> str:

@@ -85,8 +85,12 @@ def build_parser(commands: Sequence[Command]) -> Parser:
 def commands(arguments: Sequence[str]) -> list[Command]:
     """The built-in commands, and those of other distributions if none of these is meant: importing takes time."""
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
-    if any(argument in ours for argument in arguments) and not {"-h", "--help"} & set(arguments[:1]):
-        return list(ours.values())
+    first = next((place for place, argument in enumerate(arguments) if argument in ours), None)
+    if first is not None and not {"-h", "--help"} & set(arguments[:1]):
+        before = [argument for argument in arguments[:first] if not argument.startswith("-")]
+        # A word of another's command may be the name of one of ours, too: `autoscale ls`.
+        if not before or not {entry.name for entry in metadata.entry_points(group=ENTRY_POINTS)} & set(before):
+            return list(ours.values())
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         command: Command
         try:

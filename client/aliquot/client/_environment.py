@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from aliquot.client import _errors as errors
@@ -14,6 +15,7 @@ from aliquot.client._values import Lease, Slice
 from aliquot.client.local import LocalAgent
 from aliquot.common import catalog
 
+_NVIDIA_ID = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 # Only variables that take UUIDs: an index is a different device on each machine.
 _VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "amd": ("ROCR_VISIBLE_DEVICES",)}
 
@@ -36,10 +38,16 @@ def plain_environment(lease: Lease, member: int) -> dict[str, str]:
         variables["ALIQUOT_MEMORY_BYTES"] = ",".join(str(part.memory_bytes) for part in slices)
     by_vendor: dict[str, list[str]] = {}
     for part in slices:
-        by_vendor.setdefault(catalog.vendor_of(part.device_model) or "nvidia", []).append(part.device_uuid)
+        by_vendor.setdefault(_vendor_of(part), []).append(part.device_uuid)
     for vendor, uuids in by_vendor.items():
         variables |= dict.fromkeys(_VISIBLE.get(vendor, ()), ",".join(uuids))
     return variables
+
+
+def _vendor_of(part: Slice) -> str:
+    """Whose device it is; empty where neither its model nor its id tells: no variable would be safe then."""
+    known = catalog.vendor_of(part.device_model)
+    return known or ("nvidia" if _NVIDIA_ID.match(part.device_uuid) else "")
 
 
 def local_agent_of(lease: Lease, agents: Sequence[LocalAgent]) -> tuple[LocalAgent, int] | None:

@@ -8,6 +8,7 @@
          │   ├─ InvalidRequest           a field is out of range, a message too large          .violations
          │   ├─ NeverFits                would not fit the whole pool, were it empty           .explanation
          │   ├─ NoCapacity               fits the pool, not now, and `no_queue` was set        .explanation
+         │   ├─ ExtensionRefused         others count on the lease's end                       .until_ms
          │   ├─ PlacementRefused         it can't go where the caller decided                  .obstacle
          │   ├─ NotPermitted             the caller's roles don't allow it: which would, the message says
          │   ├─ QuotaExceeded            the tenant's limit                                    .violations
@@ -120,6 +121,17 @@ class PlacementRefused(Refused):
     def obstacle(self) -> str:
         """The stable word of what stands against it, as in `NodeFit.reason`: SHARE_HELD, CORDONED, WITHHELD, ..."""
         return self.metadata.get("obstacle", "")
+
+
+class ExtensionRefused(Refused):
+    """A time limit can't become so long: its queue allows less, or others count on the lease's present end."""
+
+    reason = "EXTENSION_REFUSED"
+
+    @property
+    def until_ms(self) -> int:
+        """The latest end that would be taken, in milliseconds since the Unix epoch; 0: not known."""
+        return int(self.metadata.get("until_ms", "0"))
 
 
 class NotPermitted(Refused):

@@ -127,9 +127,17 @@ def lease_of(message: types_pb2.Lease) -> values.Lease:
         ended_by=message.ended_by,
         warnings=tuple(message.warnings),
         use=read(message.use, values.LeaseUse) if message.HasField("use") else None,
+        time_limit_s=request.time_limit_s,
+        ends_ms=_ends_ms(message),
         redacted=message.redacted,
         secret=message.secret,
     )
+
+
+def _ends_ms(message: types_pb2.Lease) -> int:
+    limit_s = message.request.time_limit_s
+    waits_or_ended = message.state in {types_pb2.LEASE_STATE_QUEUED, types_pb2.LEASE_STATE_ENDED}
+    return message.granted_ms + 1000 * limit_s if limit_s and message.granted_ms and not waits_or_ended else 0
 
 
 def device_of(message: types_pb2.Device) -> values.Device:

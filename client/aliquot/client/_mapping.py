@@ -19,6 +19,7 @@ _BY_REASON: dict[str, type[errors.PoolError]] = {
     "NEVER_FITS": errors.NeverFits,
     "NO_CAPACITY": errors.NoCapacity,
     "PLACEMENT_REFUSED": errors.PlacementRefused,
+    "EXTENSION_REFUSED": errors.ExtensionRefused,
     "QUEUE_FULL": errors.Overloaded,
     "QUOTA_EXCEEDED": errors.QuotaExceeded,
     "TIER_UNAVAILABLE": errors.TierUnavailable,

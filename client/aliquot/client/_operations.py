@@ -22,6 +22,7 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
@@ -202,6 +203,12 @@ def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: 
     return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
 
 
+def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+    """Let a lease have a longer time limit."""
+    message = leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
+    return lease_of((yield from call(context, methods.EXTEND_LEASE, message, timeout_s)))
+
+
 def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
     """A warning of idleness has been delivered."""
     message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)
@@ -354,6 +361,16 @@ def status(context: Context, timeout_s: float) -> Flow[values.Status]:
     """Totals of the pool."""
     answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
     return read(answer, values.Status)
+
+
+def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:
+    """Demand as it was and as it is expected to be."""
+    request = pool_pb2.ForecastRequest()
+    if series is not None:
+        kind, _, name = series.partition("/")
+        request.series.SetInParent()
+        request.series.kind, request.series.name = kind, name
+    return read((yield from call(context, methods.FORECAST, request, timeout_s)), Forecast)
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:

@@ -276,6 +276,9 @@ class Explanation:
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()
+    earliest_start_ms: int | None = None
+    latest_start_ms: int | None = None
+    """Of an interval around a forecast start that holds 90 % of such starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +354,10 @@ class Lease:
     """What has happened to cards that it used, and warnings of idleness, the latest last."""
     use: LeaseUse | None = None
     """What it does with what it holds; None: nothing is known."""
+    time_limit_s: int = 0
+    """It ends so long after its grant; 0: it has no time limit."""
+    ends_ms: int = 0
+    """When its time limit ends it, as things are; 0: it does not, or it is not granted."""
     redacted: bool = False
     """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
     secret: str = field(default="", repr=False)

@@ -193,6 +193,8 @@ class QueueSpec:
     """Of tenants that say nothing themselves; None: as the queue above has it."""
     idle: IdlePolicy | None = None
     """None: as the queue above has it, in the end notices only."""
+    extend_to_s: int | None = None
+    """How long time limits may become by being extended; 0: they are not extended; None: as the queue above has it."""
 
 
 @dataclass(frozen=True, slots=True)

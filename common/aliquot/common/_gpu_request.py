@@ -13,6 +13,15 @@ from aliquot.common.quantity import format_bytes, format_milli
 
 MIG_PROFILE: Final = re.compile(r"[1-9][0-9]?g\.[1-9][0-9]{0,3}gb(?:\+me\.all|\+me|\+gfx|-me)?")
 """The form of NVML's profile names. Which profiles exist depends on the device."""
+VNPU_TEMPLATE: Final = re.compile(r"vir[0-9]{2}(?:_[0-9]{1,2}c)?(?:_[0-9]{1,3}g)?(?:_n?dvpp)?")
+"""The form of the names of Ascend's templates for virtual NPUs, which are to their cards what MIG profiles are."""
+
+
+def vendor_of_profile(profile: str) -> str | None:
+    """Whose cards are cut into instances of such a name; None: it is no profile's name."""
+    if MIG_PROFILE.fullmatch(profile):
+        return "nvidia"
+    return "npu" if VNPU_TEMPLATE.fullmatch(profile) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,8 @@ class GpuRequest:
             self._check_mig(self.mig_profile)
 
     def _check_mig(self, profile: str) -> None:
-        if not MIG_PROFILE.fullmatch(profile):
+        owner = vendor_of_profile(profile)
+        if owner is None:
             raise InvalidFieldError(
                 "mig_profile", f"{profile!r} is not a MIG profile", hint="write one such as 1g.10gb"
             )
@@ -52,8 +62,8 @@ class GpuRequest:
             raise InvalidFieldError("share_milli", "a MIG instance is held whole", hint="leave the share out")
         if self.memory_bytes is not None:
             raise InvalidFieldError("memory_bytes", "a MIG profile states its memory", hint="leave the memory out")
-        if self.vendor not in (None, "nvidia"):
-            raise InvalidFieldError("vendor", f"MIG is NVIDIA's, not {self.vendor}'s")
+        if self.vendor not in (None, owner):
+            raise InvalidFieldError("vendor", _other_vendors(owner, self.vendor))
 
     def __str__(self) -> str:
         return format_request(self)
@@ -144,6 +154,12 @@ def _check_models(models: tuple[tuple[str, ...], ...], vendor: str | None) -> No
             other = catalog.vendor_of(name)
             if vendor is not None and other not in (None, vendor):
                 raise InvalidFieldError(f"models[{level}]", f"{name} is a model of {other}, not {vendor}")
+
+
+def _other_vendors(owner: str, vendor: str) -> str:
+    if owner == "nvidia":
+        return f"MIG is NVIDIA's, not {catalog.vendor_title(vendor)}'s"
+    return f"such templates are {catalog.vendor_title(owner)}'s, not {catalog.vendor_title(vendor)}'s"
 
 
 def _check_range(value: object, field: str, least: int, most: int) -> None:

@@ -1,7 +1,7 @@
-"""The table behind `catalog`: the GPU models that it knows.
+"""The table behind `catalog`: NVIDIA's models; those of all others follow from `_models_others`.
 
-`memory_mib` is the total that a recent NVIDIA or AMD driver reports (ECC on where it is the default), and the nominal
-figure for other vendors. It is used only until the device itself is reported. `products` are regular expressions for
+`memory_mib` is the total that a recent driver reports (ECC on where it is the default), or the nominal figure where no
+report is known. It is used only until the device itself is reported. `products` are regular expressions for
 the driver's product name, upper-cased and without the vendor's name. The table is searched from top to bottom, so the
 more specific product comes first. With `by_memory`, one product name covers several sizes and the reported memory
 decides.
@@ -9,25 +9,10 @@ decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """One GPU model. `family` is what a request may name to get any size of it."""
-
-    name: str
-    family: str
-    vendor: str
-    memory_mib: int
-    products: tuple[str, ...]
-    aliases: tuple[str, ...] = ()
-    by_memory: bool = False
-
-    @property
-    def memory_total_bytes(self) -> int:
-        return self.memory_mib << 20
+from aliquot.common._model import Model
+from aliquot.common._models_others import OTHERS
 
 
 def _nvidia(
@@ -39,10 +24,6 @@ def _nvidia(
     by_memory: bool = False,
 ) -> Model:
     return Model(name, family, "nvidia", memory_mib, products or (name,), aliases, by_memory)
-
-
-def _other(vendor: str, name: str, memory_mib: int, *products: str, aliases: tuple[str, ...] = ()) -> Model:
-    return Model(name, name, vendor, memory_mib, products or (name,), aliases)
 
 
 _SXM: Final = r"(?:-(?:SXM\d?|PCIE|PG\d+\w*|DGXS|FHHL))?"
@@ -76,7 +57,9 @@ MODELS: Final[tuple[Model, ...]] = (
     _nvidia("H20", "H20", 97871, r"H20(?!\d).*"),
     _nvidia("H200", "H200", 143771, r"H200(?: NVL| \d+GB.*)?", aliases=("H200-141",)),
     _nvidia("GH200-96", "GH200", 97871, "GH200.*", by_memory=True),
+    _nvidia("GB300", "GB300", 284208, "GB300.*"),
     _nvidia("GB200", "GB200", 189471, "GB200.*"),
+    _nvidia("B300", "B300", 275040, "B300.*"),
     _nvidia("B200", "B200", 183359, "B200.*", aliases=("B200-180", "B200-192")),
     _nvidia("L4", "L4", 23034),
     _nvidia("L20", "L20", 46068),
@@ -84,21 +67,10 @@ MODELS: Final[tuple[Model, ...]] = (
     _nvidia("L40S", "L40S", 46068),
     _nvidia("A6000", "A6000", 49140, "RTX A6000", aliases=("RTXA6000",)),
     _nvidia("RTX6000-ADA", "RTX6000-ADA", 49140, "RTX 6000 ADA GENERATION", aliases=("6000ADA",)),
+    _nvidia("RTX-PRO-6000", "RTX-PRO-6000", 97887, "RTX PRO 6000 BLACKWELL.*"),
     _nvidia("RTX2080TI", "RTX2080TI", 11264, "GEFORCE RTX 2080 TI", aliases=("2080TI",)),
     _nvidia("RTX3090", "RTX3090", 24576, "GEFORCE RTX 3090", aliases=("3090",)),
     _nvidia("RTX4090", "RTX4090", 24564, "GEFORCE RTX 4090", aliases=("4090",)),
     _nvidia("RTX5090", "RTX5090", 32607, "GEFORCE RTX 5090", aliases=("5090",)),
-    _other("amd", "MI210", 65520, "INSTINCT MI210.*"),
-    _other("amd", "MI250", 65520, "INSTINCT MI250(?!X).*"),
-    _other("amd", "MI250X", 65520, "INSTINCT MI250X.*"),
-    _other("amd", "MI300X", 196592, "INSTINCT MI300X.*"),
-    _other("amd", "MI325X", 262128, "INSTINCT MI325X.*"),
-    _other("intel", "MAX1100", 49152, "DATA CENTER GPU MAX 1100"),
-    _other("intel", "MAX1550", 131072, "DATA CENTER GPU MAX 1550"),
-    _other("intel", "GAUDI2", 98304, "(?:HL-225.*|GAUDI ?2)"),
-    _other("intel", "GAUDI3", 131072, "(?:HL-325.*|GAUDI ?3)"),
-    _other("npu", "310P", 21504, "(?:ASCEND ?)?310P\\d?", aliases=("ASCEND310P",)),
-    _other("npu", "910A", 32768, "(?:ASCEND ?)?910(?:A|PROA)?", aliases=("ASCEND910A", "910")),
-    _other("npu", "910B", 65536, "(?:ASCEND ?)?910B\\d?", aliases=("ASCEND910B",)),
-    _other("npu", "910C", 65536, "(?:ASCEND ?)?910(?:C|_93\\d+)", aliases=("ASCEND910C",)),
+    *OTHERS,
 )

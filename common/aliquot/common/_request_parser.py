@@ -12,7 +12,7 @@ from typing import Final, Literal, NoReturn
 
 from aliquot.common import _request_advice as advice
 from aliquot.common import catalog, limits
-from aliquot.common._gpu_request import MIG_PROFILE, GpuRequest, canonical_models
+from aliquot.common._gpu_request import GpuRequest, canonical_models, vendor_of_profile
 from aliquot.common.errors import RequestSyntaxError
 from aliquot.common.quantity import BYTE_SUFFIXES, exact_decimal
 
@@ -22,10 +22,11 @@ _ASCII_TWINS: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " ", 
 
 _BLANKS = re.compile(r"\s*")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-_TIMES = re.compile(r"\s*[xX]\s*(?=[0-9.])")
-_MIG = re.compile(r"[0-9]+[gG]\.[A-Za-z0-9]*(?:[+-][A-Za-z.]+)?")
+_TIMES = re.compile(r"\s*[xX]\s*(?=[0-9.]|[vV][iI][rR][0-9])")
+_MIG = re.compile(r"[0-9]+[gG]\.[A-Za-z0-9]*(?:[+-][A-Za-z.]+)?|[vV][iI][rR][0-9][0-9A-Za-z_]*")
 _SUFFIX = re.compile(r"[A-Za-z%][A-Za-z0-9.+%-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\s+[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_A_PROFILE: Final = "a MIG profile, such as 1g.10gb"
 _TOKEN = re.compile(r"[^\s(),|>]+|.", re.DOTALL)
 
 
@@ -108,8 +109,9 @@ class _Parser:
     def _mig(self, count: int | None, start: int) -> _Amount:
         at = self._at
         profile = self._skip(_MIG).lower()
-        if not MIG_PROFILE.fullmatch(profile):
-            self._fail(at, self._at, "a MIG profile, such as 1g.10gb", advice.mig_profile(profile))
+        if vendor_of_profile(profile) is None:
+            example = "a vNPU template, such as vir05_1c_16g" if profile.startswith("vir") else _A_PROFILE
+            self._fail(at, self._at, example, advice.mig_profile(profile))
         return _Amount("mig", count, limits.WHOLE_SHARE_MILLI, profile, start, self._at)
 
     def _share_or_memory(self, number: str, count: int | None, start: int) -> _Amount:
@@ -192,11 +194,24 @@ class _Parser:
             where.models = models
         elif where.vendor is None:
             where.vendor = vendor
+            self._skip(_BLANKS)
+            if self._peek() == ":":
+                self._of_vendor(where)
         else:
             self._fail(start, self._at, "one vendor only; name models to choose among vendors")
         strangers = advice.strangers(where.vendor, where.models)
         if strangers:
             self._fail(start, self._at, f"models of one vendor; {strangers}")
+
+    def _of_vendor(self, where: _Where) -> None:
+        """The models after `vendor:`."""
+        self._at += 1
+        self._skip(_BLANKS)
+        start = self._at
+        models = self._models(self._name("a model of that vendor, such as MI300X after amd:"), start)
+        if where.models:
+            self._fail(start, self._at, "models only once: separate alternatives with | or >")
+        where.models = models
 
     def _models(self, first: str, first_at: int) -> tuple[tuple[str, ...], ...]:
         preferences = [[self._model(first, first_at)]]
@@ -240,8 +255,10 @@ class _Parser:
             by_kind[amount.kind] = amount
         compute, memory = by_kind.get("compute") or by_kind.get("mig"), by_kind.get("memory")
         profile = compute.profile if compute else None
-        if profile is not None and where.vendor not in (None, "nvidia"):
-            self._fail(amounts[0].start, amounts[0].end, "no MIG profile here: MIG is NVIDIA's")
+        owner = vendor_of_profile(profile) if profile is not None else None
+        if owner is not None and where.vendor not in (None, owner):
+            whose = "no MIG profile here: MIG is" if owner == "nvidia" else "no vNPU template here: they are"
+            self._fail(amounts[0].start, amounts[0].end, f"{whose} {catalog.vendor_title(owner)}'s")
         return GpuRequest(
             count=next((amount.count for amount in amounts if amount.count is not None), 1),
             share_milli=compute.value if compute else None,

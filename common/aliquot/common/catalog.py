@@ -15,24 +15,77 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from aliquot.common._models import MODELS, Model
+from aliquot.common._model import Model
+from aliquot.common._models import MODELS
 from aliquot.common.limits import MAX_MODEL_CHARS
 
-VENDORS: Final = ("nvidia", "amd", "intel", "npu")
-VENDOR_ALIASES: Final = MappingProxyType({"huawei": "npu", "ascend": "npu"})
+VENDORS: Final = (
+    *("nvidia", "amd", "intel", "npu", "gaudi", "tpu"),
+    *("mthreads", "cambricon", "hygon", "metax", "kunlun", "enflame", "iluvatar"),
+)
+"""Whose software a device speaks: Intel's Gaudi is apart from its GPUs, because no program runs on both."""
+VENDOR_ALIASES: Final = MappingProxyType(
+    {
+        "huawei": "npu",
+        "ascend": "npu",
+        "habana": "gaudi",
+        "google": "tpu",
+        "musa": "mthreads",
+        "mlu": "cambricon",
+        "dcu": "hygon",
+        "kunlunxin": "kunlun",
+        "gcu": "enflame",
+    }
+)
+VENDOR_TITLES: Final = MappingProxyType(
+    {
+        "nvidia": "NVIDIA",
+        "amd": "AMD",
+        "intel": "Intel",
+        "npu": "Ascend",
+        "gaudi": "Gaudi",
+        "tpu": "TPU",
+        "mthreads": "Moore Threads",
+        "cambricon": "Cambricon",
+        "hygon": "Hygon",
+        "metax": "MetaX",
+        "kunlun": "Kunlun",
+        "enflame": "Enflame",
+        "iluvatar": "Iluvatar",
+    }
+)
+"""As people write them."""
 NEUTRAL_WORDS: Final = frozenset({"gpu", "vgpu"})
 """Words that are accepted in place of a vendor and mean any."""
 RESOURCE_NAMES: Final = MappingProxyType(
-    {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "intel.com/gpu", "npu": "huawei.com/npu"}
+    {
+        "nvidia": "nvidia.com/gpu",
+        "amd": "amd.com/gpu",
+        "intel": "intel.com/gpu",
+        "npu": "huawei.com/npu",
+        "gaudi": "habana.ai/gaudi",
+        "tpu": "google.com/tpu",
+        "mthreads": "mthreads.com/gpu",
+        "cambricon": "cambricon.com/mlu",
+        "hygon": "hygon.com/dcu",
+        "metax": "metax-tech.com/gpu",
+        "kunlun": "kunlunxin.com/xpu",
+        "enflame": "enflame.com/gcu",
+        "iluvatar": "iluvatar.ai/gpu",
+    }
 )
 """The Kubernetes extended resource of each vendor's device plugin."""
 DEFAULT_RESOURCE_NAME: Final = RESOURCE_NAMES["nvidia"]
+WHOLE_ONLY: Final = frozenset({"gaudi", "tpu"})
+"""Vendors whose devices are leased whole: their drivers let one process at a time use one."""
+ANY_KIND: Final = "*"
+"""In a price list: all kinds of devices that it does not name."""
 
 MODEL_NAME: Final = re.compile(r"[A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?")
 """A name as `canonical_name` gives it."""
 
 _MIG_SUFFIX = re.compile(r"\s+MIG\s+\d+[cg]\..*$", re.IGNORECASE)
-_VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|AMD|RADEON|INTEL|HUAWEI)[ -]+)+")
+_VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|AMD|RADEON|INTEL|HUAWEI|GOOGLE|HABANA)[ -]+)+")
 _MARKS = re.compile(r"\((?:R|TM|C)\)")
 _MEMORY_TOLERANCE_PERCENT: Final = 10
 # Drivers of different ages report up to 3 % less for one model; the nearest two sizes of one family are 17 % apart.
@@ -84,6 +137,7 @@ def model_matches(wanted: str, device_model: str) -> bool:
     return want == have or (have in BY_NAME and BY_NAME[have].family == want)
 
 
+@lru_cache(maxsize=4096)
 def vendor_of(name: str) -> str | None:
     """The vendor of a known model or family; None for a name the catalogue does not know."""
     canonical = canonical_name(name)
@@ -93,6 +147,8 @@ def vendor_of(name: str) -> str | None:
 def memory_total_bytes(name: str) -> int | None:
     """The memory of a known model; None for unknown names and for families of several sizes."""
     canonical = canonical_name(name)
+    if canonical in BY_NAME:
+        return BY_NAME[canonical].memory_total_bytes
     sizes = {model.memory_total_bytes for model in MODELS if canonical in (model.name, model.family)}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -101,6 +157,36 @@ def parse_vendor(word: str) -> str | None:
     """The vendor that a word names (`nvidia`, `AMD`, `ascend`); None when it names none."""
     folded = word.lower()
     return folded if folded in VENDORS else VENDOR_ALIASES.get(folded)
+
+
+def vendor_title(vendor: str) -> str:
+    """The vendor as people write it: `NVIDIA` for `nvidia`, `Ascend` for `npu`."""
+    return VENDOR_TITLES.get(vendor, vendor)
+
+
+def parse_kind(word: str) -> str:
+    """What a quota or a price speaks of: a vendor by any of its names, or else the word as it is: a model's name."""
+    return parse_vendor(word) or word
+
+
+@lru_cache(maxsize=65_536)
+def covers(kind: str, model: str) -> bool:
+    """Whether what is said of a kind of devices is said of a model, too: the model itself, its family, its vendor.
+
+    A model that the catalogue does not know has no vendor here. `model` may be a vendor, too, where no more is known.
+    """
+    if kind == model or not kind:
+        return kind == model
+    if kind in VENDORS:
+        return vendor_of(model) == kind
+    return model in BY_NAME and BY_NAME[model].family == kind
+
+
+def nearness(kind: str) -> int:
+    """How near what is said of a kind comes to one model, to choose between several: the larger, the nearer."""
+    if kind == ANY_KIND:
+        return 0
+    return 1 if kind in VENDORS else 3 if kind in BY_NAME and BY_NAME[kind].family != kind else 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +21,9 @@ from aliquot.client import AsyncPool, Unavailable
 from aliquot.client.documents import of_error
 from aliquot.client.fleet import Fleet, FleetChange
 from aliquot.common.errors import AliquotError
-from aliquot.console.picture import Picture, change_document, frame
+from aliquot.console.picture import Picture, change_document
 from aliquot.console.pools import Pools
+from aliquot.console.sse import PING, PING_S, frame
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,11 @@ LINGER_S: Final = 5.0
 """A caller who left is likely to be back: a page asks for the whole, then for what changes."""
 FIRST_S: Final = 15.0
 """How long the first picture may take."""
+WOKEN_TOGETHER: Final = 4
+"""So many viewers are told before others have their turn: some tenths of a millisecond."""
+WAKE_EVERY_S: Final = 0.001
+TURNS_MAX: Final = 200
+"""In so many turns all of them are told, however many they are."""
 _PROBE_S: Final = 2.0
 _PAUSE_S: Final = 0.2
 
@@ -68,7 +74,10 @@ class FleetRelay:
         """The number of the latest frame."""
         self._resumes: dict[str, int] = {}
         """Frame numbers by version, as far as frames are kept."""
-        self._bell: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting: dict[asyncio.Future[bool], None] = {}
+        """A viewer each, who has been told everything."""
+        self._rung: deque[asyncio.Future[bool]] = deque()
+        """Those for whom there is more, in the order in which they are woken."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._upstream: asyncio.Task[None] | None = None
         self._first = asyncio.Event()
@@ -229,14 +238,33 @@ class FleetRelay:
         self._bytes = 0
 
     def _ring(self) -> None:
-        if not self._bell.done():
-            self._bell.set_result(None)
-        self._bell = asyncio.get_running_loop().create_future()
+        begins = not self._rung
+        self._rung.extend(self._waiting)
+        self._waiting.clear()
+        if begins and self._rung:
+            self._wake()
+
+    def _wake(self) -> None:
+        """A few at a time: whoever asks for something else meanwhile does not wait until all have been told."""
+        several = max(WOKEN_TOGETHER, len(self._rung) // TURNS_MAX)
+        for _ in range(min(several, len(self._rung))):
+            waiter = self._rung.popleft()
+            if not waiter.done():
+                waiter.set_result(True)
+        if self._rung:
+            asyncio.get_running_loop().call_later(WAKE_EVERY_S, self._wake)
 
     async def rung(self, timeout_s: float) -> bool:
         """Wait until there may be more to tell; false: not for so long."""
-        done, _ = await asyncio.wait([self._bell], timeout=timeout_s)
-        return bool(done)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiting[waiter] = None
+        late = loop.call_later(timeout_s, _late, waiter)
+        try:
+            return await waiter
+        finally:
+            late.cancel()
+            self._waiting.pop(waiter, None)
 
     def place_of(self, version: str) -> int | None:
         """Where somebody goes on who has seen this version; None: nowhere."""
@@ -263,6 +291,11 @@ class FleetRelay:
         return task
 
 
+def _late(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
+
 async def _in_time(event: asyncio.Event) -> None:
     try:
         async with asyncio.timeout(FIRST_S):
@@ -283,7 +316,7 @@ class Viewer:
         """Why it may look no more; None: it may."""
         return self._caller.refused
 
-    async def frames(self, after: str, ping_s: float) -> AsyncIterator[bytes]:
+    async def frames(self, after: str) -> AsyncGenerator[bytes, None]:
         """Server-sent events from this version on, until the viewer's right ends; comments when nothing happens."""
         relay = self._relay
         place = relay.place_of(after) if after else relay.last
@@ -297,8 +330,8 @@ class Viewer:
                 yield frame("resync", relay.picture.id, {"version": relay.picture.id})
             elif told:
                 yield b"".join(told)
-            elif not await relay.rung(ping_s):
-                yield b": ping\n\n"
+            elif not await relay.rung(PING_S):
+                yield PING
         yield frame("closed", "", of_error(self.refused))
 
 

@@ -90,12 +90,6 @@ def change_document(change: FleetChange) -> dict[str, Any]:
     return document
 
 
-def frame(event: str, number: str, document: object) -> bytes:
-    """A server-sent event. Without a number a browser goes on from the one before."""
-    line = f"id: {number}\n" if number else ""
-    return f"event: {event}\n{line}data: ".encode() + msgspec.json.encode(document) + b"\n\n"
-
-
 def _nodes_document(fleet: Fleet) -> dict[str, Any]:
     """Columns, too: pools and models by their place in tables."""
     pools: dict[str, int] = {}

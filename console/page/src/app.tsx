@@ -1,7 +1,7 @@
 /** The frame around the screens: where one can go, who is signed in, and whether what is shown is fresh. */
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { reach } from "./api/client";
 import { nowMs } from "./live/clock";
 import { stream } from "./live/events";
@@ -33,6 +33,12 @@ function Frame(): JSX.Element {
   const open = useSignal(false);
   const path = here.value.pathname;
   const screen = screenAt(path);
+  const first = useRef(true);
+  // Whoever goes to another screen goes on there, at its name; the screen that they came from is gone by now.
+  useLayoutEffect(() => {
+    if (!first.current) document.querySelector<HTMLElement>("main h1")?.focus();
+    first.current = false;
+  }, [path]);
   useEffect(() => {
     document.title = `${screen.title} · aliquot`;
     open.value = false;

@@ -15,7 +15,9 @@ from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.fleet import Fleet
+from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -37,12 +39,15 @@ class LeadersGauges:
         fleet: Fleet,
         sweep_timer: SweepTimer,
         use: UseTotals,
+        demand: DemandMeter,
+        forecasts: tuple[DemandForecasts, StartForecasts],
     ) -> None:
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
             return lambda: 0 if (state := writer.state) is None else count(state)
 
         self._hub = hub
         self._use = use
+        self._forecasts = forecasts
         self._writer = writer
         self._gauges: list[Gauge] = [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: writer.queued),
@@ -66,6 +71,12 @@ class LeadersGauges:
                 "Usage, credits and corrections that are kept one by one",
                 of_state(lambda state: len(state.ledger.entries)),
             ),
+            ("aliquot_demand_milli", "Thousandths of devices that are held or waited for", lambda: demand.milli),
+            (
+                "aliquot_demand_hours",
+                "Hours of demand that are known",
+                of_state(lambda state: len(state.demand.numbers)),
+            ),
             ("aliquot_ledger_sums", "Sums of usage by the hour and by the day", of_state(_ledger_sums)),
             (
                 "aliquot_nodes_lent",
@@ -81,6 +92,8 @@ class LeadersGauges:
         if state is not None:
             yield from health_metrics(state.health)
         yield from self._use.collect()
+        for forecasts in self._forecasts:
+            yield from forecasts.collect()
         yield CounterMetricFamily(
             "aliquot_watchers_compacted",
             "Watchers that were too slow, or had to begin anew, and list again",

@@ -38,7 +38,9 @@ from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
 from aliquot.coordinator.reading.activity import Activity
+from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.fleet import Fleet
+from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
@@ -66,6 +68,7 @@ from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
+from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
@@ -150,8 +153,11 @@ class Leading:
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
+        self.demand = DemandMeter(clock, view.leases.values(), view.totals)
+        self.demand_forecasts, self.start_forecasts = DemandForecasts(), StartForecasts(clock)
+        self.forecaster = Forecaster(view=view, clock=clock, demand=self.demand_forecasts, starts=self.start_forecasts)
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
-        followers = (*own, *others)
+        followers = (*own, self.demand, self.start_forecasts, *others)
 
         self.writer = Writer(
             state=state,
@@ -204,6 +210,8 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
+            demand=self.demand,
+            forecasts=(self.demand_forecasts, self.start_forecasts),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -228,12 +236,14 @@ class Leading:
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
             journal=self._journal,
+            starts=self.start_forecasts,
         )
         pool = PoolService(
             writer=self.writer,
             view=view,
             nodes=nodes,
             fleet=FleetService(self.fleet, self._metrics),
+            forecasts=self.demand_forecasts,
             metrics=self._metrics,
             version=means.version,
         )
@@ -316,6 +326,10 @@ class Leading:
             run("compaction", compaction.run())
         if settings.limits.ledger_days:
             run("closing the books", close_books(writer, self._clock, keep_days=settings.limits.ledger_days))
+        run("demand by the hour", self.forecaster.note(self.demand, writer.submit))
+        if settings.forecast:
+            run("forecasts of demand", self.forecaster.forecast())
+            run("forecasts of starts", self.forecaster.expect())
         if settings.policy == Price.name:
             prices = writer.state.prices if writer.state is not None else None
             known = prices.version if prices is not None else 0

@@ -17,6 +17,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.settings.user_policies import discover, require
+from aliquot.plan import purchase_command
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.drawing import draw
 from aliquot.plan.nodes import more_of, read_nodes
@@ -45,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=42, help="of the draw of --fill")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture: .svg or .png")
+    purchase_command.configure(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         require(name)
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"{args.plot}: pictures are .svg or .png")
+    if args.forecast:
+        return purchase_command.run(args)
     outcomes = _evaluate(args, names)
     if args.plot:
         draw(outcomes, args.plot, title=args.trace.name)

@@ -30,6 +30,7 @@ _NEEDED: Final = (
     ("watch", resources.PODS, ""),
     ("create", resources.PODS, "binding"),
     ("delete", resources.PODS, ""),
+    ("patch", resources.PODS, ""),
     ("create", resources.EVENTS, ""),
     ("get", resources.NAMESPACES, ""),
     ("update", resources.LEASES, ""),

@@ -3,6 +3,7 @@
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
 aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
 aliquot-kube webhook        admission, where the API server has no mutating policies
+aliquot-kube scaling        what autoscalers ask: KEDA's external scaler, the metrics APIs
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,14 +40,15 @@ from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
+from aliquot.kube.scaling.serving import Scaling
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, cluster_id, following, make_extender, make_parts, now_ms, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
     """Which process, and its settings. Raises ConfigError."""
     parser = argparse.ArgumentParser(prog="aliquot-kube", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("process", choices=("extender", "controllers", "webhook"))
+    parser.add_argument("process", choices=("extender", "controllers", "webhook", "scaling"))
     parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{TABLE}] is read")
     parser.add_argument("--kubeconfig", metavar="FILE", help="instead of the pod's own service account")
     parser.add_argument("--cluster", metavar="NAME", help="names this cluster among those that share the pool")
@@ -65,9 +69,14 @@ async def run(process: str, settings: Settings) -> None:
     cluster = find_cluster(settings.kubeconfig)
     if process == "webhook":
         async with KubeClient(cluster) as client:
-            await run_webhook(client, settings, stop)
+            await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
         return
     async with KubeClient(cluster) as client, AsyncPool() as pool:
+        if process == "scaling":
+            namespace = settings.namespace or cluster.namespace
+            named = await cluster_id(client, settings)
+            await run_scaling(Scaling(client, pool, named, settings, namespace, now_ms), settings, stop)
+            return
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
         if process == "extender":
             await run_extender(parts, settings, stop)
@@ -89,25 +98,46 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
 
     runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
     try:
-        async with running(*following(parts), reconciler.run(), closing(extender)) as failed:
+        async with running(*following(parts), reconciler.run(), extender.run()) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
             await until(stop, failed)
     finally:
         await runner.cleanup()
 
 
-async def run_webhook(client: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
-    """The webhook, until `stop`. It asks no pool. Raises ConfigError."""
-    certificate = webhook.Certificate(settings.webhook_tls)
-    end, port = await webhook.serve(
-        webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
-    )
+async def run_webhook(client: KubeClient, settings: Settings, namespace: str, stop: asyncio.Event) -> None:
+    """The webhook, until `stop`. It asks no pool. Raises ConfigError, and KubeError for its certificate's Secret."""
+    folder, renew = settings.webhook_tls, None
+    with contextlib.ExitStack() as stack:
+        if settings.webhook_service:
+            from aliquot.kube.webhook_certificate import SharedCertificate  # noqa: PLC0415 - a library only it needs
+
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-")))
+            renew = SharedCertificate(client, namespace, settings.webhook_service, folder).refresh
+            await renew()
+        certificate = webhook.Certificate(folder)
+        end, port = await webhook.serve(
+            webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+        )
+        try:
+            async with running(webhook.keep(certificate, client, renew=renew)) as failed:
+                say_ready(address=f"{settings.webhook_host}:{port}")
+                await until(stop, failed)
+        finally:
+            await end()
+
+
+async def run_scaling(scaling: Scaling, settings: Settings, stop: asyncio.Event) -> None:
+    """What autoscalers ask, until `stop`. Raises ConfigError, also where an API is somebody else's."""
     try:
-        async with running(webhook.keep(certificate, client)) as failed:
-            say_ready(address=f"{settings.webhook_host}:{port}")
+        await scaling.start()
+        async with running(*scaling.work()) as failed:
+            host = settings.scaling_host
+            ports = {"metrics": scaling.metrics_port, "keda": scaling.keda_port}
+            say_ready(**{name: f"{host}:{port}" for name, port in ports.items() if port})
             await until(stop, failed)
     finally:
-        await end()
+        await scaling.stop()
 
 
 async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:
@@ -115,7 +145,7 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
 
     async def lead(epoch: int) -> None:
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
-        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller)
+        kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=parts.patience)
         claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
         pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +85,8 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{folder}: no tls.crt and tls.key to serve with: {error}",
-                hint="the chart's tls.secretName has them; its certificate must be for the webhook's Service, too",
+                hint="name a Secret in the chart whose certificate is for the Service that is served; "
+                "the webhook can have one made: ALIQUOT_KUBE_WEBHOOK_SERVICE",
             ) from error
 
     def refresh(self) -> bool:
@@ -102,14 +103,25 @@ class Certificate:
         return self._authority.read_bytes()
 
 
-async def keep(certificate: Certificate, client: KubeClient, *, every_s: float = _LOOK_S) -> None:
-    """Follow the certificate's files, and have the webhook's configuration trust their authority; until cancelled."""
+async def keep(
+    certificate: Certificate,
+    client: KubeClient,
+    *,
+    renew: Callable[[], Awaitable[None]] | None = None,
+    every_s: float = _LOOK_S,
+) -> None:
+    """Follow the certificate's files, and have the webhook's configuration trust their authority; until cancelled.
+
+    `renew` replaces the files before they end. A certificate is shown only when its authority is trusted.
+    """
     said = ""
     while True:
         problem = ""
         try:
-            await asyncio.to_thread(certificate.refresh)
+            if renew is not None:
+                await renew()
             await trust(client, await asyncio.to_thread(certificate.authority))
+            await asyncio.to_thread(certificate.refresh)
         except (OSError, ssl.SSLError, KubeError) as error:
             problem = str(error)
             if problem != said:

@@ -99,14 +99,6 @@ async def _first(tasks: Sequence[asyncio.Future[None]]) -> None:
         task.result()
 
 
-async def closing(extender: Extender) -> None:
-    """Runs until cancelled; then ends what the extender has begun beside its answers."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await extender.close()
-
-
 def following(parts: Parts) -> list[Coroutine[Any, Any, None]]:
     """What follows pods and leases, and writes events."""
     return [parts.book.run(), parts.pods.run(), parts.teller.run()]

@@ -27,8 +27,8 @@ from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.core import names
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import Settings
-from aliquot.kube.wiring import Parts, closing, following, make_extender, make_parts, running
-from aliquot.v1 import leases_pb2, pool_pb2
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
+from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import FakeApi
@@ -48,6 +48,8 @@ class Place:
     nodes: list[str]
     port: int = 0
     parts: Parts | None = None
+    scheduler: StockScheduler | None = None
+    """The stand-in, where there is no real one."""
 
     async def create(self, name: str, limits: dict[str, int], priority_class: str = "", **meta: Any) -> None:
         """A pod."""
@@ -81,21 +83,37 @@ class Place:
             there = {name: pod["spec"].get("nodeName", "") for name, pod in (await self.pods()).items()}
             return there if all(there.get(name) for name in wanted) else {}
 
-        found: dict[str, str] = await pools.eventually(done, f"{', '.join(wanted[:4])} bound")
+        try:
+            found: dict[str, str] = await pools.eventually(done, f"{', '.join(wanted[:4])} bound")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {await self.story()}") from None
         return found
+
+    async def story(self) -> str:
+        """What somebody wants to know of a test that failed."""
+        pods = {
+            name: (pod["spec"].get("nodeName"), pod["metadata"].get("deletionTimestamp"))
+            for name, pod in (await self.pods()).items()
+        }
+        leases = [(lease.request.name, lease.state, lease.requeues) for lease in await self.leases()]
+        refusals = self.scheduler.refusals if self.scheduler is not None else {}
+        return f"pods: {pods}; leases: {leases}; refusals: {refusals}"
 
     async def settled(self, leases: int) -> None:
         """Wait until so many leases live."""
 
         async def right() -> bool:
-            return len((await self.pool.leases.List(leases_pb2.ListRequest(page_size=1000))).leases) == leases
+            return len(await self.leases()) == leases
 
         await pools.eventually(right, f"{leases} leases")
 
+    async def leases(self) -> list[types_pb2.Lease]:
+        """Live ones."""
+        return list((await self.pool.leases.List(leases_pb2.ListRequest(page_size=1000))).leases)
+
     async def audit(self) -> None:
-        """Pods and leases agree; no device is given away twice."""
-        listed = (await self.pool.leases.List(leases_pb2.ListRequest(page_size=1000))).leases
-        leases = {lease.lease_id: lease for lease in listed}
+        """Pods, leases and devices agree; no device is given away twice, nothing is held for nobody."""
+        leases = {lease.lease_id: lease for lease in await self.leases()}
         shares: dict[str, int] = defaultdict(int)
         used = set()
         for name, pod in (await self.pods()).items():
@@ -103,7 +121,8 @@ class Place:
             if not pod["spec"].get("nodeName"):
                 continue
             said = msgspec.json.decode(annotations[names.ASSIGNMENT])
-            lease = leases[annotations[names.LEASE_ID]]
+            lease = leases.get(annotations[names.LEASE_ID])
+            assert lease is not None, f"{name} runs under a lease that has ended"
             assert (said["lease"], said["node"]) == (lease.lease_id, pod["spec"]["nodeName"]), name
             assert (lease.lease_id, said["member"]) not in used, f"{name} is somebody's member, too"
             used.add((lease.lease_id, said["member"]))
@@ -113,6 +132,8 @@ class Place:
                 shares[part["device"]] += part["share_milli"]
         assert all(share <= 1000 for share in shares.values()), dict(shares)
         assert leases.keys() == {lease_id for lease_id, _ in used}, "something is held for nobody"
+        for device in (await self.pool.nodes.ListDevices(pool_pb2.ListDevicesRequest(page_size=1000))).devices:
+            assert device.leased_share_milli == shares[device.uuid], f"{device.uuid}: books and leases differ"
 
     @contextlib.asynccontextmanager
     async def extending(self) -> AsyncIterator[None]:
@@ -125,7 +146,7 @@ class Place:
             extender, reconciler = make_extender(parts)
             runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
             try:
-                async with running(*following(parts), reconciler.run(), closing(extender)):
+                async with running(*following(parts), reconciler.run(), extender.run()):
                     await parts.book.synced.wait()
                     await parts.pods.informer.synced.wait()
                     yield
@@ -180,6 +201,7 @@ async def scheduling(found: Place, api: FakeApi | None) -> AsyncIterator[None]:
     url = f"http://127.0.0.1:{found.port}"
     if api is not None:
         async with StockScheduler(api, url, found.settings.scheduler) as scheduler:
+            found.scheduler = scheduler
             task = asyncio.create_task(scheduler.run(preempts=True))
             try:
                 yield

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from aliquot.client import WaitUntil
 from aliquot.kube.api import resources
 from aliquot.kube.core import names
 from aliquot.v1 import leases_pb2
+from tests.coordinator.pool import eventually
 from tests.kube.conformance.conftest import Places
 
 QUARTER = {names.GPU_PERCENT: 25, names.GPU_MEMORY_MIB: 8192}
@@ -48,6 +50,23 @@ async def test_who_waits_starts_when_there_is_room(places: Places) -> None:
         await place.audit()
 
 
+async def test_who_waits_for_what_somebody_else_held_is_asked_about_again(places: Places) -> None:
+    """Nothing changes in the cluster then, and a stock scheduler would not try again for five minutes."""
+    async with places() as place, place.extending():
+        assert place.parts is not None
+        pool = place.parts.pool
+        other = await pool.grant_on("1", place.nodes[0], until=WaitUntil.GRANTED, detached=True, tenant="others")
+        await place.create("a", {names.GPU: 1})
+
+        async def told() -> bool:
+            return b"AliquotWaiting" in await place.client.get(resources.EVENTS.path(place.namespace))
+
+        await eventually(told, "an event that it waits")
+        await pool.release(other.lease_id)
+        await place.bound("a")
+        await place.audit()
+
+
 def member(size: int) -> dict[str, Any]:
     return {"labels": {names.GANG: "g"}, "annotations": {names.GANG_SIZE: str(size)}}
 
@@ -74,6 +93,59 @@ async def test_a_higher_priority_takes_the_place_of_a_lower_one(places: Places, 
         await place.create("urgent", {names.GPU: 1}, priority_class=priority)
         where = await place.bound("urgent")
         assert "humble" not in where
+        await place.audit()
+
+
+async def test_a_gang_of_higher_priority_takes_the_places_of_several(places: Places, priority: str) -> None:
+    """One of three nodes is free: the pool makes room on the others, and keeps it together for the gang."""
+    async with places(nodes=3) as place, place.extending():
+        for number in range(2):
+            await place.create(f"humble{number}", {names.GPU: 1})
+        await place.bound("humble0", "humble1")
+        for number in range(3):
+            await place.create(f"m{number}", {names.GPU: 1}, priority_class=priority, **member(3))
+        where = await place.bound(*(f"m{number}" for number in range(3)))
+        assert set(where) == {f"m{number}" for number in range(3)}
+        assert set(where.values()) == set(place.nodes)
+        await place.settled(1)
+        await place.audit()
+
+
+async def test_a_gang_that_may_not_preempt_waits_and_is_not_called_impossible(places: Places) -> None:
+    async with places(nodes=2) as place, place.extending():
+        await place.create("other", {names.GPU: 1})
+        await place.bound("other")
+        for number in range(2):
+            await place.create(f"m{number}", {names.GPU: 1}, **member(2))
+        events = resources.EVENTS.path(place.namespace)
+
+        async def told() -> bool:
+            return b"AliquotGangWaiting" in await place.client.get(events)
+
+        await eventually(told, "an event that it waits")
+        assert b"AliquotGangImpossible" not in await place.client.get(events)
+        await place.settled(1)
+        await place.delete("other")
+        await place.bound("m0", "m1")
+        await place.audit()
+
+
+async def test_room_that_is_made_for_a_gang_is_given_back_when_its_pods_go(places: Places, priority: str) -> None:
+    async with places(nodes=2) as place, place.extending():
+        await place.create("humble", {names.GPU: 1})
+        await place.bound("humble")
+        for number in range(2):
+            await place.create(f"m{number}", {names.GPU: 1}, priority_class=priority, **member(2))
+
+        async def asked() -> bool:
+            return "humble" not in await place.pods()
+
+        await eventually(asked, "room to be made")
+        for number in range(2):
+            await place.delete(f"m{number}")
+        await place.settled(0)
+        await place.create("later", {names.GPU: 1})
+        await place.bound("later")
         await place.audit()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import bisect
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -13,7 +15,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods, policies, webhooks
+from tests.kube.fake_api import aggregation, pods, policies, webhooks
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
 
@@ -26,6 +28,9 @@ KINDS = (
     ("v1", "configmaps", "ConfigMap", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
+    ("apiregistration.k8s.io/v1", "apiservices", "APIService", False),
+    ("apps/v1", "deployments", "Deployment", True),
+    ("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
     ("coordination.k8s.io/v1", "leases", "Lease", True),
     ("resource.k8s.io/v1", "deviceclasses", "DeviceClass", False),
     ("resource.k8s.io/v1", "resourceclaims", "ResourceClaim", True),
@@ -67,6 +72,12 @@ class FakeApi:
         """User by token."""
         self.reviewable: dict[str, tuple[str, list[str]]] = {}
         """What TokenReview knows: token -> user, audiences."""
+        self.aggregation: aggregation.Aggregation | None = None
+        """Asks aggregated APIs, where a test has some."""
+        self.groups: dict[str, list[str]] = {"system:admin": ["system:masters"]}
+        """Of users."""
+        self.refused: set[tuple[str, str]] = set()
+        """What SubjectAccessReview denies: user, and resource, subresource or path."""
         self.calls: list[tuple[str, str]] = []
         self.bookmark_s = bookmark_s
         self.url = ""
@@ -149,6 +160,11 @@ class FakeApi:
             return 200, b'{"major":"1","minor":"36","gitVersion":"v1.36.0-fake"}'
         if parts[:1] in (["healthz"], ["readyz"]):
             return 200, b'"ok"'
+        if self.aggregation is not None:
+            apis = self.store.kind(aggregation.VERSION, "apiservices")
+            found = await self.aggregation.ask(apis, request.path, request.query, user, self.groups.get(user, []))
+            if found is not None:
+                return found
         version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
@@ -156,6 +172,8 @@ class FakeApi:
         if not rest:
             return 200, self._discovery(version)
         plural, name, sub = (*rest, "", "")[:3]
+        if plural == "subjectaccessreviews":
+            return 201, aggregation.review(msgspec.json.decode(await request.read()), self.refused)
         if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
             return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
         kind = self.store.kind(version, plural)
@@ -275,9 +293,10 @@ class FakeApi:
                 raise ApiFailure(410, "Expired", "The provided continue parameter is too old")
         found: list[bytes] = []
         last, more = after, False
-        for key in sorted(kind.items):
+        keys = kind.keys()
+        for key in itertools.islice(keys, bisect.bisect_right(keys, after), None):
             item = kind.items[key]
-            if key <= after or (namespace and key[0] != namespace) or not chosen(item):
+            if (namespace and key[0] != namespace) or not chosen(item):
                 continue
             if limit and len(found) == limit:
                 more = True

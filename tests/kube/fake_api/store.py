@@ -15,8 +15,8 @@ import msgspec
 from tests.kube.fake_api.selectors import Test
 
 Object = dict[str, Any]
-HISTORY = 20_000
-"""Events of one kind that watches may begin behind."""
+HISTORY = 100_000
+"""Events of one kind that watches may begin behind: as many as a real server keeps of a kind that changes quickly."""
 
 
 class ApiFailure(Exception):
@@ -78,6 +78,14 @@ class Kind:
     watchers: set[Watcher] = field(default_factory=set)
     oldest: int = 0
     """Watches from before it are told 410."""
+    ordered: list[tuple[str, str]] | None = None
+    """The keys as lists give them; None: they have changed."""
+
+    def keys(self) -> list[tuple[str, str]]:
+        """In the order of lists."""
+        if self.ordered is None:
+            self.ordered = sorted(self.items)
+        return self.ordered
 
 
 Admission = Callable[[str, "Kind", Object, Object | None, str], None]
@@ -173,6 +181,8 @@ class Store:
             if preconditions.get(name) not in {None, old["metadata"].get(name)}:
                 raise ApiFailure(409, "Conflict", f"Precondition failed: {name}: {preconditions[name]}")
         phase = (old.get("status") or {}).get("phase")
+        if kind.plural == "pods" and grace_s is None:
+            grace_s = old["spec"].get("terminationGracePeriodSeconds")
         runs = kind.plural == "pods" and old["spec"].get("nodeName") and grace_s != 0
         if (runs and phase not in {"Succeeded", "Failed"}) or old["metadata"].get("finalizers"):
             if "deletionTimestamp" in old["metadata"]:
@@ -184,6 +194,7 @@ class Store:
     def remove(self, kind: Kind, key: tuple[str, str]) -> Object:
         """It is gone."""
         old = kind.items.pop(key)
+        kind.ordered = None
         kind.encoded.pop(key, None)
         item = {**old, "metadata": {**old["metadata"]}}
         self._tell(kind, "DELETED", item, old)
@@ -192,6 +203,8 @@ class Store:
     def write(self, kind: Kind, key: tuple[str, str], item: Object, type_: str) -> Object:
         """Keep it under the next version."""
         before = kind.items.get(key)
+        if before is None:
+            kind.ordered = None
         kind.items[key] = item
         kind.encoded[key] = self._tell(kind, type_, item, before)
         return item

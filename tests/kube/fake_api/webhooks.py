@@ -37,10 +37,16 @@ async def _ask(webhook: Any, namespace: str, pod: Object) -> Object:
     context = ssl.create_default_context(cadata=base64.b64decode(config.get("caBundle", "")).decode() or None)
     request = {"uid": str(uuid.uuid4()), "operation": "CREATE", "namespace": namespace, "object": pod}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    url, name = config.get("url"), None
+    if url is None:
+        # Services are on this machine here; what is asked for is the Service's name.
+        service = config["service"]
+        url = f"https://127.0.0.1:{service['port']}{service['path']}"
+        name = f"{service['name']}.{service['namespace']}.svc"
     timeout = aiohttp.ClientTimeout(total=webhook["timeoutSeconds"])
     async with (
         aiohttp.ClientSession(timeout=timeout) as session,
-        session.post(config["url"], data=msgspec.json.encode(review), ssl=context) as response,
+        session.post(url, data=msgspec.json.encode(review), ssl=context, server_hostname=name) as response,
     ):
         answer = msgspec.json.decode(await response.read())["response"]
     assert answer["uid"] == request["uid"]

@@ -15,6 +15,7 @@ from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.health import Health
 from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
+from tests.simulation.auditor.limits import Limits
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
@@ -108,6 +109,7 @@ class Books:
         self.windows = Windows(self)
         self.use = Use(self)
         self.capacity = Capacity(self)
+        self.limits = Limits(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -250,6 +252,10 @@ class Books:
                 return wrong
         return ""
 
+    def promised_ms(self, uuid: str) -> int:
+        """When the one for whom a device is reserved is to start there; 0: nobody, or that is not known."""
+        return self._holds.start_ms(uuid)
+
     def place(self, story: Story, slice_id: str, member: int, plan: dict[str, Any], at_ms: int) -> str:
         """A lease holds one slice more."""
         node_id, uuid = plan["node_id"], plan["device_uuid"]
@@ -262,7 +268,8 @@ class Books:
         share, memory = plan["share_milli"], plan["memory_bytes"]
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
         piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)
-        wrong = self._holds.keep_off(story, piece, at_ms) or self._take(piece, at_ms)
+        wrong = self._holds.keep_off(story, piece, at_ms) or self.health.keep_off(story, uuid)
+        wrong = wrong or self._take(piece, at_ms)
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
@@ -404,7 +411,7 @@ class Books:
         if not story.current and not story.ending:
             self.waiting -= 1
         self.offences.ending(story, reason, fact[1])
-        wrong = self.use.ending(story, reason)
+        wrong = self.use.ending(story, reason) or self.limits.ending(story, reason, fact[1])
         story.ending, story.requeue = reason, requeue
         for piece in story.pieces.values():
             piece.shed = False  # all of it ends, so nothing goes on without these

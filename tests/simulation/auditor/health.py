@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
+    from tests.simulation.auditor.records import Story
 
 QUARANTINED, DRAINED, REPAIRING, VERIFYING, PROBATION, SERVICE = 1, 2, 3, 4, 5, 6
+LINKS = {"links", "fabric"}
 OUT = {QUARANTINED, DRAINED, REPAIRING, VERIFYING, SERVICE}
 CARD_SCOPE = 1
 REBOOT = 2
@@ -43,6 +45,8 @@ class Case:
     """...and since when that was seen."""
     again: bool = False
     """Something that it covers was in an incident before."""
+    suspects: tuple[str, ...] = ()
+    """The units that signs were about; empty: all."""
 
 
 class Health:
@@ -58,6 +62,8 @@ class Health:
         """Units that were in an incident."""
         self._parents: dict[str, str] = {}
         """Instance -> card, of every instance there ever was."""
+        self._islands: dict[str, tuple[str, int]] = {}
+        """Device -> its node, and its island there."""
         self._said: dict[str, tuple[bool, str]] = {}
         """Device -> whether its agent says that it is well, and what is wrong with it."""
         books.handle(
@@ -68,6 +74,7 @@ class Health:
         """A node has these devices now."""
         for device in spec["devices"]:
             self._parents[device["uuid"]] = device.get("parent_uuid", "")
+            self._islands[device["uuid"]] = spec["node_id"], device.get("nvlink_island", -1)
         machine = self._books.machines.get(spec["node_id"])
         gone = set(machine.devices) - {device["uuid"] for device in spec["devices"]} if machine is not None else set()
         for uuid in gone:
@@ -80,6 +87,29 @@ class Health:
             well, cause = self._said.get(uuid, (True, ""))
             out = any(case.state in OUT for case in self.cases.values() if self._covers(case, uuid))
             card.healthy = not out and (well or bool(cause))
+
+    def restricted(self, uuid: str) -> str:
+        """Why not everything is placed on a device; empty: nothing stands against it."""
+        for case in self.cases.values():
+            watched = case.suspects or case.units
+            if case.state == PROBATION and (uuid in watched or self._parents.get(uuid, "") in watched):
+                return "on probation"
+        node_id, island = self._islands[uuid]
+        if island < 0:
+            return ""
+        for case in self.cases.values():
+            near = case.cause in LINKS and case.state in OUT and case.node_id == node_id
+            if near and any(self._islands[other][1] == island for other in self._devices(case)):
+                return "in an island with a bad link"
+        return ""
+
+    def keep_off(self, story: Story, uuid: str) -> str:
+        """What is wrong with placing a lease there, which is not for everybody."""
+        why = self.restricted(uuid)
+        single = story.members * story.count == 1 and not story.elastic
+        if why and not (single and (story.preemptible or why != "on probation")):
+            return f"{story.lease_id} is placed on {uuid}, which is {why}"
+        return ""
 
     def forget(self, node_id: str) -> None:
         """A node is gone."""
@@ -120,13 +150,15 @@ class Health:
 
     def _opened(self, fact: list[Any]) -> str:
         number, cause, _severity, scope, _remedy, node_id, units, _reason, pool, model, absorbs, by = fact[2:14]
+        suspect = fact[14] if len(fact) > 14 else ""
         if number <= self._last:
             return f"incident {number} after {self._last}"
         self._last = number
-        for absorbed in absorbs:
-            self.cases.pop(absorbed)
+        joined = [self.cases.pop(absorbed) for absorbed in absorbs]
         taken = [unit for unit in units if any(unit in case.units for case in self.cases.values())]
         case = self.cases[number] = Case(number, cause, node_id, tuple(units), (pool, model), by)
+        if suspect:
+            case.suspects = (suspect, *(unit for other in joined for unit in (other.suspects or other.units)))
         case.again = bool(absorbs) or not self._ever.isdisjoint(units)
         self._ever |= set(units)
         self._after(case)
@@ -144,6 +176,7 @@ class Health:
         for absorbed in absorbs:
             self.cases.pop(absorbed)
         if units:
+            case.suspects = case.suspects or case.units
             case.units = tuple(units)
         held = [uuid for uuid in self._devices(case) if self._books.cards[uuid].pieces]
         if state in (DRAINED, REPAIRING, VERIFYING) and held:

@@ -42,6 +42,11 @@ class Holds:
             return ""
         return f"{piece.slice_id} is placed on {piece.uuid}, which is kept for {owner}"
 
+    def start_ms(self, uuid: str) -> int:
+        """When the one for whom it is reserved is to start; 0: nobody, or that is not known."""
+        hold = self.by_owner.get(self._kept_for.get(uuid, ""))
+        return hold.start_ms if hold is not None and hold.reservation else 0
+
     def is_kept(self, uuid: str) -> bool:
         """Whether it is kept for anybody."""
         return uuid in self._kept_for

@@ -12,7 +12,7 @@ from tests.simulation.auditor.records import ACTIVE, GRANTED, READY, Piece, Stor
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
-PLAIN = frozenset(("count", "share_milli", "memory_bytes", "models", "gang_size"))
+PLAIN = frozenset(("count", "share_milli", "memory_bytes", "models", "gang_size", "single_on"))
 """What a request may say and still fit wherever its device has room."""
 AN_HOUR_MS = 3_600_000
 LOOKED_AT_MAX = 16
@@ -108,7 +108,7 @@ class Victims:
                 same = books.models[other] == books.models[uuid] and books.compute[other] == books.compute[uuid]
                 same = same and other.startswith("MIG-") == uuid.startswith("MIG-")
                 usable = books.cards[other].healthy and not books.cuts.goes(other)
-                if same and usable and not books.is_kept(other):
+                if same and usable and not (books.is_kept(other) or books.health.restricted(other)):
                     yield other
 
     def _on(self, uuid: str) -> set[str]:

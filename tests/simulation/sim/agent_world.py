@@ -26,7 +26,6 @@ from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.world import World
 from aliquot.v1 import agent_pb2
-from tests.simulation.sim import mig
 from tests.simulation.sim.disk import SimFiles, SimRecords
 from tests.simulation.sim.loop import current
 from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
@@ -56,7 +55,6 @@ def world_of(node: SimNode) -> World:
         processes=SimProcesses(node.loop, node.table, current),
         kernel=SimKernel(node),
         signaller=TellingSignaller,
-        geometry=mig,
         records=SimRecords(),
         boot_id=lambda: node.boot_id,
         version=lambda: "0",

@@ -103,6 +103,7 @@ class CoordinatorHost:
             journal="memory:",
             metrics_port=-1,
             policy=policy,
+            forecast=False,
             agents=AgentSettings(unenrolled=True),
             access=access(),
             limits=LimitSettings(retain_ended=DurationMs(60_000), retain_ended_max=5_000, ledger_entries_max=100),

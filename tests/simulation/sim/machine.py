@@ -29,9 +29,10 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.guard import DeviceHung
-from aliquot.agent.enforce.base import Limited
+from aliquot.agent.enforce.base import Cgroups, Enforcer, Limited
 from aliquot.agent.processes.cgroups import ContainmentError
 from aliquot.common.tiers import Tier
+from tests.simulation.sim import mig
 from tests.simulation.sim.loop import US_PER_MS, US_PER_S, Process, SimLoop
 from tests.simulation.sim.mig import SimCard
 
@@ -358,6 +359,7 @@ class SimBackend:
 
     name = "simulated"
     calls = 0
+    geometry = mig
 
     def __init__(self, machine: SimMachine) -> None:
         self._machine = machine
@@ -376,6 +378,22 @@ class SimBackend:
         problems = tuple(f"{d.info.uuid} is lost" for d in there if d.lost)
         cards = tuple(card.as_read() for card in machine.cards.values())
         return Discovery(tuple(d.info for d in there if not d.lost), problems, cards)
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> dict[str, str]:
+        """Programs are simulated too."""
+        return {}
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """They find their driver."""
+        return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """The world's tiers are simulated."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Nobody proves anything here."""
+        return ()
 
     def _device(self, uuid: str) -> SimDevice:
         device = self._machine.devices.get(uuid)

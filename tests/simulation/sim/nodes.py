@@ -55,7 +55,7 @@ def devices_of(number: int, random: Random) -> list[DeviceInfo]:
             memory_total_bytes=total,
             memory_reserved_bytes=reserved,
             pci_bus_id=f"00000000:{index:02X}:00.0",
-            nvlink_island=index // 4 if model != "L4" else None,
+            fabric_island=index // 4 if model != "L4" else None,
         )
         for index in range(random.choice((1, 1, 2, 2, 2, 4, 4, 8)))
     ]

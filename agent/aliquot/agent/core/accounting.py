@@ -92,7 +92,7 @@ def account(
             foreign.append(use)
     slices = tuple(SliceUsage(record, tuple(by_slice[record.slice_id]), complete) for record in reservations)
     listed = sum(use.memory_bytes for use in processes if use.memory_bytes is not None)
-    unattributed = None if memory is None else max(0, memory.used_bytes - listed)
+    unattributed = None if memory is None or memory.used_bytes is None else max(0, memory.used_bytes - listed)
     return DeviceUsage(
         device_uuid=device_uuid,
         slices=slices,

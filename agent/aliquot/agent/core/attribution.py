@@ -21,7 +21,7 @@ latest attachment first.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -100,29 +100,36 @@ Lookup = Callable[[int], ProcessFacts | None]
 """Facts of a pid now; None where there is no such process, or it can't be seen."""
 
 
+class Roster:
+    """Who has been put where, as of now: what scans share as long as none of it changes."""
+
+    __slots__ = ("attachments", "cgroups", "joined", "several")
+
+    def __init__(self, cgroups: Mapping[str, Holder], attachments: Iterable[Attachment]) -> None:
+        self.cgroups = cgroups
+        """The cgroup directories the agent made, and those that were attached."""
+        self.attachments = sorted(attachments, key=lambda item: -item.order)
+        """The latest first."""
+        self.joined: dict[ProcessKey, dict[Holder, int]] = {}
+        """Registered processes: their holders, the latest first, and since when."""
+        for item in self.attachments:
+            self.joined.setdefault(item.process, {}).setdefault(item.holder, item.since_ticks)
+        self.several = any(len(holders) > 1 for holders in self.joined.values())
+
+
 @dataclass(slots=True)
 class Attributor:
     """Attributes processes of one scan. Members proven in it are remembered for the next, by pid and start time."""
 
     lookup: Lookup
-    cgroups: Mapping[str, Holder]
-    """The cgroup directories the agent made, and those that were attached."""
-    attachments: Collection[Attachment]
+    roster: Roster
     proven: Mapping[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in earlier scans."""
     found: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
     """Members proven in this scan without a cgroup: `proven` of the next."""
     seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
     """Found in this scan, or just before it."""
-    _joined: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
-    """Registered processes: their holders, the latest first, and since when."""
-    _several: bool = False
     _memberships: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for item in sorted(self.attachments, key=lambda item: -item.order):
-            self._joined.setdefault(item.process, {}).setdefault(item.holder, item.since_ticks)
-        self._several = any(len(holders) > 1 for holders in self._joined.values())
 
     def belonging(self, pid: int) -> Belonging | None:
         """Whose process it is; None: foreign, or gone."""
@@ -133,13 +140,13 @@ class Attributor:
         if by_cgroup is None:
             return self._without_cgroup(facts)
         # Only where somebody has several leases are the ancestors, which cost a walk, searched for more holders.
-        others = self._membership(facts) if self._several else self._joined.get(facts.key, {})
+        others = self._membership(facts) if self.roster.several else self.roster.joined.get(facts.key, {})
         return Belonging(facts.key, tuple(dict.fromkeys((by_cgroup, *others))), Evidence.CGROUP)
 
     def _without_cgroup(self, facts: ProcessFacts) -> Belonging | None:
         membership = self._membership(facts)
         if membership:
-            evidence = Evidence.REGISTERED if facts.key in self._joined else Evidence.DESCENDANT
+            evidence = Evidence.REGISTERED if facts.key in self.roster.joined else Evidence.DESCENDANT
             self._remember(facts.key, (holder for holder, since in membership.items() if since == _BORN))
             return Belonging(facts.key, tuple(membership), evidence)
         session = self._by_session(facts)
@@ -159,7 +166,7 @@ class Attributor:
 
     def _by_cgroup(self, cgroup: str | None) -> Holder | None:
         while cgroup and cgroup != "/":
-            holder = self.cgroups.get(cgroup)
+            holder = self.roster.cgroups.get(cgroup)
             if holder is not None:
                 return holder
             cgroup = cgroup.rpartition("/")[0]
@@ -169,7 +176,7 @@ class Attributor:
         """The holders a process has joined (and since when) or was born into, without cgroups and sessions."""
         if facts.key in self._memberships:
             return self._memberships[facts.key]
-        mine = dict(self._joined.get(facts.key, {}))
+        mine = dict(self.roster.joined.get(facts.key, {}))
         self._memberships[facts.key] = mine  # also ends the walk, should /proc ever tell of a circle
         for holder in self.proven.get(facts.key, ()):
             mine[holder] = _BORN
@@ -182,9 +189,8 @@ class Attributor:
         return mine
 
     def _by_session(self, facts: ProcessFacts) -> tuple[Holder, ...]:
-        owners = sorted(self.attachments, key=lambda item: -item.order)
         holders = []
-        for item in owners:
+        for item in self.roster.attachments:
             in_session = item.owns_session and facts.session_id == item.process.pid
             in_group = item.owns_group and facts.group_id == item.process.pid
             if (in_session or in_group) and self._has_proven_member(item, by_session=in_session):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.agent.core.signals import Remedy
+from aliquot.common.signs import Remedy
 
 MAX_CARDS = 1_024
 RESULTS_KEPT = 64
@@ -29,6 +29,8 @@ class CareResult(msgspec.Struct, frozen=True):
     """Empty: it was done."""
     story: str = ""
     """What was seen, for people."""
+    copy_mb_s: dict[str, int] = {}
+    """By card or instance that was tested: how fast it copies within itself, where that was measured."""
 
 
 class Begun(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 from aliquot.agent.core.samples import DeviceEvent
-from aliquot.agent.core.signals import Severity, signal_of
+from aliquot.agent.core.signals import signal_of
+from aliquot.common.signs import Severity
 
 _XID = re.compile(
     r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?"

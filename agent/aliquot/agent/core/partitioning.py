@@ -51,6 +51,17 @@ class Part(msgspec.Struct, frozen=True, order=True):
     """By name."""
 
 
+def compute_in_all(profiles: Sequence[Profile]) -> int:
+    """Slices of compute that a card has: those of the profile that takes all of it or, where there is none, as many as
+    its parts would have together; 0 where none tells.
+    """
+    units = max((start + profile.length for profile in profiles for start in profile.starts), default=0)
+    whole = max((profile.compute_slices for profile in profiles), default=0)
+    if not units or any(profile.length == units for profile in profiles):
+        return whole
+    return max(whole, *(profile.compute_slices * units // profile.length for profile in profiles if profile.length))
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """A card in MIG mode."""
@@ -72,7 +83,7 @@ class Card:
 
     def compute_milli(self, slices: int) -> int:
         """So many slices as thousandths of the card's compute, rounded down; all of it where that is not known."""
-        most = max((profile.compute_slices for profile in self.profiles), default=0)
+        most = compute_in_all(self.profiles)
         return slices * WHOLE_SHARE_MILLI // most if slices and most else WHOLE_SHARE_MILLI
 
 

@@ -25,15 +25,20 @@ class DeviceInfo:
     """Kept by the driver for itself: never leasable."""
     pci_bus_id: str = ""
     numa_node: int | None = None
-    nvlink_island: int | None = None
-    """Devices of one node with the same number reach one another over NVLink."""
+    fabric_island: int | None = None
+    """Devices of one node with the same number reach one another over links of their own (NVLink, XGMI, HCCS)."""
     mig_profile: str = ""
+    """Of a part that the hardware holds apart, cut by the grammar of `mig` requests; empty: a whole card, or a part of
+    another kind.
+    """
     parent_uuid: str = ""
     gpu_instance_id: int | None = None
     compute_milli: int = WHOLE_SHARE_MILLI
     """What it has of its card's compute, in thousandths; less than all for a MIG instance."""
     mig_start: int | None = None
     """A MIG instance's first slice of its card's memory."""
+    memory_shared: bool = False
+    """Its memory is its card's, which the card's other parts take from as well."""
 
     @property
     def leasable_bytes(self) -> int:
@@ -51,8 +56,8 @@ class MemorySample(msgspec.Struct, frozen=True):
 
     total_bytes: int
     reserved_bytes: int
-    used_bytes: int
-    """By processes, without what is reserved."""
+    used_bytes: int | None
+    """By processes, without what is reserved; None: the driver does not tell."""
 
 
 class ProcessSample(msgspec.Struct, frozen=True):
@@ -147,7 +152,7 @@ class HealthSample:
     """Lanes in use."""
     pcie_width_max: int | None = None
     links_up: int | None = None
-    """NVLinks that are up; None where it has none."""
+    """Links to other cards that are up; None where it has none."""
     fabric_state: int | None = None
     """Of its registration with the fabric: 0 not supported, 3 completed."""
 
@@ -183,8 +188,9 @@ class DeviceEvent:
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """Versions, for people and for the gates of tiers."""
+    """Versions, for people. Of several kinds of devices, each word names its kind."""
 
     driver_version: str
     library_version: str
     cuda_version: tuple[int, int] | None = None
+    """NVIDIA's only."""

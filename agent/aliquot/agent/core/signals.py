@@ -6,39 +6,11 @@ Numbers of XIDs are the vendor's catalogue's; thresholds without a source are ou
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from aliquot.agent.core.samples import RecoveryAction
 from aliquot.agent.core.xid import XidAction, action_of
-
-
-class Severity(enum.IntEnum):
-    """Whom a signal concerns; numbers equal those of the contract."""
-
-    NONE = 0
-    LEASE = 1
-    DEGRADED = 2
-    FATAL = 3
-
-
-class Scope(enum.IntEnum):
-    """How far it reaches; numbers equal those of the contract."""
-
-    DEVICE = 0
-    CARD = 1
-    ISLAND = 2
-    NODE = 3
-
-
-class Remedy(enum.IntEnum):
-    """What is to be done about it; numbers equal those of the contract."""
-
-    NONE = 0
-    RESET = 1
-    REBOOT = 2
-    SERVICE = 3
-    VERIFY = 4
+from aliquot.common.signs import Remedy, Scope, Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ a driver does not offer, and raise `DeviceError` for what it can't answer now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from aliquot.agent.core.partitioning import Card
+from aliquot.agent.core.partitioning import Card, Instance, Plan, Profile
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -21,6 +21,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.errors import AliquotError
 
 
@@ -50,15 +51,33 @@ class Discovery:
     problems: tuple[str, ...] = ()
     """Devices that could not be read, for people."""
     cards: tuple[Card, ...] = ()
-    """Those in MIG mode, which can be cut in other ways."""
+    """Those that can be cut in other ways."""
     card_problems: tuple[str, ...] = ()
     """Why the layout of some can't be read. It matters only where cards may be cut."""
+    unleasable: tuple[str, ...] = ()
+    """Cards that are well and can't be leased, each with the reason, for people."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """By backend, where there are several: why it does not answer; empty: it does."""
+
+
+class Geometry(Protocol):
+    """How cards of one kind are cut. Methods raise `EnforcementError` and `DeviceError`."""
+
+    def read_instances(self, uuid: str, profiles: Collection[Profile]) -> tuple[Instance, ...]:
+        """How a card is cut now."""
+
+    def apply(self, uuid: str, plan: Plan) -> None:
+        """Cut it as planned, or raise."""
 
 
 class DeviceBackend(Protocol):
     """One kind of device. All methods raise `DeviceError` (or a subclass) and nothing else."""
 
     name: str
+
+    @property
+    def geometry(self) -> Geometry | None:
+        """How its cards are cut; None: they can't be, by us."""
 
     @property
     def calls(self) -> int:
@@ -72,6 +91,22 @@ class DeviceBackend(Protocol):
 
     def discover(self) -> Discovery:
         """Every device there is, with its parts where it is partitioned, and their links."""
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """The variables by which a program is shown these devices of this kind, in this order, and no others of it."""
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """Why no program of this node can use a device, whatever it is given; empty: nothing is known to be in the way.
+        Never waits for a driver.
+        """
+
+    def enforcers(self, cgroups: Cgroups) -> Iterable[tuple[str, Enforcer]]:
+        """The tiers that are a vendor's own, each with the vendor's name in lower case. Asked once."""
+
+    def probe(self, device: DeviceInfo) -> Sequence[str]:
+        """The program by which `aliquot doctor` tries to take a device's memory: a module and its arguments, as
+        `doctor.probe` takes and answers them. Empty: there is none.
+        """
 
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now."""

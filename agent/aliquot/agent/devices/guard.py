@@ -16,9 +16,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from aliquot.agent.devices.base import DeviceError
+from aliquot.agent.wakeup import Wakeup
 
 T = TypeVar("T")
 
@@ -100,6 +102,11 @@ class _Lane:
                     job.future.set_exception(error)
 
 
+def _tell(loop: asyncio.AbstractEventLoop, ended: Wakeup, _: Future[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended before the call
+        loop.call_soon_threadsafe(ended.set)
+
+
 class DeviceGuard:
     """Runs blocking calls for devices. Use from one event loop."""
 
@@ -149,12 +156,18 @@ class DeviceGuard:
         job = _Job(call)
         if lane.stuck:
             raise DeviceHung("an earlier call to the driver has not come back")
+        # `asyncio.wait` on a wrapped future would do the same, at twice the cost: every poll comes through here.
+        ended = Wakeup()
+        job.future.add_done_callback(partial(_tell, asyncio.get_running_loop(), ended))
         lane.jobs.put(job)
-        future = asyncio.wrap_future(job.future)
         while True:
-            await asyncio.wait({future}, timeout=job.remaining_s(limit_s))
-            if future.done():
-                result: T = future.result()
+            try:
+                await ended.wait(job.remaining_s(limit_s))
+            except asyncio.CancelledError:
+                job.future.cancel()
+                raise
+            if job.future.done():
+                result: T = job.future.result()
                 return result
             if job.hopeless(stuck=lane.stuck):
                 job.future.cancel()

@@ -7,6 +7,7 @@ instances, each a device that names its parent. The parent itself can't be lease
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pynvml
@@ -23,14 +24,17 @@ from aliquot.agent.core.samples import (
     ProcessList,
     RecoveryAction,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
+from aliquot.agent.devices import visible
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry
 from aliquot.agent.devices.nvml_activity import Counters, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
 from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands, links_up, numa_node_of
 from aliquot.agent.enforce import mig_geometry
-from aliquot.agent.enforce.base import EnforcementError
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
+from aliquot.agent.enforce.driver import DriverEnforcer
+from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
@@ -55,6 +59,7 @@ class NvmlBackend:
     """See `base.DeviceBackend`."""
 
     name = "nvml"
+    geometry: Geometry = mig_geometry
 
     def __init__(self) -> None:
         self._query = Query()
@@ -157,7 +162,7 @@ class NvmlBackend:
             memory_reserved_bytes=memory.reserved_bytes,
             pci_bus_id=bus_id,
             numa_node=numa_node_of(bus_id),
-            nvlink_island=island,
+            fabric_island=island,
         )
 
     def _instances(self, whole: DeviceInfo, handle: object, handles: dict[str, object]) -> list[DeviceInfo] | None:
@@ -187,7 +192,7 @@ class NvmlBackend:
                     memory_reserved_bytes=memory.reserved_bytes,
                     pci_bus_id=whole.pci_bus_id,
                     numa_node=whole.numa_node,
-                    nvlink_island=None,  # peer access over NVLink is not to be had between instances
+                    fabric_island=None,  # peer access over NVLink is not to be had between instances
                     mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
                     parent_uuid=whole.uuid,
                     gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
@@ -204,10 +209,26 @@ class NvmlBackend:
         slices = int(own.computeInstanceSliceCount) if own is not None else card.slices_of(part.profile)
         return replace(instance, mig_start=part.start, compute_milli=card.compute_milli(slices))
 
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """By UUID; a MIG instance has one too."""
+        return visible.nvidia(devices)
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """NVML says nothing of that: see `enforce.prerequisites.CudaDriver`."""
+        return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """Instances, and the driver's limits."""
+        return [("nvidia", MigEnforcer()), ("nvidia", DriverEnforcer(cgroups.why_none, cgroups.base))]
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Through CUDA."""
+        return ("aliquot.agent.doctor.probe",)
+
     def memory(self, uuid: str) -> MemorySample:
         """Memory of one device now; used memory without what the driver reserves."""
-        sample = self._memory(uuid, self._handle(uuid))
-        self._used_bytes[uuid] = sample.used_bytes
+        sample = self._memory(uuid, self._handle(self._device(uuid)))
+        self._used_bytes[uuid] = sample.used_bytes or 0
         return sample
 
     def _memory(self, uuid: str, handle: object) -> MemorySample:
@@ -222,7 +243,7 @@ class NvmlBackend:
         """Processes on one device now, each once."""
         info = self._infos.get(uuid)
         total_bytes = info.memory_total_bytes if info is not None else 1 << 62
-        return self._lists.read(uuid, self._handle(uuid), total_bytes, self._used_bytes.get(uuid, 0))
+        return self._lists.read(uuid, self._handle(self._device(uuid)), total_bytes, self._used_bytes.get(uuid, 0))
 
     def load(self, uuid: str) -> LoadSample:
         """How busy and how hot a device is. Parts answer None for what only the whole card has."""
@@ -309,6 +330,12 @@ class NvmlBackend:
             }
             self._events = EventSource(self._query, physical)
         return self._events.wait(timeout_ms)
+
+    def _device(self, uuid: str) -> str:
+        """A device; not a card of which only parts are."""
+        if uuid not in self._infos:
+            raise DeviceError(f"{uuid} is not there (any more), or is cut into parts")
+        return uuid
 
     def _handle(self, uuid: str) -> object:
         handle = self._handles.get(uuid)

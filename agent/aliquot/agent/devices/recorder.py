@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.agent.core.samples import (
     DeviceEvent,
+    DeviceInfo,
     DriverInfo,
     HealthSample,
     LoadSample,
@@ -20,6 +21,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import DeviceBackend, DeviceLost, Discovery
 from aliquot.agent.devices.replay import Frame, Sample, Trace
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
@@ -31,6 +33,7 @@ class Recorder:
 
     def __init__(self, wrapped: DeviceBackend, now_ms: Callable[[], int] | None = None) -> None:
         self.name = f"record:{wrapped.name}"
+        self.geometry = wrapped.geometry
         self._wrapped = wrapped
         self._now_ms = now_ms or (lambda: time.monotonic_ns() // 1_000_000)
         self._lock = threading.Lock()
@@ -58,6 +61,22 @@ class Recorder:
         """The devices; the latest answer goes into the trace."""
         self._discovery = self._wrapped.discover()
         return self._discovery
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """The wrapped backend's."""
+        return self._wrapped.visibility(devices)
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """The wrapped backend's."""
+        return self._wrapped.unusable(device)
+
+    def enforcers(self, cgroups: Cgroups) -> Iterable[tuple[str, Enforcer]]:
+        """The wrapped backend's."""
+        return self._wrapped.enforcers(cgroups)
+
+    def probe(self, device: DeviceInfo) -> Sequence[str]:
+        """The wrapped backend's."""
+        return self._wrapped.probe(device)
 
     def memory(self, uuid: str) -> MemorySample:
         """Ask and keep."""

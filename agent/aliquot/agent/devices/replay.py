@@ -25,12 +25,16 @@ from aliquot.agent.core.samples import (
     ProcessList,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.visible import by_vendor
+from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
 FORMAT = "aliquot-device-trace"
 VERSION = 1
 MAX_TRACE_BYTES = 1 << 30
+_OLDER, _NEWER = b'"nvlink_island":', b'"fabric_island":'
+"""Traces of before other vendors' devices had islands too."""
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,7 +71,7 @@ def read_trace(path: Path) -> Trace:
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise BackendUnavailable(f"{path} is larger than {MAX_TRACE_BYTES} bytes")
-        trace = msgspec.json.decode(path.read_bytes(), type=Trace)
+        trace = msgspec.json.decode(path.read_bytes().replace(_OLDER, _NEWER), type=Trace)
     except (OSError, msgspec.DecodeError) as error:
         raise BackendUnavailable(
             f"{path} is not a device trace: {error}", hint="record one with devices.recorder"
@@ -83,6 +87,7 @@ class ReplayBackend:
     """See `base.DeviceBackend`. `now_ms` is any clock that goes forward."""
 
     name = "replay"
+    geometry = None
 
     def __init__(self, trace: Trace, now_ms: Callable[[], int] | None = None) -> None:
         self._trace = trace
@@ -108,6 +113,22 @@ class ReplayBackend:
     def discover(self) -> Discovery:
         """The recorded devices."""
         return Discovery(self._trace.devices)
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> dict[str, str]:
+        """As far as descriptions tell: how a driver would number them is not recorded."""
+        return by_vendor(devices)
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """Nothing of that is recorded."""
+        return ""
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """A trace limits nobody."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """There is no memory to take."""
+        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """The latest recorded memory."""

@@ -2,11 +2,13 @@
 
     python -m aliquot.agent.doctor.card --uuid GPU-… --level 2
 
-One line of JSON on standard output: `problem` (empty: well) and `story`. Level 1: NVML answers under this UUID, nothing
-is held of its memory, its error fields ask for nothing. Level 2 besides: memory is allocated through the CUDA driver,
-filled with patterns and read back, and the rate of copies is told. Where there is no CUDA driver, level 2 is not run,
-and the story says so. With `--dcgm` NVIDIA's own diagnostics run last, where `dcgmi` is installed: what they call a
-failure is one. That they can't be run says nothing of the card.
+One line of JSON on standard output: `problem` (empty: well), `story` and `copy_mb_s` (null: not measured). Level 1:
+its driver answers under this UUID, nothing is held of its memory, its error fields ask for nothing. Level 2 besides:
+memory is allocated through the CUDA driver, filled with patterns and read back; a kernel computes what is known
+beforehand; and the rate of copies within the card is measured, for whoever knows other cards of its model to judge. Where there is
+no CUDA driver, and for cards of other vendors, level 2 is not run, and the story says so. With `--dcgm` NVIDIA's own
+diagnostics run last, where `dcgmi` is installed: what they call a failure is one. That they can't be run says nothing
+of the card.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import shutil
 import subprocess
 import sys
 import time
-from ctypes import byref, c_size_t, c_ubyte, c_uint64
+from ctypes import byref, c_char_p, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 from aliquot.agent.core.health import Health, on_sample
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.devices.nvml import NvmlBackend
+from aliquot.agent.devices.kinds import AUTO, make_backend
+from aliquot.agent.doctor import fold
 from aliquot.agent.doctor.cuda import Driver, DriverError, DriverMissing
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.common.quantity import parse_bytes
 
 BASELINE_BYTES = 512 << 20
@@ -34,6 +38,11 @@ PIECE_BYTES = 64 << 20
 PATTERNS = (0x00, 0xFF, 0xA5, 0x5A)
 FILL_PERMILLE = 950
 PATTERN_TIME_S = 20.0
+COPY_ROUNDS, COPY_S = 4, 0.05
+"""Measurements, and how long one should take at least."""
+KERNEL_ROUNDS = 4
+NO_COMPILER = frozenset({209, 221, 222, 223})
+"""No binary for this card (it is older than Volta); no compiler, one that is older than the PTX, or none allowed."""
 DIAGNOSIS_S = 50.0
 """Of each command."""
 _NUMBER = re.compile(r"^\|\s*(\d+)\s*\|")
@@ -48,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 where the card is well, 1 where it is not."""
     parser = argparse.ArgumentParser(prog="python -m aliquot.agent.doctor.card", description=__doc__.splitlines()[0])
     parser.add_argument("--uuid", required=True, help="of the card, or of a MIG instance")
+    parser.add_argument("--devices", default=AUTO, help="as the agent's setting")
     parser.add_argument("--level", type=int, choices=(1, 2), default=1)
     parser.add_argument("--memory", type=parse_bytes, default=0, help="test at most so much (default: 95 %% of it)")
     parser.add_argument(
@@ -55,31 +65,32 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     told: list[str] = []
-    problem = ""
+    problem, copy_mb_s = "", None
     try:
-        whole = _level_1(options.uuid, told)
+        whole = _level_1(options.devices, options.uuid, told)
         if options.level > 1 and whole:
-            _level_2(options.uuid, options.memory, told)
+            copy_mb_s = _level_2(options.uuid, options.memory, told)
         if options.dcgm and whole:
             _diagnose(options.uuid, options.dcgm, told)
     except (Unwell, DeviceError) as error:
         problem = str(error)
-    sys.stdout.write(json.dumps({"problem": problem, "story": "; ".join(told)}) + "\n")
+    said = {"problem": problem, "story": "; ".join(told), "copy_mb_s": copy_mb_s}
+    sys.stdout.write(json.dumps(said) + "\n")
     return 1 if problem else 0
 
 
-def _level_1(uuid: str, told: list[str]) -> bool:
-    """Whether it is a device that programs can be run on, and not a card of which they get instances only."""
-    backend = NvmlBackend()
+def _level_1(devices: str, uuid: str, told: list[str]) -> bool:
+    """Whether it is a device that CUDA programs can be run on, and not a card of which they get instances only."""
+    backend = make_backend(devices)
     backend.open()
     try:
         found = backend.discover()
         parts = [info for info in found.devices if uuid in (info.uuid, info.parent_uuid)]
         if not parts:
-            raise Unwell(f"NVML does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
+            raise Unwell(f"{backend.name} does not list it; {'; '.join(found.problems) or 'it has no problem to tell'}")
         for info in parts:
             listed = backend.processes(info.uuid)
-            used = backend.memory(info.uuid).used_bytes
+            used = backend.memory(info.uuid).used_bytes or 0
             if listed.processes:
                 raise Unwell(f"{len(listed.processes)} processes are on {info.uuid}, such as {listed.processes[0].pid}")
             if used > BASELINE_BYTES:
@@ -87,34 +98,40 @@ def _level_1(uuid: str, told: list[str]) -> bool:
         health = on_sample(Health(), backend.health(uuid), 0)
         if not health.healthy:
             raise Unwell(health.reason)
-        told.append(f"NVML: {len(parts)} devices, idle, no complaint")
+        told.append(f"{backend.name}: {len(parts)} devices, idle, no complaint")
         whole = parts[0].uuid == uuid
         if not whole:
-            told.append("memory was not tested: the card is in MIG mode")
+            told.append("memory was not tested: the card is cut into parts")
+        elif vendor_of(parts[0]) != "nvidia":
+            told.append(f"memory was not tested: that needs CUDA, and this is a card of {parts[0].vendor}")
+            return False
         return whole
     finally:
         backend.close()
 
 
-def _level_2(uuid: str, most_bytes: int, told: list[str]) -> None:
+def _level_2(uuid: str, most_bytes: int, told: list[str]) -> int | None:
+    """Megabytes a second that are copied within the card; None: that was not measured."""
     if os.environ.get("ALIQUOT_SIMGPU") and os.environ.get("ALIQUOT_SIMGPU_BACKED") != "1":
         told.append("memory was not tested: this simulated card has none")
-        return
+        return None
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     try:
         driver = Driver()
     except DriverMissing:
         told.append("memory was not tested: there is no CUDA driver")
-        return
+        return None
     except DriverError as error:
         raise Unwell(str(error)) from error
     try:
-        _check_memory(driver, most_bytes, told)
+        copy_mb_s = _check_memory(driver, most_bytes, told)
+        _check_kernel(driver, told)
     except DriverError as error:
         raise Unwell(str(error)) from error
+    return copy_mb_s
 
 
-def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> None:
+def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> int | None:
     free, _ = driver.memory_info()
     wanted = min(free * FILL_PERMILLE // 1000, most_bytes or free)
     pieces: list[c_uint64] = []
@@ -142,12 +159,61 @@ def _check_memory(driver: Driver, most_bytes: int, told: list[str]) -> None:
                 raise Unwell(f"memory gives back other bytes than the pattern {pattern:#04x} that was written")
             checked += 1
     took_s = max(1e-9, time.monotonic() - begun)
+    copy_mb_s = _copy_rate(driver, *pieces[:2]) if len(pieces) > 1 else None
     for pointer in pieces:
         driver.call("cuMemFree_v2", pointer)
     told.append(
         f"memory: {len(pieces) * PIECE_BYTES >> 20} MiB filled with {len(PATTERNS)} patterns, {checked} pieces read "
         f"back right, {copied / took_s / 1e9:.1f} GB/s with the checks"
+        + (f", {copy_mb_s / 1e3:.1f} GB/s within the card" if copy_mb_s else "")
     )
+    return copy_mb_s
+
+
+def _copy_rate(driver: Driver, first: c_uint64, second: c_uint64) -> int:
+    """Megabytes a second from one piece of the card's memory to another: the better of some measurements, because what
+    disturbs one only makes it slower.
+    """
+    best_s, copies = float("inf"), 4
+    for _ in range(COPY_ROUNDS):
+        driver.synchronize()
+        begun = time.monotonic()
+        for _ in range(copies):
+            driver.call("cuMemcpyDtoD_v2", second, first, c_size_t(PIECE_BYTES))
+        driver.synchronize()
+        took_s = max(1e-9, time.monotonic() - begun)
+        best_s = min(best_s, took_s / copies)
+        if took_s < COPY_S:
+            copies *= 4
+    return round(PIECE_BYTES / best_s / 1e6)
+
+
+def _check_kernel(driver: Driver, told: list[str]) -> None:
+    """Have it compute what is known beforehand, some times over."""
+    module, function, out = c_void_p(), c_void_p(), c_uint64()
+    code = driver.code_of("cuModuleLoadData", byref(module), c_char_p(fold.PTX))
+    if code in NO_COMPILER:
+        told.append(f"no kernel was run: the driver can't compile one here (CUDA error {code})")
+        return
+    if code:
+        raise DriverError("cuModuleLoadData", code)
+    driver.call("cuModuleGetFunction", byref(function), module, c_char_p(fold.NAME))
+    wanted = fold.expected()
+    driver.call("cuMemAlloc_v2", byref(out), c_size_t(len(wanted)))
+    values = (out, c_uint(fold.THREADS), c_uint(fold.ROUNDS))
+    parameters = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    buffer = (c_ubyte * len(wanted))()
+    blocks, block, one = c_uint(fold.THREADS // fold.BLOCK), c_uint(fold.BLOCK), c_uint(1)
+    for _ in range(KERNEL_ROUNDS):
+        driver.call("cuMemsetD8_v2", out, c_ubyte(0), c_size_t(len(wanted)))
+        driver.call("cuLaunchKernel", function, blocks, one, one, block, one, one, c_uint(0), None, parameters, None)
+        driver.synchronize()
+        driver.call("cuMemcpyDtoH_v2", buffer, out, c_size_t(len(wanted)))
+        if (got := bytes(buffer)) != wanted:
+            wrong = sum(got[at : at + 4] != wanted[at : at + 4] for at in range(0, len(wanted), 4))
+            raise Unwell(f"it computes wrongly: {wrong} of {fold.THREADS} results are not what they must be")
+    driver.call("cuMemFree_v2", out)
+    told.append("a kernel computed right")
 
 
 def _diagnose(uuid: str, level: int, told: list[str]) -> None:

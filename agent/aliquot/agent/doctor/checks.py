@@ -13,6 +13,7 @@ from pathlib import Path
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.agent.enforce.preload import built_library
 from aliquot.agent.enforce.prerequisites import CUDA_LIBRARY, CudaDriver, why_unmeasured
@@ -43,12 +44,17 @@ class Finding:
 def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterator[Finding]:
     """Everything that doesn't need trying."""
     yield _driver(backend, why_no_driver)
+    for name, problem in found.kinds.items():
+        yield Finding(f"devices {name}", Mark.BAD if problem else Mark.GOOD, problem or "answer")
+    for text in found.unleasable:
+        yield Finding("GPU", Mark.NOTE, f"can't be leased: {text}")
     for device in found.devices:
         yield _device(backend, device)
-    if found.devices:
+    own = [device for device in found.devices if vendor_of(device) == "nvidia"]
+    if own:
         cuda = CudaDriver()
         cuda.look()
-        missing = cuda.why_not(found.devices[0])
+        missing = cuda.why_not(own[0])
         yield Finding("CUDA", Mark.NOTE if missing else Mark.GOOD, missing or f"{CUDA_LIBRARY} can be loaded")
     for card in found.cards:
         yield _card(card)
@@ -89,6 +95,8 @@ def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
         return Finding(subject, Mark.BAD, f"{parts[0]}; its processes can't be seen: {error.message}")
     if untold:
         return Finding(subject, Mark.NOTE, f"{parts[0]}; {untold}: the watchdog tier can't be had")
+    if missing := backend.unusable(device):
+        return Finding(subject, Mark.NOTE, f"{parts[0]}; no program can use it: {missing}")
     return Finding(subject, Mark.GOOD, ", ".join(parts))
 
 
@@ -117,7 +125,7 @@ def _cgroups() -> Finding:
 def _pid_namespace() -> Finding:
     first = 0xEFFFFFFC
     inside = str(Path("/proc/self/ns/pid").readlink()) != f"pid:[{first}]"
-    text = "this is a pid namespace of its own, and NVML counts by the machine's pids: run the agent with hostPID"
+    text = "this is a pid namespace of its own, and drivers count by the machine's pids: run the agent with hostPID"
     return Finding("pids", Mark.BAD if inside else Mark.GOOD, text if inside else "those of the machine")
 
 

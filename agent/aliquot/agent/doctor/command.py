@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,18 +14,25 @@ from pathlib import Path
 
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceError, Discovery
-from aliquot.agent.devices.nvml import NvmlBackend
+from aliquot.agent.devices.kinds import AUTO, make_backend
 from aliquot.agent.doctor.checks import Finding, Mark, look
 from aliquot.agent.doctor.prove import prove
+from aliquot.agent.enforce.base import PROOFS
+from aliquot.agent.enforce.by_vendor import vendor_of
+from aliquot.agent.settings import Settings
 from aliquot.common.tiers import Tier
 
 EXIT_PROBLEM = 1
 _ALL = tuple(tier.word for tier in Tier if tier is not Tier.NONE)
 
 
-def findings(*, prove_tiers: bool, directory: Path) -> Iterator[Finding]:
-    """Look, then try. `directory` holds scratch files that programs must be able to load."""
-    backend = NvmlBackend()
+def findings(
+    *, prove_tiers: bool, directory: Path, devices: str = AUTO, proven: Path | None = None
+) -> Iterator[Finding]:
+    """Look, then try. `directory` holds scratch files that programs must be able to load; `devices`: as the agent's
+    setting; `proven`: see `prove`. Raises `ConfigError`.
+    """
+    backend = make_backend(devices)
     found = Discovery(())
     why_not = ""
     try:
@@ -35,7 +43,7 @@ def findings(*, prove_tiers: bool, directory: Path) -> Iterator[Finding]:
     yield from look(backend, why_not, found)
     if prove_tiers:
         for device, names in _tried_on(found.devices):
-            yield from prove(backend, device, directory, names)
+            yield from prove(backend, device, directory, names, proven)
     if not why_not:
         backend.close()
 
@@ -44,15 +52,24 @@ def _tried_on(devices: Sequence[DeviceInfo]) -> list[tuple[DeviceInfo, tuple[str
     """One device of each kind, and what is tried on it: where there are MIG instances beside undivided cards, each tier
     on what it is for.
     """
-    parts = [device for device in devices if device.mig_profile][:1]
-    cards = [device for device in devices if not device.mig_profile][:1]
-    if not (parts and cards):
-        return [(device, _ALL) for device in (*parts, *cards)]
-    return [(parts[0], (Tier.MIG.word,)), (cards[0], tuple(name for name in _ALL if name != Tier.MIG.word))]
+    found: list[tuple[DeviceInfo, tuple[str, ...]]] = []
+    for vendor in dict.fromkeys(vendor_of(device) for device in devices):
+        own = [device for device in devices if vendor_of(device) == vendor]
+        parts = [device for device in own if device.mig_profile][:1]
+        cards = [device for device in own if not device.mig_profile][:1]
+        if parts and cards:
+            found += [(parts[0], (Tier.MIG.word,)), (cards[0], tuple(name for name in _ALL if name != Tier.MIG.word))]
+        else:
+            found += [(device, _ALL) for device in (*parts, *cards)]
+    return found
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
+    parser.add_argument(
+        "--devices", default=AUTO, metavar="KIND[,KIND...]", help="as the agent's setting (default: auto)"
+    )
+    parser.add_argument("--state-dir", type=Path, help="the agent's: what is proven is written down there, as root")
     parser.add_argument("--no-prove", action="store_true", help="only look, run nothing on a GPU")
     parser.add_argument("--directory", type=Path, help="where to put scratch files: not on a noexec mount")
 
@@ -60,11 +77,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Report; 1 where something is wrong. With `--json`, one object."""
     logging.getLogger("aliquot.agent.audit").setLevel(logging.ERROR)
+    proven = (options.state_dir or Settings().state_dir) / PROOFS if os.geteuid() == 0 else None
     as_json = bool(getattr(options, "json", False) or getattr(options, "output", "") == "json")
     found: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="aliquot-doctor-", dir=options.directory) as scratch:
         Path(scratch).chmod(0o755)
-        for finding in findings(prove_tiers=not options.no_prove, directory=Path(scratch)):
+        for finding in findings(
+            prove_tiers=not options.no_prove, directory=Path(scratch), devices=options.devices, proven=proven
+        ):
             found.append(finding)
             if not as_json:
                 sys.stdout.write(f"{finding.mark.value:8} {finding.subject:16} {finding.text}\n")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
@@ -21,8 +21,11 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
+from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.assembly import assemble
-from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.by_vendor import ByVendor
+from aliquot.agent.enforce.dmem import DmemEnforcer, proof_name
 from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
@@ -32,11 +35,19 @@ from aliquot.common.tiers import Tier
 LIMIT_BYTES = 1 << 30
 ATTEMPT_BYTES = 2 << 30
 ATTEMPT_TIMEOUT_S = 60.0
+SLACK_BYTES = 256 << 20
+"""What others may take of a card meanwhile."""
 HOLDER = Holder("doctor", 1, 0)
+NOT_RUN = "the program that was to try it did not run: is the vendor's driver for programs installed?"
+UNTRIED = "offered, and not tried: there is no program here that could take this device's memory"
 
 
-def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...]) -> Iterator[Finding]:
-    """Try each of the named tiers on a device. `directory` is a scratch folder."""
+def prove(
+    backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tuple[str, ...], proven: Path | None = None
+) -> Iterator[Finding]:
+    """Try each of the named tiers on a device. `directory` is a scratch folder; `proven`: where it is written down what
+    was proven, see `enforce.proofs`.
+    """
     free_bytes = _free_bytes(backend, device)
     if free_bytes < ATTEMPT_BYTES:
         text = f"{free_bytes >> 20} MiB are free on {device.uuid}, {ATTEMPT_BYTES >> 20} are needed to try the tiers"
@@ -49,10 +60,12 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         names,
         directory=directory,
         throttle=False,
-        why_no_cgroups=lambda: why_not,
         blind=lambda uuid: why_unmeasured(backend.processes(uuid)),
         powerless=PidFds().available,
-        no_cuda=cuda.why_not,
+        own=backend.enforcers(
+            Cgroups(lambda: why_not, lambda: "" if tree is None else tree.base, proven, proving=True)
+        ),
+        unusable=lambda device: backend.unusable(device) or cuda.why_not(device),
     )
     cgroup = tree.path_of(HOLDER) if tree is not None else None
     whole = SliceSpec("doctor.1.0", "doctor", 1, device.uuid, 1000, device.leasable_bytes)
@@ -61,24 +74,31 @@ def prove(backend: DeviceBackend, device: DeviceInfo, directory: Path, names: tu
         if enforcer.tier is Tier.NONE:
             continue
         limited = Limited(whole if enforcer.tier is Tier.MIG else part, device, cgroup)
-        yield _prove_one(backend, enforcer, limited, tree)
+        yield _prove_one(backend, enforcer, limited, tree, proven)
     if tree is not None:
         tree.remove(HOLDER)
         tree.close()
 
 
-def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None) -> Finding:
+def _prove_one(
+    backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, proven: Path | None
+) -> Finding:
     subject = f"tier {enforcer.tier.word}"
     try:
         problem = enforcer.available(limited)
         if problem:
             return Finding(subject, Mark.NOTE, f"can't be had: {problem}")
         enforcer.apply(limited)
+        held = enforcer.of(limited) if isinstance(enforcer, ByVendor) else enforcer
         if not enforcer.read_back(limited):
+            if isinstance(held, DmemEnforcer) and proven is not None:
+                proofs.write(proven, proof_name(limited.device), None)
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
         if enforcer.tier is Tier.WATCHDOG:
             return _prove_watchdog(backend, limited, subject)
-        return _prove_denial(enforcer, limited, tree, subject)
+        if isinstance(held, DmemEnforcer):
+            return _prove_held(backend, held, limited, tree, subject, proven)
+        return _prove_denial(backend, enforcer, limited, tree, subject)
     except (EnforcementError, DeviceError) as error:
         return Finding(subject, Mark.BAD, error.message)
     finally:
@@ -89,11 +109,11 @@ def _prove_one(backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tre
 class _Attempt:
     """The program that tries, started only once it is where it belongs."""
 
-    def __init__(self, device: DeviceInfo, environment: Mapping[str, str], most_bytes: int) -> None:
-        words = [sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(most_bytes), "--hold"]
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str], most_bytes: int) -> None:
+        words = [sys.executable, "-m", *program, "--most", str(most_bytes), "--hold"]
         self.process = subprocess.Popen(  # noqa: S603  our own words only
             ["/bin/sh", "-c", 'read go && exec "$@"', "sh", *words],
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": device.uuid} | dict(environment),
+            env=os.environ | dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -121,9 +141,15 @@ class _Attempt:
                 stream.close()
 
 
-def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str) -> Finding:
+def _prove_denial(
+    backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str
+) -> Finding:
     limit_bytes = limited.spec.memory_bytes
-    attempt = _Attempt(limited.device, enforcer.environment(limited), limit_bytes + LIMIT_BYTES)
+    program = backend.probe(limited.device)
+    if not program:
+        return Finding(subject, Mark.NOTE, UNTRIED)
+    shown = dict(backend.visibility([limited.device]))
+    attempt = _Attempt(program, shown | dict(enforcer.environment(limited)), limit_bytes + LIMIT_BYTES)
     try:
         if enforcer.tier is Tier.DRIVER and tree is not None:
             tree.add(attempt.process.pid, HOLDER)
@@ -133,7 +159,7 @@ def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None,
     finally:
         attempt.end()
     if answer is None:
-        return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+        return Finding(subject, Mark.BAD, NOT_RUN)
     if answer["error"] == OUT_OF_MEMORY and answer["held_bytes"] < limit_bytes:
         text = f"proven: denied at {answer['held_bytes'] >> 20} MiB beside its context, of {limit_bytes >> 20} MiB"
         return Finding(subject, Mark.GOOD, text)
@@ -141,17 +167,65 @@ def _prove_denial(enforcer: Enforcer, limited: Limited, tree: CgroupTree | None,
     return Finding(subject, Mark.BAD, f"did not hold: a program came to {held}")
 
 
+def _prove_held(
+    backend: DeviceBackend,
+    enforcer: DmemEnforcer,
+    limited: Limited,
+    tree: CgroupTree | None,
+    subject: str,
+    path: Path | None,
+) -> Finding:
+    """A limit that denies nothing and still holds: what is too much for it goes elsewhere. It counts as proven once the
+    kernel has booked memory on the cgroup, and no more than the limit; that is written down, for the agent.
+    """
+    limit_bytes = limited.spec.memory_bytes
+    program = backend.probe(limited.device)
+    if not program or tree is None:
+        return Finding(subject, Mark.NOTE, UNTRIED)
+    before_bytes = backend.memory(limited.device.uuid).used_bytes
+    attempt = _Attempt(program, {}, limit_bytes + LIMIT_BYTES)
+    try:
+        tree.add(attempt.process.pid, HOLDER)
+        answer = attempt.go()
+        charged_bytes = enforcer.charged_bytes(limited)
+        grown_bytes = backend.memory(limited.device.uuid).used_bytes - before_bytes
+    except ContainmentError as error:
+        return Finding(subject, Mark.BAD, error.message)
+    finally:
+        attempt.end()
+    if answer is None:
+        return Finding(subject, Mark.BAD, NOT_RUN)
+    if not charged_bytes:
+        problem = "the kernel books nothing of a program's memory on its cgroup"
+    elif charged_bytes > limit_bytes or grown_bytes > limit_bytes + SLACK_BYTES:
+        problem = f"did not hold: {max(charged_bytes, grown_bytes) >> 20} MiB of {limit_bytes >> 20}"
+    else:
+        problem = ""
+    text = f"proven: held at {charged_bytes >> 20} MiB of {limit_bytes >> 20}, asked for {answer['held_bytes'] >> 20}"
+    if path is not None:
+        proof = proofs.Proof(enforcer.kernel, text)
+        proofs.write(path, proof_name(limited.device), None if problem else proof)
+    return Finding(subject, Mark.BAD, problem) if problem else Finding(subject, Mark.GOOD, text)
+
+
 def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:
-    attempt = _Attempt(limited.device, {}, ATTEMPT_BYTES)
+    program = backend.probe(limited.device)
+    if not program:
+        return Finding(subject, Mark.NOTE, UNTRIED)
+    attempt = _Attempt(program, backend.visibility([limited.device]), ATTEMPT_BYTES)
     try:
         if attempt.go() is None:
-            return Finding(subject, Mark.BAD, "the program that was to try it did not run: is CUDA's driver installed?")
+            return Finding(
+                subject,
+                Mark.BAD,
+                NOT_RUN,
+            )
         begun = time.monotonic()
         pid = attempt.process.pid
         listed = {each.pid: each.memory_bytes for each in backend.processes(limited.device.uuid).processes}
         if (listed.get(pid) or 0) <= LIMIT_BYTES:
             return Finding(
-                subject, Mark.BAD, f"NVML does not show what a process holds here (it says {listed.get(pid)})"
+                subject, Mark.BAD, f"{backend.name} does not show what a process holds here (it says {listed.get(pid)})"
             )
         key = processes.key_of(pid)
         outcome = _signal(key) if key is not None else Outcome.GONE
@@ -176,7 +250,7 @@ def _free_bytes(backend: DeviceBackend, device: DeviceInfo) -> int:
         memory = backend.memory(device.uuid)
     except DeviceError:
         return 0
-    return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes)
+    return max(0, memory.total_bytes - memory.reserved_bytes - (memory.used_bytes or 0))
 
 
 def _tree() -> tuple[CgroupTree | None, str]:

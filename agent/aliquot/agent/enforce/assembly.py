@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
-from aliquot.agent.enforce.driver import DriverEnforcer
-from aliquot.agent.enforce.mig import MigEnforcer
+from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.none import NoEnforcer
 from aliquot.agent.enforce.preload import PreloadEnforcer
@@ -25,22 +24,23 @@ def assemble(
     *,
     directory: Path,
     throttle: bool,
-    why_no_cgroups: Callable[[], str],
     blind: Callable[[str], str],
     powerless: Callable[[], str],
-    no_cuda: Callable[[DeviceInfo], str],
+    unusable: Callable[[DeviceInfo], str],
     tell: Callable[[str], None] = lambda text: None,
+    own: Iterable[tuple[str, Enforcer]] = (),
 ) -> list[Enforcer]:
     """The enforcers of the named tiers; whole devices are always held by `none`. `directory`: where tiers keep what
-    the lease's processes load or connect to. `no_cuda`: see `prerequisites.CudaDriver.why_not`. `tell`: takes
-    what people should know of. Raises `InvalidFieldError` for a name that is no tier.
+    the lease's processes load or connect to. `unusable(device)`: why no program can use it. `tell`: takes what
+    people should know of. `own`: those that are a vendor's, see `DeviceBackend.enforcers`. `preload` and
+    `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
-        Tier.MIG: MigEnforcer,
-        Tier.DRIVER: lambda: DriverEnforcer(why_no_cgroups),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps", no_cuda, tell),
-        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", no_cuda, throttle=throttle),
-        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, no_cuda),
+        Tier.MIG: lambda: ByVendor(Tier.MIG, own),
+        Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, own),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
+        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", unusable, throttle=throttle),
+        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, unusable),
     }
     wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]
@@ -73,6 +73,11 @@ def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int])
     """Have a tier check that these processes of a slice are under its limit. Raises `EnforcementError`."""
     if isinstance(enforcer, MpsEnforcer):
         enforcer.look_for_escaped(limited, pids)
+
+
+def asks_nobody(enforcer: Enforcer) -> bool:
+    """Whether a tier reads a limit back from what the agent knows itself, so that no thread is needed for it."""
+    return isinstance(enforcer, (NoEnforcer, WatchdogEnforcer))
 
 
 def keeps_account(enforcer: Enforcer) -> TypeGuard[PreloadEnforcer]:

@@ -6,7 +6,9 @@ called again after every restart of the agent, and whenever `read_back` says tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -15,6 +17,9 @@ from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.common.errors import AliquotError
 from aliquot.common.tiers import Tier
+
+PROOFS = "proofs.json"
+"""In the state directory: what `aliquot doctor` has proven here."""
 
 
 class EnforcementError(AliquotError):
@@ -35,8 +40,24 @@ class Limited(msgspec.Struct, frozen=True):
 
     @property
     def whole_device(self) -> bool:
-        """True where nobody else can be on the device (a MIG instance is one), so that there is nobody to protect."""
-        return self.spec.share_milli >= self.device.compute_milli
+        """True where nobody else can take of the device's memory (a MIG instance is one), so that there is nobody to
+        protect.
+        """
+        return self.spec.share_milli >= self.device.compute_milli and not self.device.memory_shared
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """What tiers that limit cgroups need to know."""
+
+    why_none: Callable[[], str] = lambda: ""
+    """Why leases have no cgroups here; empty: they have."""
+    base: Callable[[], str] = lambda: ""
+    """Below which leases get theirs, as /proc/pid/cgroup names it; empty: there is none."""
+    proofs: Path | None = None
+    """Where `aliquot doctor` keeps what it has proven on this machine; None: nowhere, and nothing counts as proven."""
+    proving: bool = False
+    """The doctor itself asks: what has to be proven is offered, to be tried."""
 
 
 class Enforcer(Protocol):

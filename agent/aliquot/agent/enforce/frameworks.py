@@ -1,10 +1,10 @@
 """Settings that make machine-learning frameworks keep within a lease by themselves, so that they never meet its limit.
 
 The fraction's denominator is what the framework sees as the device: the lease where a tier shows it that (preload,
-driver, mig), the physical device where it does not (watchdog, mps). The CUDA context is charged to the lease but not
-counted by the frameworks' allocators, so room is left for it. What the user has set already is kept where it asks for
-less, and lowered where it asks for more. PyTorch raises an error for keys it doesn't know, so its key is only set when
-the caller says, in `ALIQUOT_TORCH_VERSION`, that its PyTorch knows it.
+NVIDIA's driver, mig), the physical device where it does not (watchdog, mps, dmem). The CUDA context is charged to
+the lease but not counted by the frameworks' allocators, so room is left for it. What the user has set already is kept
+where it asks for less, and lowered where it asks for more. PyTorch raises an error for keys it doesn't know, so its key
+is only set when the caller says, in `ALIQUOT_TORCH_VERSION`, that its PyTorch knows it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ TORCH_VERSION = "ALIQUOT_TORCH_VERSION"
 TORCH_SINCE = (2, 9)
 
 _SEES_LEASE = frozenset({Tier.PRELOAD, Tier.DRIVER, Tier.MIG})
+_UNTOLD = frozenset({"amd", "intel"})
+"""Vendors whose programs are not told the limit that the kernel holds a cgroup to (dmem)."""
 _TORCH_KEY = "per_process_memory_fraction"
 
 
@@ -31,6 +33,7 @@ class DevicePart:
     memory_bytes: int
     device_bytes: int
     tier: Tier
+    vendor: str = "nvidia"
 
     @property
     def allocator_bytes(self) -> int:
@@ -40,7 +43,8 @@ class DevicePart:
     @property
     def seen_bytes(self) -> int:
         """What a framework takes for the device's memory."""
-        return self.memory_bytes if self.tier in _SEES_LEASE else self.device_bytes
+        sees_lease = self.tier in _SEES_LEASE and not (self.tier is Tier.DRIVER and self.vendor in _UNTOLD)
+        return self.memory_bytes if sees_lease else self.device_bytes
 
 
 def settings(parts: Sequence[DevicePart], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

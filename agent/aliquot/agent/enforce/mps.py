@@ -15,6 +15,7 @@ from urllib.parse import quote
 from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, installed
 from aliquot.common.tiers import Tier
 
@@ -29,12 +30,12 @@ class MpsEnforcer:
     def __init__(
         self,
         directory: Path,
-        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+        unusable: Callable[[DeviceInfo], str] = lambda device: "",
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`tell` takes what people should know of, a sentence each; from any thread."""
         self._directory = directory
-        self._no_cuda = no_cuda
+        self._unusable = unusable
         self._tell = tell
         self._limits: dict[_Domain, dict[str, SliceSpec]] = {}
         """By slice."""
@@ -48,11 +49,13 @@ class MpsEnforcer:
         """Empty where a daemon can be started for the device."""
         if not installed():
             return f"{PROGRAM} is not installed: it comes with NVIDIA's driver"
+        if vendor_of(limited.device) != "nvidia":
+            return f"MPS is NVIDIA's, and this is a device of {limited.device.vendor}"
         if limited.device.mig_profile:
             return "this agent runs no MPS within MIG instances"
         if limited.spec.memory_bytes < 1 << 20:
             return "MPS limits memory in whole MiB"
-        return self._no_cuda(limited.device)
+        return self._unusable(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """Have a daemon running that allows its clients no more than its largest lease. Raises `EnforcementError`."""

@@ -18,6 +18,7 @@ from aliquot.agent.core.enforcement import CONTEXT_MAX_BYTES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
 from aliquot.common.tiers import Tier
 
@@ -42,13 +43,13 @@ class PreloadEnforcer:
     def __init__(
         self,
         directory: Path,
-        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+        unusable: Callable[[DeviceInfo], str] = lambda device: "",
         library: Path | None = None,
         *,
         throttle: bool = False,
     ) -> None:
         self._directory = directory
-        self._no_cuda = no_cuda
+        self._unusable = unusable
         self._library = library or built_library()
         self._throttle = throttle
         self._context_bytes: dict[str, int] = {}
@@ -62,12 +63,12 @@ class PreloadEnforcer:
         """Empty where the library was built and can be loaded from our folder."""
         if not self._library.is_file():
             return f"{self._library} was not built: `make native`, or install aliquot with ALIQUOT_NATIVE=yes"
-        if limited.device.vendor.upper() not in ("", "NVIDIA"):
+        if vendor_of(limited.device) != "nvidia":
             return f"the library knows NVIDIA's driver only, and this is a device of {limited.device.vendor}"
         existing = next((path for path in (self._directory, *self._directory.parents) if path.exists()), None)
         if existing is not None and os.statvfs(existing).f_flag & os.ST_NOEXEC:
             return f"{existing} is mounted noexec, so nothing can be loaded from it: set another directory"
-        return self._no_cuda(limited.device)
+        return self._unusable(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """Write the limit. Raises `EnforcementError`."""

@@ -18,7 +18,7 @@ class WatchdogEnforcer:
     """See `base.Enforcer`.
 
     `blind(device_uuid)` answers why the memory of single processes can't be seen there, `powerless()` why
-    processes can't be signalled, `no_cuda(device)` why no program can use it; all empty when all is well.
+    processes can't be signalled, `unusable(device)` why no program can use it; all empty when all is well.
     """
 
     tier = Tier.WATCHDOG
@@ -27,15 +27,15 @@ class WatchdogEnforcer:
         self,
         blind: Callable[[str], str],
         powerless: Callable[[], str],
-        no_cuda: Callable[[DeviceInfo], str] = lambda device: "",
+        unusable: Callable[[DeviceInfo], str] = lambda device: "",
     ) -> None:
         self._blind = blind
         self._powerless = powerless
-        self._no_cuda = no_cuda
+        self._unusable = unusable
 
     def available(self, limited: Limited) -> str:
         """Empty while memory can be seen and processes can be signalled."""
-        return self._powerless() or self._blind(limited.device.uuid) or self._no_cuda(limited.device)
+        return self._powerless() or self._blind(limited.device.uuid) or self._unusable(limited.device)
 
     def apply(self, limited: Limited) -> None:
         """The limit is the reservation itself; the next poll goes by it."""

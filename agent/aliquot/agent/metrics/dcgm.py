@@ -30,10 +30,15 @@ _LABELS = (
 
 
 def _free_mib(device: DeviceState) -> float | None:
-    if device.memory is None:
-        return None
     memory = device.memory
+    if memory is None or memory.used_bytes is None:
+        return None
     return max(0, memory.total_bytes - memory.reserved_bytes - memory.used_bytes) // MIB
+
+
+def _used_mib(device: DeviceState) -> float | None:
+    used_bytes = device.memory.used_bytes if device.memory is not None else None
+    return None if used_bytes is None else used_bytes // MIB
 
 
 _GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
@@ -42,7 +47,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[DeviceState], float | None]], ...] = (
     ("SM_CLOCK", "SM clock frequency (in MHz).", lambda d: d.load.sm_clock_mhz),
     ("GPU_UTIL", "GPU utilization (in %).", lambda d: d.load.gpu_percent),
     ("MEM_COPY_UTIL", "Memory utilization (in %).", lambda d: d.load.memory_percent),
-    ("FB_USED", "Framebuffer memory used (in MiB).", lambda d: d.memory.used_bytes // MIB if d.memory else None),
+    ("FB_USED", "Framebuffer memory used (in MiB).", _used_mib),
     ("FB_FREE", "Framebuffer memory free (in MiB).", _free_mib),
     ("FB_RESERVED", "Framebuffer memory reserved (in MiB).", lambda d: d.info.memory_reserved_bytes // MIB),
     ("FB_TOTAL", "Framebuffer memory (in MiB).", lambda d: d.info.memory_total_bytes // MIB),

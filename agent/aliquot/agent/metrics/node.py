@@ -225,9 +225,16 @@ class NodeCollector(Collector):
         connected.add_metric([self._state.name], int(self._state.connected))
         sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
         sessions.add_metric([self._state.name], self._sessions())
+        kinds = GaugeMetricFamily(
+            "aliquot_agent_devices_answer",
+            "1 while devices of a kind can be read, 0 while its driver does not answer.",
+            labels=("node", "kind"),
+        )
+        for name, problem in list(self._state.kinds.items()):
+            kinds.add_metric([self._state.name, name], int(not problem))
         calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
         calls.add_metric([self._state.name], self._calls())
-        yield from (acts, breaches, sent, connected, sessions, calls)
+        yield from (acts, breaches, sent, connected, sessions, kinds, calls)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

@@ -39,10 +39,13 @@ class Attachments:
         for cgroup in cgroups:
             self._cgroups.setdefault(cgroup.holder.lease_id, []).append(cgroup)
         self._order = max((item.order for item in attachments), default=0)
+        self._all: tuple[Attachment, ...] | None = None
 
-    def all(self) -> list[Attachment]:
-        """Every attachment."""
-        return [item for items in self._by_lease.values() for item in items]
+    def all(self) -> tuple[Attachment, ...]:
+        """Every attachment: the same object, as long as none has changed."""
+        if self._all is None:
+            self._all = tuple(item for items in self._by_lease.values() for item in items)
+        return self._all
 
     def cgroups(self) -> list[AttachedCgroup]:
         """Every attached cgroup."""
@@ -95,6 +98,7 @@ class Attachments:
         self._save(holder.lease_id, [*items, added], owner=owner)
         self._owners[holder.lease_id] = owner
         self._by_lease[holder.lease_id] = [*items, added]
+        self._all = None
         return added
 
     def follow(
@@ -106,6 +110,7 @@ class Attachments:
         items = [now if item == added else item for item in self._by_lease.get(lease_id, [])]
         self._save(lease_id, items)
         self._by_lease[lease_id] = items
+        self._all = None
 
     def of_process(self, lease_id: str, process: ProcessKey) -> list[Attachment]:
         """A process's attachments to a lease."""
@@ -117,11 +122,13 @@ class Attachments:
         if lease_id in self._owners:
             self._save(lease_id, kept)
             self._by_lease[lease_id] = kept
+            self._all = None
 
     def forget(self, lease_id: str) -> None:
         """The lease holds nothing here any more."""
         self._owners.pop(lease_id, None)
         self._by_lease.pop(lease_id, None)
+        self._all = None
         self._cgroups.pop(lease_id, None)
         try:
             self._checkpoint.forget_attachments(lease_id)

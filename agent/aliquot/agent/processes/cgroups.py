@@ -237,6 +237,13 @@ class CgroupTree:
         return ""
 
 
+def below(top: Path) -> Iterator[Path]:
+    """Every cgroup below one, parents first."""
+    found = _walk(top)
+    next(found)
+    return found
+
+
 def _limit_in(directory: Path) -> str:
     """The first file of a cgroup that limits memory or CPU."""
     for name in _LIMITS:

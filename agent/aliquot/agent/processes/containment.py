@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aliquot.agent.core.attribution import AttachedCgroup, Attachment, Attributor, Belonging, ProcessFacts
+from aliquot.agent.core.attribution import AttachedCgroup, Attachment, Attributor, Belonging, ProcessFacts, Roster
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.processes import proc as real_processes
 from aliquot.agent.processes.cgroups import SERVICE, CgroupTree, ContainmentError
@@ -37,11 +37,15 @@ class Tracking:
     note: str = ""
 
 
+_Known = tuple[frozenset[Holder], tuple[AttachedCgroup, ...], dict[str, Holder], Collection[Attachment], Roster]
+
+
 class Containment:
     """Knows which processes belong to which holder.
 
     `holders` answers who has a reservation: processes of other holders are foreign.
-    `attachments` and `attached_cgroups` are those of all holders, as kept on disk.
+    `attachments` and `attached_cgroups` are those of all holders, as kept on disk; `attachments` gives another object
+    whenever one has changed.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Containment:
         self._why_no_tree = why_no_tree
         self._leaves: dict[str, Holder] = dict(tree.holders()) if tree is not None else {}
         self._proven: dict[ProcessKey, tuple[Holder, ...]] = {}
+        self._known: _Known | None = None
 
     @property
     def note(self) -> str:
@@ -68,6 +73,11 @@ class Containment:
         if self._tree is not None:
             return ""
         return f"processes are followed by session and ancestry only: {self._why_no_tree}"
+
+    @property
+    def base(self) -> str:
+        """The cgroup below which holders have theirs, as /proc/pid/cgroup names it; empty: there is none."""
+        return "" if self._tree is None else self._tree.base
 
     def place(self, process: ProcessKey, holder: Holder, *, hosted: bool = False) -> Tracking:
         """Have a process, and what it starts from now on, followed for a holder. `hosted`: it is to serve it."""
@@ -92,12 +102,21 @@ class Containment:
         held = self._holders()
         return Attributor(
             lookup=self._processes.facts_of,
-            cgroups={path: holder for path, holder in self._leaves.items() if holder in held}
-            | {item.path: item.holder for item in self._there() if item.holder in held},
-            attachments=[item for item in self._attachments() if item.holder in held],
+            roster=self._roster_of(held),
             proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
             seen=dict(seen),
         )
+
+    def _roster_of(self, held: frozenset[Holder]) -> Roster:
+        """Made anew only when something of it has changed: every poll asks for it."""
+        attachments, there = self._attachments(), tuple(self._there())
+        known = self._known
+        if known is None or known[:3] != (held, there, self._leaves) or known[3] is not attachments:
+            cgroups = {path: holder for path, holder in self._leaves.items() if holder in held}
+            cgroups |= {item.path: item.holder for item in there if item.holder in held}
+            roster = Roster(cgroups, (item for item in attachments if item.holder in held))
+            known = self._known = (held, there, dict(self._leaves), attachments, roster)
+        return known[4]
 
     def learn(self, scan: Attributor) -> None:
         """Remember members a scan has proven, as long as they live: they prove their relatives later."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
-from aliquot.cli.demo import acts, elsewhere, replay
+from aliquot.cli.demo import acts, elsewhere, replay, vendors
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
@@ -38,6 +38,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pods", type=int, default=replay.PODS, metavar="N", help=f"pods to replay ({replay.PODS})")
     parser.add_argument("--no-replay", action="store_true", help="leave the trace out")
     parser.add_argument(
+        "--vendors", action="store_true", help="instead: cards of NVIDIA, AMD, Intel and Ascend in one pool, simulated"
+    )
+    parser.add_argument(
         "--torch", action="store_true", help="the program elsewhere trains by PyTorch, which takes longer to start"
     )
 
@@ -52,6 +55,9 @@ def _demo(args: argparse.Namespace) -> int:
         root = args.state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-demo-")))
         story.show(Text("aliquot hands out exact parts of GPUs, keeps them exact, and says why.", "bold"))
         try:
+            if args.vendors:
+                held = _show_vendors(stack, story, root)
+                return _sum_up_vendors(out, story, held)
             stage = _start_pool(stack, story, root)
             acts.share(stage)
             acts.overstep(stage)
@@ -65,6 +71,45 @@ def _demo(args: argparse.Namespace) -> int:
         except AliquotError as error:
             out.error(error)
     _sum_up(out, story, usages, replayed)
+    return Exit.OK if story.ok else Exit.FAILED
+
+
+def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list[vendors.Held]:
+    cards = root / "cards"
+    plan = PoolPlan(
+        nodes=1,
+        gpus=2,
+        listen="127.0.0.1:0",
+        metrics_port=0,
+        agent_metrics_port=0,
+        agent_variables=(*BACKED, *vendors.make_cards(cards)),
+    )
+    layout = Layout.of(root)
+    with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
+        layout.make()
+        state_dir = layout.node(plan.node_names()[0])
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        said = vendors.prove(cards, state_dir)
+        for line in said:
+            story.tell(line)
+        story.claim("it says whether the kernel's limits hold", holds=bool(said))
+    with story.step("A pool of one node, as separate processes"):
+        local = stack.enter_context(LocalPool(layout, plan, story.tell))
+        local.start()
+        pool = stack.enter_context(local.connect())
+        peaks = stack.enter_context(PeakSampler(pool))
+        stage = acts.Stage(story, local, pool, peaks)
+        stack.callback(stage.clear)
+        story.claim("its agent is ready", holds=bool(pool.agents))
+    return vendors.show(stage, cards)
+
+
+def _sum_up_vendors(out: Out, story: Story, held: list[vendors.Held]) -> int:
+    if out.as_json:
+        out.document({"ok": story.ok, "took_s": round(story.took_s, 1), "steps": story.steps, "held": held})
+    else:
+        claims = sum(len(step.claims) for step in story.steps)
+        out.show(Text(), Text(f"All {len(story.steps)} steps held ({claims} checks).", "bold green"))
     return Exit.OK if story.ok else Exit.FAILED
 
 

@@ -34,6 +34,7 @@ from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
+from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
@@ -250,6 +251,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns the lease. Raises `LeaseNotFound`.
         """
         return await self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
+
+    async def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
+        """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
+
+        Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
+        for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
+        """
+        return await self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
 
     async def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
@@ -471,6 +480,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
+
+    async def forecast(self, series: str | None = None) -> Forecast:
+        """Demand by the hour, as it is expected to be: of all series that the caller may see.
+
+        With `series` (`tenant/vision`, `model/A100-80`, `pool/a`, or empty for the whole): of that one, with its past.
+        Raises `InvalidRequest` for a kind that there is not.
+        """
+        return await self._run(operations.forecast(self._context, series, self.timeout_s))
 
     async def _run(self, flow: Flow[T]) -> T:
         return await self._runner.run(flow)

@@ -35,6 +35,7 @@ from aliquot.client._transport import RpcFailure
 from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
+from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
@@ -252,6 +253,14 @@ class Pool(PoolBase[HeldLease]):
         """
         return self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
 
+    def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
+        """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
+
+        Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
+        for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
+        """
+        return self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
+
     def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
 
@@ -466,6 +475,14 @@ class Pool(PoolBase[HeldLease]):
     def status(self) -> values.Status:
         """Totals per pool, model and tenant."""
         return self._run(operations.status(self._context, self.timeout_s))
+
+    def forecast(self, series: str | None = None) -> Forecast:
+        """Demand by the hour, as it is expected to be: of all series that the caller may see.
+
+        With `series` (`tenant/vision`, `model/A100-80`, `pool/a`, or empty for the whole): of that one, with its past.
+        Raises `InvalidRequest` for a kind that there is not.
+        """
+        return self._run(operations.forecast(self._context, series, self.timeout_s))
 
     def _run(self, flow: Flow[T]) -> T:
         return self._runner.run(flow)

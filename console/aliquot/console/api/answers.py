@@ -13,7 +13,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 import msgspec
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
 from aliquot import client
@@ -123,6 +123,11 @@ def refusal(error: AliquotError) -> Response:
     )
 
 
+def elsewhere(detail: str, hint: str) -> Response:
+    """That this is not served here, and what does it instead."""
+    return _problem(HTTPStatus.NOT_IMPLEMENTED, "SERVED_ELSEWHERE", detail, hint=hint)
+
+
 def _problem(status: int, reason: str, detail: str, **more: Any) -> Response:  # noqa: ANN401 - JSON
     body = {
         "type": f"urn:aliquot:{reason}",
@@ -172,10 +177,30 @@ def shows(kind: Any, status: int = HTTPStatus.OK) -> dict[int | str, dict[str, A
     return {int(status): {"model": shape(kind), "description": "Done"}, "4XX": problem, "5XX": problem}
 
 
+def shows_page(of: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 - a type
+    """As `shows`, of a page of a list; or, asked for with `fields`, of some fields of its items."""
+    whole: Any = shape(client.Page[of])
+    return shows(Union[whole, _partial(of, whole)])  # noqa: UP007 - made
+
+
+@cache
+def _partial(of: Any, whole: Any) -> Any:  # noqa: ANN401 - types
+    """The same page, whose items have any of their fields and no others."""
+    optional: dict[str, Any] = {name: (field.annotation, None) for name, field in shape(of).model_fields.items()}
+    doc = f"Some fields of a {of.__name__}."
+    parts: Any = create_model(f"{of.__name__}Parts", __config__=ConfigDict(extra="forbid"), __doc__=doc, **optional)
+    fields: dict[str, Any] = {name: (field.annotation, ...) for name, field in whole.model_fields.items()}
+    fields["items"] = (list[parts], ...)
+    doc = "A page of a list that was asked for with `fields`."
+    return create_model(f"{whole.__name__}Parts", __doc__=doc, **fields)
+
+
 @cache
 def shape(kind: Any) -> Any:  # noqa: ANN401 - a type form
     """The type of `plain(value)` for values of this type: no secrets of leases, unbounded sums as strings."""
     origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
     if origin in (Union, UnionType):
         return Union[tuple(NoneType if each is NoneType else shape(each) for each in arguments)]  # noqa: UP007 - made
     if origin is tuple:

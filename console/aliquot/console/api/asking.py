@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as checked
 from aliquot.client import MemberPlace, NodeDeclaration, Request, WaitUntil
 from aliquot.client.access import Role
 from aliquot.client.admin import Declarations, MaintenanceWindow
+from aliquot.common import limits
 
 T = TypeVar("T")
 MILLISECONDS_MAX = 253_402_300_799_999
@@ -69,6 +70,20 @@ class Shape(Body):
     """What an elastic lease's launcher has adapted to."""
 
     shape: int = Field(ge=0)
+
+
+class Extension(Body):
+    """How long a lease may run in all, counted from its grant."""
+
+    time_limit_s: int = Field(ge=1, le=limits.MAX_TIME_LIMIT_S, description="No shorter than it is.")
+    reason: str = ""
+
+
+class Exemption(Body):
+    """For how long idleness of a lease has no consequences, and why."""
+
+    for_s: int = Field(ge=0, le=86_400, description="0: it has consequences again.")
+    reason: str = ""
 
 
 class Fitting(Body):

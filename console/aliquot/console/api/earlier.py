@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from aliquot.client import Request, WaitUntil
 from aliquot.client.documents import plain
-from aliquot.console.api.answers import answer, shows
+from aliquot.console.api.answers import answer, elsewhere, shows
 from aliquot.console.api.asking import Body
 from aliquot.console.api.callers import Pool
 
@@ -73,3 +73,28 @@ async def schedule(pool: Pool, pod: Schedule) -> Response:
         "leases",
         HTTPStatus.CREATED,
     )
+
+
+@router.get("/trends", responses=shows(Envelope))
+async def trends() -> Response:
+    """Not here: series over time are kept by Prometheus."""
+    instead = "Prometheus keeps it (docs/metrics.md); what was used in a time: GET /api/v1/invoices/{tenant}"
+    return _moved("what was so over time", instead)
+
+
+@router.get("/dashboard/config", responses=shows(Envelope))
+async def dashboard() -> Response:
+    """Not here: dashboards are files for Grafana."""
+    return _moved("dashboards", "import those of deploy/monitoring into Grafana, or open this console's page")
+
+
+@router.post("/hpa", responses=shows(Envelope))
+async def autoscaler() -> Response:
+    """Not here: autoscalers are Kubernetes' own objects."""
+    return _moved("autoscalers", "apply a HorizontalPodAutoscaler to Kubernetes (docs/kubernetes.md)")
+
+
+def _moved(what: str, instead: str) -> Response:
+    response = elsewhere(f"this console has no say over {what}", instead)
+    response.headers["Deprecation"] = "true"
+    return response

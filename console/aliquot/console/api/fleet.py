@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope, Send
 
 from aliquot.console.api.answers import JSON, shows
 from aliquot.console.api.callers import Token
-from aliquot.console.fleet import FleetRelay, Viewer
+from aliquot.console.fleet import FleetRelay
+from aliquot.console.sse import EventStream
 from aliquot.console.streams import Streams
 
 router = APIRouter(tags=["nodes"])
-PING_S: Final = 15.0
-_HEADERS: Final = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store, no-transform"),
-    # Proxies that gather answers would hold events back.
-    (b"x-accel-buffering", b"no"),
-)
 
 
 class FleetNodes(BaseModel):
@@ -104,39 +96,4 @@ async def changes(
     except BaseException:
         await kept.aclose()
         raise
-    return FleetStream(viewer, last_event_id or after, kept)
-
-
-class FleetStream(Response):
-    """Written straight to the connection: what a hundred viewers cost is what they are sent."""
-
-    def __init__(self, viewer: Viewer, after: str, kept: contextlib.AsyncExitStack) -> None:
-        super().__init__()
-        self._viewer = viewer
-        self._after = after
-        self._kept = kept
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the viewer leaves, or may look no more."""
-        async with self._kept:
-            sending = asyncio.create_task(self._send(send))
-            leaving = asyncio.create_task(_left(receive))
-            try:
-                await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-                if sending.done():
-                    sending.result()
-            finally:
-                sending.cancel()
-                leaving.cancel()
-                await asyncio.gather(sending, leaving, return_exceptions=True)
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-        async for frame in self._viewer.frames(self._after, PING_S):
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    return EventStream(viewer.frames(last_event_id or after), kept)

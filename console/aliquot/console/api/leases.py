@@ -7,17 +7,30 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from aliquot.client import AsyncPool, Explanation, Lease, LeaseState, Page, Request
+from aliquot.client import AsyncPool, Explanation, Lease, LeaseState, Request
 from aliquot.client import Timeline as LeaseTimeline
 from aliquot.client.documents import plain
-from aliquot.console.api.answers import answer, page_of, require_match, shows
-from aliquot.console.api.asking import Allocation, Asked, Fields, IfMatch, Key, PageSize, Reason, Shape
+from aliquot.client.use import UseReport
+from aliquot.console.api.answers import answer, page_of, require_match, shows, shows_page
+from aliquot.console.api.asking import (
+    Allocation,
+    Asked,
+    Exemption,
+    Extension,
+    Fields,
+    IfMatch,
+    Key,
+    PageSize,
+    Reason,
+    Shape,
+)
 from aliquot.console.api.callers import Pool
 
+Quiet = Annotated[bool, Query(description="Only those that do nothing with it.")]
 router = APIRouter(tags=["leases"])
 
 
-@router.get("/leases", responses=shows(Page[Lease]))
+@router.get("/leases", responses=shows_page(Lease))
 async def list_leases(  # noqa: PLR0917 - each is a name in the query
     pool: Pool,
     tenant: str = "",
@@ -88,6 +101,25 @@ async def release(pool: Pool, lease_id: str, why_: Reason | None = None, if_matc
     """End a lease. Ending it twice is fine."""
     await _require_unchanged(pool, lease_id, if_match)
     return answer(await pool.release(lease_id, reason=why_.reason if why_ else ""))
+
+
+@router.post("/leases/{lease_id}:extend", responses=shows(Lease))
+async def extend(pool: Pool, lease_id: str, wanted: Extension, if_match: IfMatch = "") -> Response:
+    """A longer time limit for a lease that has one. Asking for the same limit twice is fine."""
+    await _require_unchanged(pool, lease_id, if_match)
+    return answer(await pool.extend(lease_id, wanted.time_limit_s, reason=wanted.reason))
+
+
+@router.post("/leases/{lease_id}:exempt", responses=shows(Lease))
+async def exempt(pool: Pool, lease_id: str, wanted: Exemption) -> Response:
+    """Let idleness of a lease have no consequences for a while, at most a day."""
+    return answer(await pool.exempt(lease_id, wanted.for_s, reason=wanted.reason))
+
+
+@router.get("/use", responses=shows(UseReport))
+async def use(pool: Pool, tenant: str = "", lease_id: str = "", quiet_only: Quiet = False) -> Response:
+    """What leases make of what they hold: those that waste most first."""
+    return answer(await pool.use(tenant=tenant, lease_id=lease_id, quiet_only=quiet_only))
 
 
 @router.post("/leases/{lease_id}:acknowledge", responses=shows(Lease))

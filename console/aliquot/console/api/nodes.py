@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from aliquot.client import Device, Node, NodeFit, Page, Status
-from aliquot.console.api.answers import answer, page_of, shows
+from aliquot.client import Device, Node, NodeFit, Status
+from aliquot.console.api.answers import answer, page_of, shows, shows_page
 from aliquot.console.api.asking import DeclaredNode, Drain, Fields, Fitting, PageSize, PoolName, Reason
 from aliquot.console.api.callers import Pool
 
@@ -20,7 +20,7 @@ async def status(pool: Pool) -> Response:
     return answer(await pool.status())
 
 
-@router.get("/nodes", responses=shows(Page[Node]))
+@router.get("/nodes", responses=shows_page(Node))
 async def list_nodes(
     pool: Pool,
     pool_name: PoolName = "",
@@ -77,7 +77,7 @@ async def drain(pool: Pool, node_id: str, how: Drain | None = None) -> Response:
     return answer(await pool.drain(node_id, reason=reason, grace_s=grace_s))
 
 
-@router.get("/devices", tags=["devices"], responses=shows(Page[Device]))
+@router.get("/devices", tags=["devices"], responses=shows_page(Device))
 async def list_devices(  # noqa: PLR0917 - each is a name in the query
     pool: Pool,
     pool_name: PoolName = "",

@@ -4,6 +4,7 @@
  * What was refused is thrown as a `Refusal`; `signedOut` is told when nobody is known any more, and the page asks for a login
  * over the screen that was open, whose address stays.
  */
+import { hearTime, now } from "../live/clock";
 import { signal } from "@preact/signals";
 import type { Problem } from "./types";
 
@@ -69,15 +70,16 @@ export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
       signal: abort ? AbortSignal.any([abort, late]) : late,
     });
     text = await response.text();
+    hearTime(response.headers.get("Date"));
   } catch (error) {
     if (abort?.aborted) throw error;
     const why = late.aborted ? "it does not answer in time" : "it can't be reached";
     const { heardMs, unreachableMs } = reach.peek();
-    reach.value = { heardMs, unreachableMs: unreachableMs || Date.now(), why: `the console: ${why}` };
+    reach.value = { heardMs, unreachableMs: unreachableMs || now(), why: `the console: ${why}` };
     throw new Refusal(0, { reason: "CONSOLE_UNREACHABLE", detail: `The console: ${why}.`, hint: "" });
   }
   if (response.ok) {
-    reach.value = { heardMs: Date.now(), unreachableMs: 0, why: "" };
+    reach.value = { heardMs: now(), unreachableMs: 0, why: "" };
     return (text ? JSON.parse(text) : undefined) as T;
   }
   const refusal = new Refusal(response.status, problemOf(response, text));
@@ -85,9 +87,9 @@ export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
     if (call.path !== "/session") signedOut.value = refusal.problem.reason;
   } else if (response.status === 502 || response.status === 503 || response.status === 504) {
     const { heardMs, unreachableMs } = reach.peek();
-    reach.value = { heardMs, unreachableMs: unreachableMs || Date.now(), why: refusal.message };
+    reach.value = { heardMs, unreachableMs: unreachableMs || now(), why: refusal.message };
   } else {
-    reach.value = { heardMs: Date.now(), unreachableMs: 0, why: "" };
+    reach.value = { heardMs: now(), unreachableMs: 0, why: "" };
   }
   throw refusal;
 }

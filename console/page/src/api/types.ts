@@ -28,6 +28,8 @@ export type LoginOffer = Schemas["LoginOffer"];
 export type Amount = Schemas["Amount-Output"];
 export type Timeline = Schemas["Timeline"];
 export type Plan = Schemas["Plan"];
+export type UseReport = Schemas["UseReport"];
+export type UseRow = Schemas["UseRow"];
 
 /** A page of a list. */
 export interface Page<T> {

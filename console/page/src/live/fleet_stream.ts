@@ -1,4 +1,5 @@
 /** The fleet as it is received: a picture of it, then what changes. */
+import { now } from "./clock";
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
@@ -100,7 +101,7 @@ export function useFleet(): Received {
           if (!timer && shownId) void load();
         } else if (message.kind === "pool") {
           const sinceMs = Number(message.data.since_ms ?? 0);
-          state.value = { ...state.peek(), awayMs: message.data.reachable === false ? sinceMs || Date.now() : 0 };
+          state.value = { ...state.peek(), awayMs: message.data.reachable === false ? sinceMs || now() : 0 };
         } else if (message.kind === "change") {
           const changed = message.data as unknown as Changed;
           columns.undrawnMs ||= cameMs;

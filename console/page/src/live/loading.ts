@@ -1,4 +1,5 @@
 /** Answers that a screen shows, kept fresh: asked again when something changed, and from time to time. */
+import { now } from "./clock";
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { onChanges, type Change } from "./events";
@@ -45,7 +46,7 @@ export function useLoaded<T>(load: (abort: AbortSignal) => Promise<T>, inputs: u
       const started = performance.now();
       try {
         const value = await latest.current.load(own.signal);
-        if (!own.signal.aborted) state.value = { value, error: null, atMs: Date.now() };
+        if (!own.signal.aborted) state.value = { value, error: null, atMs: now() };
       } catch (error) {
         if (!own.signal.aborted) state.value = { ...state.peek(), error };
       }

@@ -1,4 +1,5 @@
 /** Who is signed in, and the few answers that several screens need: the status and the tenancy of the pool. */
+import { now } from "./clock";
 import { computed, effect, signal } from "@preact/signals";
 import { ask, get, reach, Refusal, signedOut } from "../api/client";
 import type { Identity, Status } from "../api/types";
@@ -66,9 +67,9 @@ async function refresh(): Promise<void> {
   try {
     const found = await ask<Status>({ method: "GET", path: "/status", patienceMs: PATIENCE_MS });
     const before = status.peek();
-    if (before && before.leader_epoch !== found.leader_epoch) newLeaderMs.value = Date.now();
+    if (before && before.leader_epoch !== found.leader_epoch) newLeaderMs.value = now();
     status.value = found;
-    statusAtMs.value = Date.now();
+    statusAtMs.value = now();
   } catch {
     // `reach` says it.
   }

@@ -2,6 +2,7 @@
  * A stream of the console, read once for all tabs of this browser: browsers allow six connections to one host, and a seventh
  * tab would hang. The tab that has the lock reads the stream and tells the others; when it goes, another takes over.
  */
+import { now } from "./clock";
 import { signal, type Signal } from "@preact/signals";
 import { get } from "../api/client";
 
@@ -27,7 +28,7 @@ const CLOSED = "closed";
 export const RESYNC = "resync";
 
 export class SharedStream {
-  readonly reading: Signal<Reading> = signal<Reading>({ state: "connecting", sinceMs: Date.now() });
+  readonly reading: Signal<Reading> = signal<Reading>({ state: "connecting", sinceMs: now() });
   private readonly listeners = new Set<Listener>();
   private channel: BroadcastChannel | undefined;
   private stopping: AbortController | undefined;
@@ -66,7 +67,7 @@ export class SharedStream {
     this.stopping?.abort();
     this.channel?.close();
     this.stopping = this.channel = undefined;
-    this.reading.value = { state: "connecting", sinceMs: Date.now() };
+    this.reading.value = { state: "connecting", sinceMs: now() };
   }
 
   private hear(told: Told): void {
@@ -81,7 +82,7 @@ export class SharedStream {
   }
 
   private say(state: Reading["state"]): void {
-    if (this.reading.peek().state !== state) this.tell({ reading: { state, sinceMs: Date.now() } });
+    if (this.reading.peek().state !== state) this.tell({ reading: { state, sinceMs: now() } });
   }
 
   private async lead(stopping: AbortSignal): Promise<void> {

@@ -46,7 +46,7 @@ export function Access(): JSX.Element {
                   cell: (each: Principal) => (
                     <span class="row">
                       {each.grants.map((grant) => (
-                        <span class="row">
+                        <span class="row" key={`${grant.role} ${grant.scope}`}>
                           {roleWords(grant)}
                           {may(["ADMIN", "MANAGER"], grant.scope) && (
                             <Action
@@ -230,7 +230,7 @@ function LetIn(props: { onDone: () => void }): JSX.Element {
           <Field label="Good for, days">
             <input type="number" min="0" step="any" value={days} onInput={set("days")} />
           </Field>
-          <button class="primary" disabled={busy.value}>
+          <button class="primary" aria-disabled={busy.value}>
             Make a token
           </button>
         </div>

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { ask, newKey, type Call } from "../api/client";
+import { ask, newKey, Refusal, type Call } from "../api/client";
 import { asAlloc, asExplain, asPython, asRun, curl } from "../api/commands";
 import { compose, parse, type Amounts } from "../api/grammar";
 import type { Asked, Explanation, Lease, Status, Tenancy } from "../api/types";
@@ -83,7 +83,11 @@ function useExplained(asked: Asked, key: string): Explained {
         const value = await ask<Explanation>({ method: "POST", path: "/leases:explain", body: asked }, abort.signal);
         state.value = { key, value, error: null };
       } catch (error) {
-        if (!abort.signal.aborted) state.value = { key, value: undefined, error };
+        if (abort.signal.aborted) return;
+        // While no answer comes, what was said last stays, and with it the key of a wish that may be on its way.
+        const before = state.peek();
+        const lost = error instanceof Refusal && (error.status === 0 || error.status >= 500);
+        state.value = { key, value: lost && before.key === key ? before.value : undefined, error };
       }
     }, TYPING_MS);
     return () => {
@@ -239,8 +243,8 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
       )}
       {value.placement.length > 0 && (
         <ul class="plain">
-          {value.placement.map((part) => (
-            <li>
+          {value.placement.map((part, at) => (
+            <li key={`${part.device_uuid} ${at}`}>
               <Link to={nodeAddress(part.node_id)}>
                 <Name text={part.node_name} />
               </Link>{" "}
@@ -337,7 +341,7 @@ function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
     <>
       <Problem error={error.value} />
       <div class="row">
-        <button type="button" class="primary" disabled={busy.value} onClick={send}>
+        <button type="button" class="primary" aria-disabled={busy.value} onClick={send}>
           {busy.value ? "asking …" : props.fitsNow ? "Ask for it" : "Ask for it, and wait"}
         </button>
         <span class="dim">It stands until you release it{props.asked.time_limit_s ? ", or its time is up" : ""}.</span>

@@ -185,7 +185,7 @@ function Story(props: { health: Health; reload: () => void }): JSX.Element {
         ))}
       </ol>
       {found.uuids.map((uuid) => (
-        <div class="row between">
+        <div class="row between" key={uuid}>
           <span class="code">{shortId(uuid)}</span>
           {operates.value && !found.closed_ms && (
             <DeviceCare device={{ uuid, standing: found.state }} onDone={props.reload} />

@@ -16,6 +16,8 @@ import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
 import { ago, bytes, inTime, lower, moment, plural, share, shortId, span, UNKNOWN } from "../ui/words";
 import { Spark, useHistory } from "../ui/spark";
+import { endOf, Extend } from "./extending";
+import { Idleness } from "./idleness";
 import { observed, sharesOf } from "./leases";
 
 const FRESH_MS = 3000;
@@ -30,10 +32,15 @@ export function Lease(): JSX.Element {
   return (
     <>
       <Heading title={lease?.name ? <Name text={lease.name} /> : `Lease ${shortId(id)}`}>
-        {lease && <Ending lease={lease} onDone={loaded.reload} />}
+        {lease && (
+          <div class="row">
+            <Extend lease={lease} onDone={loaded.reload} />
+            <Ending lease={lease} onDone={loaded.reload} />
+          </div>
+        )}
       </Heading>
       <Shown of={loaded} what="reading the lease">
-        {(value) => <Shows key={id} lease={value} />}
+        {(value) => <Shows key={id} lease={value} reload={loaded.reload} />}
       </Shown>
     </>
   );
@@ -72,7 +79,7 @@ function Ending(props: { lease: LeaseValue; onDone: () => void }): JSX.Element |
   );
 }
 
-function Shows(props: { lease: LeaseValue }): JSX.Element {
+function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
   const { lease } = props;
   const now = nowMs.value;
   const limited = lease.slices.some((part) => part.deadline_ms > 0);
@@ -101,6 +108,7 @@ function Shows(props: { lease: LeaseValue }): JSX.Element {
           <Fact name={lease.ended_ms ? "Held" : "Held for"}>
             {lease.granted_ms ? span((lease.ended_ms || now) - lease.granted_ms) : UNKNOWN}
           </Fact>
+          {lease.state !== "ENDED" && !lease.redacted && <Fact name="Ends">{endOf(lease, now)}</Fact>}
           <Fact name="Id">
             <span class="code">{lease.lease_id}</span>
           </Fact>
@@ -117,14 +125,15 @@ function Shows(props: { lease: LeaseValue }): JSX.Element {
             <bdi>{lease.slices.find((part) => part.deadline_ms)?.reason}</bdi>
           </p>
         )}
-        {lease.warnings.map((warning) => (
-          <p class="note warn">
+        {lease.warnings.map((warning, at) => (
+          <p class="note warn" key={at}>
             <bdi>{warning}</bdi>
           </p>
         ))}
       </section>
       {lease.state === "QUEUED" && lease.waiting && <Waits why={lease.waiting} />}
       {lease.slices.length > 0 && lease.state !== "ENDED" && <Parts lease={lease} />}
+      {lease.state !== "ENDED" && <Idleness lease={lease} onDone={props.reload} />}
       {lease.state !== "ENDED" && !lease.redacted && <Using lease={lease} />}
       <Life lease={lease} />
       <Elsewhere

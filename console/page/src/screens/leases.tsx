@@ -10,6 +10,7 @@ import { identity } from "../live/session";
 import { Bar, Empty, Elsewhere, Name, State } from "../ui/basics";
 import { leaseAddress, Link, param, setParams } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
+import { Doing } from "./idleness";
 import { Table, type Column } from "../ui/table";
 import { bytes, count, inTime, share, shortId, span, UNKNOWN } from "../ui/words";
 
@@ -99,7 +100,7 @@ function List(props: { found: Found; mine: boolean; me: string; words: string; e
         .reverse(),
     [props.found, props.mine, props.me, props.words],
   );
-  const shown = props.ended ? COLUMNS.filter((each) => each.title !== "Used") : COLUMNS;
+  const shown = props.ended ? COLUMNS.filter((each) => each.title !== "Used" && each.title !== "Does") : COLUMNS;
   return (
     <>
       {props.found.cut && <p class="stale">Only the first {count(props.found.leases.length)} are here: narrow it down.</p>}
@@ -144,6 +145,7 @@ const COLUMNS: Column<Lease>[] = [
   { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
   { title: "Where, or why not", cell: (lease) => <Where lease={lease} />, wide: true },
   { title: "Used", cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
+  { title: "Does", cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
   { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true },
   { title: "Tenant", cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
   {

@@ -39,6 +39,7 @@ export function Login(): JSX.Element {
   }, []);
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
+    if (busy.value) return;
     busy.value = true;
     error.value = codeError.value = null;
     try {
@@ -85,7 +86,7 @@ export function Login(): JSX.Element {
             onInput={(event) => (token.value = valueOf(event))}
           />
         </Field>
-        <button class="primary" disabled={busy.value}>
+        <button class="primary" aria-disabled={busy.value}>
           {busy.value ? "signing in …" : "Sign in"}
         </button>
       </form>

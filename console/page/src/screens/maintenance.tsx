@@ -78,11 +78,11 @@ function Nodes(props: { window: Window }): JSX.Element {
   return (
     <span>
       {ids.slice(0, 2).map((id) => (
-        <>
+        <span key={id}>
           <Link to={nodeAddress(id)}>
             <Name text={id} />
           </Link>{" "}
-        </>
+        </span>
       ))}
       {props.window.nodes > Math.min(2, ids.length) && `and ${props.window.nodes - Math.min(2, ids.length)} more`}
     </span>
@@ -137,7 +137,7 @@ function NewWindow(props: { onDone: () => void }): JSX.Element {
           <Field label="Reason, for people">
             <input value={reason} onInput={set("reason")} />
           </Field>
-          <button class="primary" disabled={busy.value}>
+          <button class="primary" aria-disabled={busy.value}>
             Declare
           </button>
         </div>

@@ -101,7 +101,7 @@ function Victims(props: { leases: Lease[] }): JSX.Element {
       </p>
       <ul class="plain">
         {props.leases.map((lease) => (
-          <li>
+          <li key={lease.lease_id}>
             <Link to={leaseAddress(lease.lease_id)}>
               <Name text={lease.name} fallback={shortId(lease.lease_id)} />
             </Link>{" "}
@@ -266,7 +266,7 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
       {parts.length > 0 && (
         <ul class="plain">
           {parts.map(({ lease, part }) => (
-            <li>
+            <li key={part.slice_id}>
               <Link to={leaseAddress(lease.lease_id)}>
                 <Name text={lease.name} fallback={shortId(lease.lease_id)} />
               </Link>{" "}

@@ -12,6 +12,7 @@ import { Heading, Shown } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
 import { money, percent, UNKNOWN } from "../ui/words";
 import { Free } from "./free";
+import { Waste } from "./idleness";
 
 const HOUR_MS = 3_600_000;
 const READS_BILLS = ["MANAGER", "OPERATOR", "ADMIN", "VIEWER", "USER"];
@@ -55,6 +56,7 @@ export function Use(): JSX.Element {
           {(invoice) => (invoice ? <Bill invoice={invoice} /> : null)}
         </Shown>
       )}
+      <Waste tenant={tenant} />
       <Free pool={status.value} />
       {tenant && (
         <Elsewhere

@@ -90,7 +90,7 @@ export function WhatIf(): JSX.Element {
                 ))}
               </div>
             </fieldset>
-            <button class="primary" disabled={busy.value || !body.requests.length || !policies.value.length}>
+            <button class="primary" aria-disabled={busy.value} disabled={!body.requests.length || !policies.value.length}>
               {busy.value ? "placing …" : `Place ${plural(body.requests.length, "request")}`}
             </button>
           </div>

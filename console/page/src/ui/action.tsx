@@ -1,6 +1,7 @@
 /** An action: asked once more where it can't be undone, shown as a command, sent once however often it is clicked. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
+import { useRef } from "preact/hooks";
 import { ask, type Call } from "../api/client";
 import { Dialog, Elsewhere, Field, Problem, valueOf } from "./basics";
 
@@ -23,13 +24,17 @@ export function Action<T>(props: Props<T>): JSX.Element {
   const busy = useSignal(false);
   const error = useSignal<unknown>(null);
   const reason = useSignal("");
+  // What somebody is about to answer is what they were asked, whatever live data makes of the button meanwhile.
+  const asked = useRef(props);
+  if (!open.value) asked.current = props;
+  const question = asked.current;
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy.value) return;
     busy.value = true;
     error.value = null;
     try {
-      const answer = await ask<T>(props.call(reason.value));
+      const answer = await ask<T>(question.call(reason.value));
       open.value = false;
       props.onDone?.(answer);
     } catch (caught) {
@@ -44,21 +49,21 @@ export function Action<T>(props: Props<T>): JSX.Element {
         {props.label}
       </button>
       {open.value && (
-        <Dialog title={props.title ?? props.label} onClose={() => (open.value = false)}>
+        <Dialog title={question.title ?? question.label} onClose={() => (open.value = false)}>
           <form onSubmit={send}>
             {props.consequences}
-            {props.reason && (
+            {question.reason && (
               <Field label="Reason, for people">
                 <input value={reason.value} onInput={(event) => (reason.value = valueOf(event))} maxLength={500} />
               </Field>
             )}
             <Problem error={error.value} />
             <div class="row end">
-              <button class={props.kind === "danger" ? "danger" : "primary"} disabled={busy.value}>
-                {busy.value ? "sending …" : props.label}
+              <button class={question.kind === "danger" ? "danger" : "primary"} aria-disabled={busy.value}>
+                {busy.value ? "sending …" : question.label}
               </button>
             </div>
-            <Elsewhere call={props.call(reason.value)} command={props.command(reason.value)} />
+            <Elsewhere call={question.call(reason.value)} command={question.command(reason.value)} />
           </form>
         </Dialog>
       )}

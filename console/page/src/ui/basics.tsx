@@ -1,7 +1,7 @@
 /** Small parts that every screen is made of. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { curl } from "../api/commands";
 import { Refusal, type Call } from "../api/client";
 import { lower } from "./words";
@@ -35,6 +35,10 @@ const MARKS: Record<string, [string, string]> = {
   PROBATION: ["warn", "▲"],
   CORDONED: ["warn", "▲"],
   DRAINING: ["warn", "▲"],
+  HELD: ["warn", "○"],
+  IDLE: ["warn", "◌"],
+  HUNG: ["bad", "▲"],
+  GHOST: ["bad", "▲"],
 };
 
 /** A state: a word, a sign and a colour; never the colour alone. */
@@ -124,11 +128,14 @@ export function Elsewhere(props: { call: Call; command: string }): JSX.Element {
   );
 }
 
-/** A question over the page. Escape closes it, and the focus goes back to where it was: the browser sees to that. */
+/** A question over the page. Escape closes it, and the focus goes back to where it was. */
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }): JSX.Element {
   const own = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    own.current?.showModal();
+  useLayoutEffect(() => {
+    const dialog = own.current;
+    dialog?.showModal();
+    // Also where it goes because what was asked is done: only a dialog that is closed while it is there gives the focus back.
+    return () => dialog?.close();
   }, []);
   return (
     <dialog ref={own} onClose={props.onClose} aria-labelledby="dialog-title">

@@ -13,10 +13,7 @@ export function go(address: string, options: { replace?: boolean } = {}): void {
   else history.pushState(null, "", address);
   const moved = here.peek().pathname !== read().pathname;
   here.value = read();
-  if (moved) {
-    scrollTo(0, 0);
-    document.querySelector<HTMLElement>("h1")?.focus();
-  }
+  if (moved) scrollTo(0, 0);
 }
 
 /** A name in the query of the address. */

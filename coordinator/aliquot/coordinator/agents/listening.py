@@ -31,7 +31,7 @@ from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.agents import TEXT_CHARS_MAX, believed_reading, decode, heartbeat_seq, read_reports
-from aliquot.coordinator.wire.health import HITS_MAX, RESULTS_MAX, read_sign
+from aliquot.coordinator.wire.health import HITS_MAX, RESULTS_MAX, read_copies, read_sign
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.open_group import Reply
 from aliquot.coordinator.writing.writer import Writer
@@ -178,7 +178,8 @@ class Listener:
         """What became of orders about sick cards."""
         for result in snapshot.node.care[:RESULTS_MAX]:
             problem, story = (plain_text(text, TEXT_CHARS_MAX) for text in (result.problem, result.story))
-            await self._submit(c.ReportCare(session.node_id, session.epoch, result.number, problem, story))
+            copies = read_copies(result)
+            await self._submit(c.ReportCare(session.node_id, session.epoch, result.number, problem, story, copies))
 
     def _heartbeat(self, session: Session, seq: int) -> None:
         if seq != session.delta_seq and not session.awaiting_snapshot:

@@ -11,12 +11,12 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.records import Actor, Token
 from aliquot.coordinator.core.access.roles import Grant
 from aliquot.coordinator.core.capacity.expectation import Forecast
 from aliquot.coordinator.core.capacity.records import CapacitySpec, Order
 from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import WindowSpec
 from aliquot.coordinator.core.outcomes import (
@@ -103,6 +103,16 @@ class Release(Command[None]):
     detail: str = ""
     by: str = ""
     """The principal that ends it; empty: the pool itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendLease(Command[None]):
+    """Let a lease have a longer time limit, counted from its grant as the one that it was asked for with."""
+
+    lease_id: str
+    time_limit_ms: int
+    reason: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +310,8 @@ class ReportCare(Command[None]):
     number: int
     problem: str = ""
     story: str = ""
+    copies: tuple[tuple[str, int], ...] = ()
+    """(unit, megabytes a second) of what was tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,6 +646,19 @@ class CloseBooks(Command[None]):
     """Sum up by day what ended before this midnight."""
 
     up_to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteDemand(Command[None]):
+    """An hour (since the epoch) is over; see `core.demand`. Changes nothing where that hour is known, or was not seen
+    for long enough.
+    """
+
+    hour: int
+    covered_permille: int
+    """Of the hour that was seen."""
+    milli: tuple[tuple[str, int], ...]
+    """Series -> the mean, in thousandths of devices."""
 
 
 @dataclass(frozen=True, slots=True)

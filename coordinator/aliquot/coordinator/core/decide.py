@@ -18,13 +18,14 @@ from aliquot.coordinator.core.admission import explain
 from aliquot.coordinator.core.capacity import decide as capacity
 from aliquot.coordinator.core.capacity.queries import GetCapacity
 from aliquot.coordinator.core.capacity.queries import report as capacity_now
+from aliquot.coordinator.core.demand import decide as demand
 from aliquot.coordinator.core.elastic import decide as elastic
 from aliquot.coordinator.core.enrolment import authority
 from aliquot.coordinator.core.enrolment import decide as enrolment
 from aliquot.coordinator.core.health import decide as health
 from aliquot.coordinator.core.health.queries import GetHealth
 from aliquot.coordinator.core.health.queries import health as health_now
-from aliquot.coordinator.core.leases import allocate, lifecycle, placing, reports
+from aliquot.coordinator.core.leases import allocate, extending, lifecycle, placing, reports
 from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
 from aliquot.coordinator.core.maintenance import decide as maintenance
@@ -84,6 +85,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.Allocate: allocate.allocate,
     c.GrantOn: placing.grant_on,
     c.Release: lifecycle.release,
+    c.ExtendLease: extending.extend,
     c.AcknowledgeShape: elastic.acknowledge,
     c.Admit: admission.admit,
     c.Tick: tick.tick,
@@ -130,6 +132,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.ObserveUse: ledger.observe_use,
     c.CloseBooks: ledger.close_books,
     c.LearnPrices: pricing.learn,
+    c.NoteDemand: demand.note,
     c.DeclareCapacity: capacity.declare,
     c.TakeOrders: capacity.take,
     c.ReportOrder: capacity.report,

@@ -58,6 +58,17 @@ class PlacementRefused(DomainError):
         """A stable word: see `placement.reasons.Reason`."""
 
 
+class ExtensionRefused(DomainError):
+    """A time limit can't become so long: the queue's bound, or somebody counts on the lease's present end."""
+
+    reason = "EXTENSION_REFUSED"
+
+    def __init__(self, detail: str, until_ms: int) -> None:
+        super().__init__(detail, hint="extend it by less, or ask for another lease that goes on from there")
+        self.until_ms = until_ms
+        """The latest end that would be taken; 0: not known, it is not granted."""
+
+
 class QueueFull(DomainError):
     """The bound on queued requests is reached."""
 

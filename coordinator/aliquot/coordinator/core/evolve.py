@@ -11,6 +11,7 @@ from typing import Any
 
 from aliquot.coordinator.core.access import evolve as access
 from aliquot.coordinator.core.capacity import evolve as capacity
+from aliquot.coordinator.core.demand import evolve as demand
 from aliquot.coordinator.core.elastic import evolve as elastic
 from aliquot.coordinator.core.enrolment import evolve as enrolment
 from aliquot.coordinator.core.fact import Fact
@@ -60,5 +61,6 @@ _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     **enrolment.APPLY,
     **health.APPLY,
     **use.APPLY,
+    **demand.APPLY,
     **capacity.APPLY,
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.access.facts import Acted, RoleGranted, RoleRevoked, TokenIssued, TokensEnded
 from aliquot.coordinator.core.capacity.facts import CapacityDeclared, NodeCame, NodeOrdered, NodeWent, OrderChanged
+from aliquot.coordinator.core.demand.facts import DemandNoted
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.enrolment.facts import (
     AuthorityBegun,
@@ -23,10 +24,17 @@ from aliquot.coordinator.core.enrolment.facts import (
     NodeInvited,
 )
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
+from aliquot.coordinator.core.health.facts import (
+    CopiesMeasured,
+    IncidentClosed,
+    IncidentMoved,
+    IncidentOpened,
+    LeaseTold,
+)
 from aliquot.coordinator.core.holds.facts import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
+    LeaseExtended,
     LeaseGranted,
     LeaseQueued,
     LeaseReleasing,
@@ -98,6 +106,7 @@ AnyFact = (
     | SliceGone
     | SlicesAdopted
     | LeaseReleasing
+    | LeaseExtended
     | LeaseGrown
     | LeaseShrinking
     | SlicesKept
@@ -144,6 +153,7 @@ AnyFact = (
     | IncidentMoved
     | IncidentClosed
     | LeaseTold
+    | CopiesMeasured
     | UseChanged
     | IdleWarned
     | WarningTold
@@ -151,6 +161,7 @@ AnyFact = (
     | ShareLent
     | ShareRecalled
     | LeaseExempted
+    | DemandNoted
     | CapacityDeclared
     | NodeOrdered
     | OrderChanged

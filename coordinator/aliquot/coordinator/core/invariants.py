@@ -6,7 +6,7 @@ from collections import Counter
 
 from aliquot.coordinator.core.elastic.members import bounds_of, core_of, is_elastic
 from aliquot.coordinator.core.errors import BrokenInvariant
-from aliquot.coordinator.core.health.evolve import order_of, standing_of
+from aliquot.coordinator.core.health.evolve import admits_of, order_of, standing_of
 from aliquot.coordinator.core.health.records import ORDERED, OUT, CareOrder, Standing
 from aliquot.coordinator.core.holds.readiness import is_complete
 from aliquot.coordinator.core.holds.records import HoldKind
@@ -210,7 +210,9 @@ def _check_health(state: State) -> None:
         _require(set(node.care) == orders[node_id], f"{node_id}: its orders are off")
     for uuid, device in state.devices.items():
         _require((device.standing, device.incident) == standing_of(state, uuid), f"{uuid} stands for no reason")
-        _require(state.inventory.device(uuid).healthy == device.usable, f"{uuid}: books and inventory differ on it")
+        record = state.inventory.device_record(uuid)
+        _require(record.healthy == device.usable, f"{uuid}: books and inventory differ on it")
+        _require(record.admits == admits_of(state, uuid), f"{uuid} admits what it should not, or the other way round")
 
 
 def _check_lease(lease: Lease) -> None:

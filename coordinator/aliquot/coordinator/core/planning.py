@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from aliquot.coordinator.core.access.view import AccessView
 from aliquot.coordinator.core.capacity.view import CapacityView
 from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.demand.view import DemandView
 from aliquot.coordinator.core.enrolment.view import EnrolmentView
 from aliquot.coordinator.core.health.view import HealthView
 from aliquot.coordinator.core.holds.records import Hold
@@ -75,6 +76,7 @@ class Planning:
         self.access: Final[AccessView] = state.access
         self.enrolment: Final[EnrolmentView] = state.enrolment
         self.health: Final[HealthView] = state.health
+        self.demand: Final[DemandView] = state.demand
         self.capacity: Final[CapacityView] = state.capacity
         self.inventory: Final[InventoryView] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys

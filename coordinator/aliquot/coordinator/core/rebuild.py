@@ -6,6 +6,7 @@ from aliquot.coordinator.core.access.evolve import index as index_access
 from aliquot.coordinator.core.elastic.evolve import enlist
 from aliquot.coordinator.core.enrolment.evolve import index as index_enrolment
 from aliquot.coordinator.core.health.evolve import index as index_health
+from aliquot.coordinator.core.health.evolve import refresh_device
 from aliquot.coordinator.core.holds.evolve import keep
 from aliquot.coordinator.core.leases.counting import be_patient, recount_all
 from aliquot.coordinator.core.leases.records import Lease, Slice
@@ -28,8 +29,6 @@ def rebuild_indexes(state: State) -> None:
         state.inventory.set_grantable(node_id, node.grantable)
     for window in state.windows.values():
         watch(state, window)
-    for uuid, device in state.devices.items():
-        state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.usable)
     for lease in state.leases.values():
         if lease.key:
             state.keys[(lease.request.tenant, lease.key)] = lease.lease_id
@@ -43,6 +42,8 @@ def rebuild_indexes(state: State) -> None:
     for hold in state.holds.values():
         keep(state, hold)
     index_health(state)
+    for uuid in state.devices:
+        refresh_device(state, uuid)
     index_use(state)
     index_access(state)
     index_enrolment(state)

@@ -13,8 +13,9 @@ import msgspec
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import Principal, Token
 from aliquot.coordinator.core.capacity.records import CapacityBooks, CapacityRecord
+from aliquot.coordinator.core.demand.records import Hour
 from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
-from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
+from aliquot.coordinator.core.health.records import Buckets, CauseTotals, CopyRate, Hit, Incident, Past, RepairStart
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.ledger.entries import DayTotal, Entry, HourTotal, Observed
@@ -96,10 +97,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     repair_starts: tuple[RepairStart, ...] = ()
     hits: tuple[tuple[str, tuple[Hit, ...]], ...] = ()
     cause_totals: tuple[tuple[str, CauseTotals], ...] = ()
+    copies: tuple[tuple[str, CopyRate], ...] = ()
+    """By unit, sorted."""
     repair_times: Buckets = Buckets()
     incident_intervals: Buckets = Buckets()
     generations: tuple[Generation, ...] = (FIRST_GENERATION,)
     """Of the pool's authority, the oldest first."""
+    demand: tuple[tuple[int, Hour], ...] = ()
+    """By the hour since the epoch, rising."""
     capacity: CapacityRecord | None = None
     """None: nothing was ever on offer."""
 
@@ -150,9 +155,11 @@ def to_snapshot(state: State) -> Snapshot:
         repair_starts=tuple(state.health.starts),
         hits=tuple(sorted(state.health.hits.items())),
         cause_totals=tuple(sorted(state.health.totals.items())),
+        copies=tuple(sorted(state.health.copies.items())),
         repair_times=state.health.repairs,
         incident_intervals=state.health.intervals,
         generations=state.enrolment.generations,
+        demand=state.demand.after(-1),
         capacity=_capacity_record(state.capacity),
     )
 
@@ -219,7 +226,10 @@ def from_snapshot(snapshot: Snapshot) -> State:
     health.starts.extend(snapshot.repair_starts)
     health.hits = dict(snapshot.hits)
     health.totals = dict(snapshot.cause_totals)
+    health.copies = dict(snapshot.copies)
     health.repairs, health.intervals = snapshot.repair_times, snapshot.incident_intervals
+    for number, hour in snapshot.demand:
+        state.demand.note(number, hour)
     if snapshot.capacity is not None:
         _restore_capacity(state.capacity, snapshot.capacity)
     ledger = state.ledger

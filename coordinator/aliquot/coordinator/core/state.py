@@ -13,21 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import AccessBooks
 from aliquot.coordinator.core.capacity.records import CapacityBooks
+from aliquot.coordinator.core.demand.records import DemandBooks, Hour
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
 from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
-from aliquot.coordinator.core.health.records import (
-    OUT,
-    CareOrder,
-    HealthBooks,
-    Remedy,
-    Scope,
-    Severity,
-    Sign,
-    Standing,
-)
+from aliquot.coordinator.core.health.records import OUT, CareOrder, HealthBooks, Sign, Standing
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.leases.records import Lease
@@ -138,6 +131,8 @@ class Touched(msgspec.Struct, frozen=True):
     invites: tuple[str, ...] = ()
     authority: bool = False
     """Whether a generation of the pool's authority has begun, or was retired."""
+    demand: tuple[tuple[int, Hour], ...] = ()
+    """Hours of demand that are over."""
 
 
 class State:
@@ -169,6 +164,7 @@ class State:
         self.access = AccessBooks()
         self.enrolment = EnrolmentBooks()
         self.health = HealthBooks()
+        self.demand = DemandBooks()
         self.capacity = CapacityBooks()
         self.prices: PriceTable | None = None
         """What the price policy believes; None: what it starts with."""
@@ -248,6 +244,7 @@ class State:
         self._touched_enrolled: dict[str, None] = {}
         self._touched_invites: dict[str, None] = {}
         self._touched_authority = False
+        self._demand_noted: tuple[tuple[int, Hour], ...] = ()
 
     @classmethod
     def fresh(cls) -> State:
@@ -357,6 +354,10 @@ class State:
         """Say that a generation of the pool's authority has begun, or was retired."""
         self._touched_authority = True
 
+    def touch_demand(self, number: int, hour: Hour) -> None:
+        """Say that an hour of demand is over."""
+        self._demand_noted += ((number, hour),)
+
     def touch_node_move(self, move: NodeMove) -> None:
         """Say that a node has changed hands."""
         self._node_moves_made += (move,)
@@ -376,7 +377,9 @@ class State:
             tuple(self._touched_enrolled),
             tuple(self._touched_invites),
             self._touched_authority,
+            self._demand_noted,
         )
+        self._demand_noted = ()
         self._touched_authority = False
         self._touched_principals.clear()
         self._touched_tokens.clear()

@@ -141,6 +141,16 @@ class Topology(enum.IntEnum):
     REQUIRE_ISLAND = 2
 
 
+class Admits(enum.IntEnum):
+    """What may be placed on a device that works; also the most restricted devices that a demand is placed on."""
+
+    ALL = 0
+    SINGLE = 1
+    """Leases of one device only: a link of its island is bad."""
+    PREEMPTIBLE = 2
+    """Leases of one device that give way to others only: it is on probation."""
+
+
 class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one request needs of the inventory. Equal demands are interchangeable, so it is also the cache key.
 
@@ -178,6 +188,13 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """Enforcement tier that the node's agent must be able to give; see `NodeSpec.best_tier`."""
     opportunistic: bool = False
     """It may also be placed on what idle leases do not use, and goes when they do."""
+    single_on: Admits = Admits.SINGLE
+    """The most restricted devices on which it may be, if it is about one device."""
+
+    @property
+    def admitted_on(self) -> Admits:
+        """The most restricted devices on which it may be placed."""
+        return self.single_on if self.count == 1 and self.gang_size == 1 else Admits.ALL
 
     def avoiding(self, device_uuids: tuple[str, ...]) -> Demand:
         """The same demand, away from these devices as well."""

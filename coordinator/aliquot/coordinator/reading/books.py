@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from aliquot.coordinator.core.demand.records import DemandBooks
 from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
@@ -90,6 +91,7 @@ class DurableBooks:
         """By id."""
         self.generations: tuple[Generation, ...] = (FIRST_GENERATION,)
         """Of the pool's authority, the oldest first."""
+        self.demand = DemandBooks()
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
@@ -117,6 +119,8 @@ class DurableBooks:
             _put(self.invites, invite_id, invite)
         if change.generations is not None:
             self.generations = change.generations
+        for number, hour in change.demand:
+            self.demand.note(number, hour)
 
     @property
     def newest(self) -> int:

@@ -23,6 +23,7 @@ from aliquot.coordinator.core.use.queries import GetUse
 from aliquot.coordinator.core.use.windows import Efficiency
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.activity import Activity
+from aliquot.coordinator.reading.forecasts import StartForecasts
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -35,6 +36,7 @@ from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Service, check_size, in_turns, page_size, readable, unary
+from aliquot.coordinator.wire.forecasts import write_start
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -91,9 +93,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         watch: WatchService,
         rates: Buckets,
         journal: Journal,
+        starts: StartForecasts,
     ) -> None:
         super().__init__(metrics)
         self._journal = journal
+        self._starts = starts
         self._one_story = asyncio.Lock()
         self._stories = 0
         self._writer = writer
@@ -272,7 +276,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
-        return explanation_message(await self._writer.query(ExplainLease(lease_id)), self._view, caller().sees)
+        explained = await self._writer.query(ExplainLease(lease_id))
+        message = explanation_message(explained, self._view, caller().sees)
+        forecast = self._starts.of(lease_id)
+        if forecast is not None:
+            write_start(message, forecast)
+        return message
 
     # -- keeping
 
@@ -466,6 +475,20 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
+        return lease_message(self._lease(request.lease_id), self._view, who.sees)
+
+    @unary
+    async def ExtendLease(  # noqa: N802
+        self, request: leases_pb2.ExtendLeaseRequest, context: Context
+    ) -> types_pb2.Lease:
+        """A longer time limit."""
+        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        if not 0 < request.time_limit_s <= limits.MAX_TIME_LIMIT_S:
+            raise InvalidFieldError("time_limit_s", f"{request.time_limit_s}; 1 to {limits.MAX_TIME_LIMIT_S}")
+        who = caller()
+        who.must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
+        command = c.ExtendLease(request.lease_id, request.time_limit_s * 1000, reason, who.principal)
+        await self._writer.submit(command)
         return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary

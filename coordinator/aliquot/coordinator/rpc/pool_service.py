@@ -14,11 +14,13 @@ from aliquot.coordinator.core.errors import NodeNotFound
 from aliquot.coordinator.core.health.queries import GetHealth
 from aliquot.coordinator.core.queries import Fits
 from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.reading.forecasts import DemandForecasts
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.forecasts import forecast_message, read_series
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
@@ -36,10 +38,19 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
     def __init__(
-        self, *, writer: Writer, view: View, nodes: NodeWriter, fleet: FleetService, metrics: Metrics, version: str
+        self,
+        *,
+        writer: Writer,
+        view: View,
+        nodes: NodeWriter,
+        fleet: FleetService,
+        forecasts: DemandForecasts,
+        metrics: Metrics,
+        version: str,
     ) -> None:
         super().__init__(metrics)
         self._fleet = fleet
+        self._forecasts = forecasts
         self._writer = writer
         self._view = view
         self._nodes = nodes
@@ -256,6 +267,20 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             leases=totals.live,
             nodes_by_state={state: count for state, count in totals.by_node_state.items() if count},
         )
+
+    @unary
+    async def Forecast(  # noqa: N802
+        self, request: pool_pb2.ForecastRequest, context: Context
+    ) -> pool_pb2.ForecastResponse:
+        """Demand as it was and as it is expected to be."""
+        only = read_series(request)
+        if only is not None and only.startswith("tenant/"):
+            caller().must(Action.READ_LEASES, only.removeprefix("tenant/"))
+
+        def may(tenant: str) -> bool:
+            return caller().may(Action.READ_LEASES, tenant)
+
+        return forecast_message(self._forecasts, self._view.books.demand, only, may)
 
     async def WatchFleet(  # type: ignore[override]  # noqa: N802
         self, request: pool_pb2.WatchFleetRequest, context: Context

@@ -8,52 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 
 logger = logging.getLogger(__name__)
 
 LESSON_MAX_S = 60.0
 """The programme takes a tenth of a second, and a second to start; one that hangs is ended."""
 
-STORY_MAX = 300
-"""Characters of a failed programme's last words that go to the log."""
+PROGRAMME = "aliquot.coordinator.upkeep.price_programme"
 
 
-class LessonError(Exception):
-    """The programme failed; its last words say why."""
-
-
-async def run_programme(summary: bytes, version: int) -> PriceTable | None:
-    """One lesson in a process of its own; None where the mix teaches nothing. Raises LessonError."""
+async def run_lesson(summary: bytes, version: int) -> PriceTable | None:
+    """One lesson in a process of its own; None where the mix teaches nothing. Raises ProgrammeError."""
+    out = await run_programme(PROGRAMME, summary, str(version), within_s=LESSON_MAX_S)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aliquot.coordinator.upkeep.price_programme", str(version)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        raise LessonError(str(error)) from error
-    try:
-        async with asyncio.timeout(LESSON_MAX_S):
-            out, story = await process.communicate(summary)
-    except TimeoutError as error:
-        raise LessonError(f"no result in {LESSON_MAX_S:.0f} s") from error
-    except (OSError, RuntimeError) as error:  # the latter is uvloop's word for a reader that has died
-        raise LessonError(f"it has died: {error}") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise LessonError(story.decode(errors="replace").strip()[-STORY_MAX:] or f"status {process.returncode}")
-    return msgspec.msgpack.decode(out, type=PriceTable) if out else None
+        return msgspec.msgpack.decode(out, type=PriceTable) if out else None
+    except msgspec.MsgspecError as error:
+        raise ProgrammeError(f"it says nothing that makes sense: {error}") from error
 
 
 class PriceLearner:
@@ -92,8 +69,8 @@ class PriceLearner:
         if summary.noted - self._noted < self._arrivals_min:
             return False
         try:
-            table = await run_programme(msgspec.msgpack.encode(summary), self._version + 1)
-        except LessonError as error:
+            table = await run_lesson(msgspec.msgpack.encode(summary), self._version + 1)
+        except ProgrammeError as error:
             logger.warning("prices were not learnt, and stay as they are: %s", error)
             return False
         self._noted = summary.noted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier, parse_tier
 from aliquot.coordinator.core import commands as c
@@ -70,7 +71,7 @@ def _on_over_limit(message: admin_pb2.OnOverLimit, path: str) -> specs.OnOverLim
 
 def _quota(message: admin_pb2.Quota) -> specs.Quota:
     models = [
-        specs.ModelQuota(model.model, _amount(model.guaranteed, 0), _amount(model.limit, UNLIMITED))
+        specs.ModelQuota(catalog.parse_kind(model.model), _amount(model.guaranteed, 0), _amount(model.limit, UNLIMITED))
         for model in message.models
     ]
     return specs.Quota(
@@ -147,6 +148,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         if message.HasField("on_over_limit")
         else None,
         idle=read_policy(message.idle, f"queues[{number}].idle") if message.HasField("idle") else None,
+        extend_to_ms=message.extend_to_s * 1000 if message.HasField("extend_to_s") else None,
     )
 
 
@@ -166,7 +168,10 @@ def _scale_rule(message: admin_pb2.ScaleRule, path: str) -> ScaleRule:
 def _rates(message: admin_pb2.RateCard) -> RateCard:
     return RateCard(
         currency=message.currency or "credits",
-        rates=tuple(ModelRate(rate.model, rate.gpu_hour_micro, rate.gib_hour_micro) for rate in message.rates),
+        rates=tuple(
+            ModelRate(catalog.parse_kind(rate.model), rate.gpu_hour_micro, rate.gib_hour_micro)
+            for rate in message.rates
+        ),
         tiers=tuple(DiscountTier(tier.above_gpu_milli_hours, tier.discount_permille) for tier in message.tiers),
         minimum_ms=message.minimum_ms,
     )
@@ -251,6 +256,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         ],
         on_over_limit=_on_over_limit_message(spec.on_over_limit),
         idle=policy_message(spec.idle),
+        extend_to_s=None if spec.extend_to_ms is None else spec.extend_to_ms // 1000,
     )
 
 

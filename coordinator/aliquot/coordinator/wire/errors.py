@@ -18,6 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError, InvalidFieldError, RequestSyntaxError
 from aliquot.coordinator.core.errors import (
+    ExtensionRefused,
     InvalidField,
     NeverFits,
     NoCapacity,
@@ -73,6 +74,7 @@ _CODES: dict[str, grpc.StatusCode] = {
     "SESSION_REPLACED": Code.ABORTED,
     "SHUTTING_DOWN": Code.UNAVAILABLE,
     "PLACEMENT_REFUSED": Code.FAILED_PRECONDITION,
+    "EXTENSION_REFUSED": Code.FAILED_PRECONDITION,
     "TENANT_HELD_BACK": Code.FAILED_PRECONDITION,
     "NOT_ALLOWED": Code.PERMISSION_DENIED,
     "TOKEN_MISSING": Code.UNAUTHENTICATED,
@@ -149,7 +151,7 @@ def _details(error: BaseException, reason: str) -> Iterator[Message]:
         info.metadata["hint"] = error.hint
     if isinstance(error, PlacementRefused):
         info.metadata["node"], info.metadata["obstacle"] = error.node, error.obstacle
-    if isinstance(error, TenantHeldBack):
+    if isinstance(error, TenantHeldBack | ExtensionRefused):
         info.metadata["until_ms"] = str(error.until_ms)
     yield info
     violation = _violation(error)

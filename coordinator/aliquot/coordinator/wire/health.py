@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from aliquot.common.names import plain_text
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.health.queries import HealthReport, IncidentView
-from aliquot.coordinator.core.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Remedy, Scope, Severity, Sign
+from aliquot.coordinator.core.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Sign
 from aliquot.v1 import agent_pb2, pool_pb2, types_pb2
 
 CAUSE_CHARS_MAX = 64
 TEXT_CHARS_MAX = 256
+UUID_CHARS_MAX = 128
 RESULTS_MAX = 64
 HITS_MAX = 64
 OPEN_SHOWN_MAX = 1_000
@@ -39,6 +41,12 @@ def _known(kind: type[_Kind], number: int, otherwise: _Kind | None = None) -> _K
         return kind(number)
     except ValueError:
         return max(kind) if otherwise is None else otherwise
+
+
+def read_copies(message: types_pb2.CareResult) -> tuple[tuple[str, int], ...]:
+    """How fast the cards that were tested copy."""
+    known = ((plain_text(each.uuid, UUID_CHARS_MAX), each.mb_per_s) for each in message.copies[:UNITS_MAX])
+    return tuple(sorted({uuid: rate for uuid, rate in known if uuid and rate}.items()))
 
 
 def sign_message(sign: Sign) -> types_pb2.Sign:

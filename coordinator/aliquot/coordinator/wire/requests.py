@@ -15,7 +15,7 @@ from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.types import Demand, RequestSpec, Topology
+from aliquot.coordinator.core.types import Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 
@@ -73,7 +73,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
     ttl_s = _range(message.ttl_s, "request.ttl_s", limits.MAX_LEASE_TTL_S) or limits.DEFAULT_LEASE_TTL_S
     grace_s = _range(message.grace_s, "request.grace_s", limits.MAX_GRACE_S) or limits.DEFAULT_GRACE_S
     spec = RequestSpec(
-        demand=_demand(message, gpu),
+        demand=_demand(message, gpu, _single_on(message)),
         tenant=names.validate_tenant(message.tenant, "request.tenant") if message.tenant else DEFAULT_TENANT,
         queue=names.validate_queue(message.queue, "request.queue") if message.queue else "",
         priority=message.priority,
@@ -171,7 +171,14 @@ def _check_bounds(message: types_pb2.LeaseRequest, count: int) -> None:
             )
 
 
-def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
+def _single_on(message: types_pb2.LeaseRequest) -> Admits:
+    """The most restricted devices for it, if it is about one device."""
+    if message.min_count or message.max_count:
+        return Admits.ALL  # what it grows by works with the rest of it
+    return Admits.PREEMPTIBLE if message.preemptible or message.opportunistic else Admits.SINGLE
+
+
+def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits) -> Demand:
     if message.min_tier and int(message.min_tier) not in _TIERS:
         raise InvalidFieldError("request.min_tier", f"{message.min_tier} is not a tier")
     if message.topology not in _TOPOLOGIES:
@@ -197,6 +204,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest) -> Demand:
         topology=_TOPOLOGIES[message.topology],
         min_tier=message.min_tier,
         opportunistic=message.opportunistic,
+        single_on=single_on,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import Principal, Token
+from aliquot.coordinator.core.demand.records import Hour
 from aliquot.coordinator.core.enrolment.records import Enrolled, Generation, Invite
 from aliquot.coordinator.core.holds.records import Hold
 from aliquot.coordinator.core.leases.records import Lease
@@ -58,6 +59,8 @@ class BooksChange:
     invites: tuple[tuple[str, Invite | None], ...] = ()
     generations: tuple[Generation, ...] | None = None
     """Of the pool's authority: all of them, where one has begun or was retired."""
+    demand: tuple[tuple[int, Hour], ...] = ()
+    """Hours of demand since the last group, or all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         enrolled=_some(state.enrolment.enrolled, None if whole else touched.enrolled),
         invites=_some(state.enrolment.invites, None if whole else touched.invites),
         generations=state.enrolment.generations if whole or touched.authority else None,
+        demand=state.demand.after(-1) if whole else touched.demand,
     )
 
 

@@ -3,7 +3,8 @@
 - A list comes in pages of 500; a page whose continue token has expired (410) begins the list again.
 - A watch begins at the list's resource version, is ended by the server after a while and by us when nothing, not
   even a bookmark, was heard for `silence_s`: a connection that is half open is noticed.
-- 410 means that what we have seen is too old: list again. What the list no longer has is told as deleted.
+- 410 means that what we have seen is too old: list again. What the list no longer has is told as deleted. Where a list
+  takes longer than the server remembers, it would never be finished: each next one comes in fewer, larger pages.
 - `age_s` says for how long nothing was heard; who decides by what is here asks it first and fails closed.
 """
 
@@ -29,6 +30,7 @@ K = TypeVar("K")
 """What is kept."""
 
 PAGE: Final = 500
+_PAGE_GROWTH: Final = 4
 SILENCE_S: Final = 55.0
 _WATCH_PART: Final = 0.7
 """Of the silence that is allowed, the server ends each watch after so much: it sends bookmarks only about once a
@@ -77,7 +79,8 @@ class Informer(Generic[R, K]):
         fields: field selector.
         labels: label selector.
         optional: the cluster need not have this kind; it is followed as soon as it has.
-        on_change: told `(key, before, after)` of each change, after it is kept; None stands for absence.
+        on_change: told `(key, before, after)` of each change, after it is kept; None stands for absence. More may
+            be added to the list of that name.
     """
 
     def __init__(
@@ -114,9 +117,12 @@ class Informer(Generic[R, K]):
         self._event = msgspec.json.Decoder(_Envelope)
         self._flatten = flatten
         self._kept: dict[str, K] = {}
-        self._on_change = on_change
+        self.on_change: list[Callable[[str, K | None, K | None], None]] = [] if on_change is None else [on_change]
         self._silence_s = silence_s
         self._page = page
+        self._page_now = page
+        self._behind = False
+        """Whether nothing was followed yet since the last list."""
         self._backoff = backoff or Backoff(0.2, 15.0, quick=3)
         self._heard_at = 0.0
         self._optional = optional
@@ -156,10 +162,15 @@ class Informer(Generic[R, K]):
                     await self._list()
                 await self._watch()
                 self._heard()
+                self._caught_up()
                 self._well()
-            except KubeExpired:
+            except KubeExpired as error:
                 self.version = ""
                 self.relists += 1
+                if self._behind:
+                    self._page_now *= _PAGE_GROWTH
+                    self._unwell(error)
+                    await asyncio.sleep(self._backoff.next_s())
             except KubeError as error:
                 self._unwell(error)
                 pause_s = error.retry_after_s if isinstance(error, KubeUnavailable) else None
@@ -170,6 +181,10 @@ class Informer(Generic[R, K]):
             log.info("%s is followed again", self._path)
         self.problem = ""
         self._backoff.succeeded()
+
+    def _caught_up(self) -> None:
+        self._behind = False
+        self._page_now = self._page
 
     def _unwell(self, error: KubeError) -> None:
         text = error.message
@@ -183,8 +198,9 @@ class Informer(Generic[R, K]):
     async def _list(self) -> None:
         token, version = "", ""
         found: dict[str, K] = {}
+        self._behind = True
         while True:
-            params = {**self._selectors, "limit": str(self._page)}
+            params = {**self._selectors, "limit": str(self._page_now)}
             if token:
                 params["continue"] = token
             answer = await self._client.call("GET", self._path, params=params, timeout_s=60.0)
@@ -200,12 +216,12 @@ class Informer(Generic[R, K]):
             await asyncio.sleep(0)
         self._heard()
         before, self._kept = self._kept, found
-        if self._on_change is not None:
+        for tell in self.on_change:
             for key in before.keys() - found.keys():
-                self._on_change(key, before[key], None)
+                tell(key, before[key], None)
             for key, flat in found.items():
                 if before.get(key) != flat:
-                    self._on_change(key, before.get(key), flat)
+                    tell(key, before.get(key), flat)
         self.version = version
         self._well()
         self.synced.set()
@@ -235,6 +251,7 @@ class Informer(Generic[R, K]):
         if event.type == "ERROR":
             failure = msgspec.json.decode(event.object, type=_Failure)
             raise refused(failure.code or 410, failure.reason, failure.message, self._path)
+        self._caught_up()
         if event.type == "BOOKMARK":
             self.version = msgspec.json.decode(event.object, type=_OnlyMeta).metadata.resource_version
             return
@@ -247,8 +264,9 @@ class Informer(Generic[R, K]):
         else:
             self._kept[key] = flat
         self.version = item.metadata.resource_version
-        if self._on_change is not None and (before is not None or flat is not None):
-            self._on_change(key, before, flat)
+        if before is not None or flat is not None:
+            for tell in self.on_change:
+                tell(key, before, flat)
 
     def _heard(self) -> None:
         self._heard_at = asyncio.get_running_loop().time()

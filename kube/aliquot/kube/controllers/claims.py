@@ -7,7 +7,6 @@ for claims. What ends with its claim is released, also when the claim went while
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -22,6 +21,7 @@ from aliquot.kube.api.errors import KubeError, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import claims, names
 from aliquot.kube.core.claims import ClaimRefused, RawClaim, Wanted
 from aliquot.kube.core.leases import KubeLease, labels_of
@@ -33,7 +33,6 @@ from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
 
-_EVERY_S: Final = 10.0
 _AGAIN_S: Final = 2.0
 """How soon a lease that could not be had is tried for again: the kubelet asks again, too."""
 
@@ -72,14 +71,9 @@ class ClaimController:
         self._book = book
         self._requests = requests
         self._teller = teller
-        self._again_s = again_s
         self._granter = Granter(book.pool, book)
-        self._due: set[str] = set()
-        self._gone: set[str] = set()
-        """Uids of claims that the API server has said are deleted."""
-        self._wake = asyncio.Event()
         self.claims: Informer[RawClaim, RawClaim] = Informer(
-            client, RESOURCE_CLAIMS, RawClaim, lambda one: one, on_change=self._changed, optional=True
+            client, RESOURCE_CLAIMS, RawClaim, lambda one: one, optional=True
         )
         self.slices: Informer[_Slice, _Slice] = Informer(
             client,
@@ -87,53 +81,17 @@ class ClaimController:
             _Slice,
             lambda one: one if one.spec.driver == claims.DRIVER else None,
             fields=f"spec.driver={claims.DRIVER}",
-            on_change=lambda _, __, ___: self._touch_all(),
             optional=True,
         )
-        book.on_lease.append(self._lease_changed)
+        owning: Owning[RawClaim] = Owning("claim", claims.OWNER, lambda one: one.metadata.uid, claims.claim_uid)
+        self.loop = OwnerLoop(client, book, self.claims, owning, self._look, others=(self.slices,), again_s=again_s)
+        self.slices.on_change.append(lambda _, __, ___: self.loop.touch_all())
 
     async def run(self) -> None:
         """Work until cancelled."""
-        following = [asyncio.ensure_future(self.claims.run()), asyncio.ensure_future(self.slices.run())]
-        try:
-            for known in (self._book.synced, self.claims.synced, self.slices.synced):
-                await known.wait()
-            loop = asyncio.get_running_loop()
-            while True:
-                self._touch_all()
-                await self._sweep()
-                deadline = loop.time() + _EVERY_S
-                while loop.time() < deadline:
-                    self._wake.clear()
-                    await self._turn()
-                    try:
-                        async with asyncio.timeout(min(self._again_s, max(0.0, deadline - loop.time()))):
-                            await self._wake.wait()
-                    except TimeoutError:
-                        self._due.update(key for key, one in self.claims.items().items() if self._was_refused(one))
-        finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+        await self.loop.run()
 
-    async def _turn(self) -> None:
-        gone, self._gone = self._gone, set()
-        for uid in gone:
-            await self._let_go(uid, "its claim was deleted")
-        due, self._due = self._due, set()
-        for key in sorted(due):
-            try:
-                await self._look(key)
-            except (PoolError, KubeError) as error:
-                log.warning("claim %s could not be looked at, and is again: %s", key, error.message)
-                self._due.add(key)
-
-    # ----------------------------------------------------------------------------------------------------- a claim
-
-    async def _look(self, key: str) -> None:
-        claim = self.claims.get(key)
-        if claim is None:
-            return
+    async def _look(self, claim: RawClaim) -> bool:
         uid, namespace = claim.metadata.uid, claim.metadata.namespace
         lease = self._book.of_gang(namespace, claims.gang_of(uid))
         try:
@@ -143,7 +101,7 @@ class ClaimController:
                     await self._granter.undo(lease, "its claim is not allocated any more")
                 if (claim.metadata.annotations or {}).get(names.LEASE_ID):
                     await self._tell(claim, None, "")
-                return
+                return True
             lease = await self._mirror(claim, wanted, lease)
         except ClaimRefused as error:
             await self._refuse(claim, error.explain())
@@ -156,6 +114,8 @@ class ClaimController:
         else:
             if lease is not None:
                 await self._tell(claim, lease, "")
+            return True
+        return False
 
     async def _mirror(self, claim: RawClaim, wanted: Wanted, lease: KubeLease | None) -> KubeLease | None:
         """The lease of a claim; None: it is being taken back. Raises ClaimRefused, PoolError, KubeError."""
@@ -246,51 +206,3 @@ class ClaimController:
                 log.info("pod %s/%s is deleted: %s", claim.metadata.namespace, pod.name, why)
                 about = Regarding("Pod", claim.metadata.namespace, pod.name, pod.uid)
                 self._teller.tell(about, "AliquotLeaseEnded", why, warning=True)
-
-    # ------------------------------------------------------------------------------------------------------ leases
-
-    async def _let_go(self, uid: str, why: str) -> None:
-        for lease in self._book:
-            if lease.owner == claims.OWNER and claims.claim_uid(lease.gang) == uid and lease.state != "RELEASING":
-                await self._granter.undo(lease, why)
-
-    async def _sweep(self) -> None:
-        """Leases whose claim is gone. The API server is asked: our own list may be a moment old."""
-        known = {one.metadata.uid for one in self.claims}
-        for lease in self._book:
-            uid = claims.claim_uid(lease.gang)
-            if lease.owner != claims.OWNER or uid in known or lease.state == "RELEASING":
-                continue
-            try:
-                whole = await self._book.pool.get(lease.lease_id)
-                namespace, _, name = whole.name.partition("/")
-                found = msgspec.json.decode(await self._client.get(RESOURCE_CLAIMS.path(namespace, name)))
-                if found["metadata"]["uid"] == uid:
-                    continue
-            except KubeNotFound:
-                pass
-            except (PoolError, KubeError) as error:
-                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
-                continue
-            await self._granter.undo(lease, "its claim is gone")
-
-    # ----------------------------------------------------------------------------------------------------- changes
-
-    def _changed(self, key: str, before: RawClaim | None, after: RawClaim | None) -> None:
-        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._gone.add(before.metadata.uid)
-        self._due.add(key)
-        self._wake.set()
-
-    def _touch_all(self) -> None:
-        self._due.update(self.claims.items())
-        self._wake.set()
-
-    def _was_refused(self, claim: RawClaim) -> bool:
-        return claims.REFUSED in (claim.metadata.annotations or {})
-
-    def _lease_changed(self, lease: KubeLease) -> None:
-        uid = claims.claim_uid(lease.gang)
-        if uid:
-            self._due.update(key for key, one in self.claims.items().items() if one.metadata.uid == uid)
-            self._wake.set()

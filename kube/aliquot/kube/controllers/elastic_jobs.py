@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Final
 
@@ -18,6 +17,7 @@ from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
+from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
@@ -30,8 +30,6 @@ from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
 
-_EVERY_S: Final = 10.0
-_GATHER_S: Final = 0.05
 _SERVICES: Final = Resource("v1", "services")
 
 
@@ -54,52 +52,20 @@ class ElasticJobController:
         self._teller = teller
         self._scheduler = scheduler
         self._granter = Granter(book.pool, book)
-        self._due: set[str] = set()
-        self._gone: dict[str, str] = {}
-        """Jobs that the API server has said are deleted: namespace by uid."""
-        self._wake = asyncio.Event()
-        self.jobs: Informer[RawJob, RawJob] = Informer(
-            client, ELASTIC_JOBS, RawJob, lambda one: one, on_change=self._changed, optional=True
-        )
-        book.on_lease.append(lambda lease: self._gang_changed(lease.gang))
+        self.jobs: Informer[RawJob, RawJob] = Informer(client, ELASTIC_JOBS, RawJob, lambda one: one, optional=True)
+        owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
+        self.loop = OwnerLoop(client, book, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
         pods.on_change.append(self._pod_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        following = asyncio.ensure_future(self.jobs.run())
-        try:
-            for known in (self._book.synced, self._pods.informer.synced, self.jobs.synced):
-                await known.wait()
-            while True:
-                self._due.update(self.jobs.items())
-                await self._sweep()
-                deadline = asyncio.get_running_loop().time() + _EVERY_S
-                while asyncio.get_running_loop().time() < deadline:
-                    self._wake.clear()
-                    await self._round()
-                    try:
-                        async with asyncio.timeout_at(deadline):
-                            await self._wake.wait()
-                            await asyncio.sleep(_GATHER_S)
-                    except TimeoutError:
-                        break
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        await self.loop.run()
 
-    async def _round(self) -> None:
-        due, self._due = self._due, set()
-        gone, self._gone = self._gone, {}
-        for uid, namespace in gone.items():
-            await self._end(namespace, uid)
-        for key in sorted(due):
-            job = self.jobs.get(key)
-            if job is None or not self._pods.informer.trustworthy:
-                continue
-            try:
-                await self._work(job)
-            except (KubeError, PoolError) as error:
-                log.warning("ElasticJob %s: %s", key, error.message)
+    async def _look(self, job: RawJob) -> bool:
+        if not self._pods.informer.trustworthy:
+            return False
+        await self._work(job)
+        return True
 
     async def _work(self, job: RawJob) -> None:
         meta = job.metadata
@@ -126,7 +92,7 @@ class ElasticJobController:
         status = RawJobStatus(plan.phase, plan.replicas, plan.restarts, lease.lease_id, plan.message)
         await self._tell(job, status)
         if plan.phase == "Failed":
-            await self._end(meta.namespace, meta.uid)
+            await self._end(meta.namespace, meta.uid, "its ElasticJob has failed")
 
     async def _ask(self, job: RawJob) -> KubeLease:
         meta = job.metadata
@@ -161,51 +127,17 @@ class ElasticJobController:
             about = Regarding("ElasticJob", meta.namespace, meta.name, meta.uid, ELASTIC_JOBS.version)
             self._teller.tell(about, status.phase, status.message, warning=status.phase == "Failed")
 
-    async def _end(self, namespace: str, uid: str) -> None:
+    async def _end(self, namespace: str, uid: str, why: str) -> bool:
         """Of a job that is over or gone: its pods and its lease."""
-        gang = f"job-{uid}"
-        for pod in self._pods.of_gang(namespace, gang):
+        for pod in self._pods.of_gang(namespace, f"job-{uid}"):
             if not pod.deleting and not pod.over:
                 await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
-        lease = self._book.of_gang(namespace, gang)
-        if lease is not None:
-            await self._granter.undo(lease, "its ElasticJob is over")
-
-    async def _sweep(self) -> None:
-        """Leases whose job went while we were away; the API server is asked, as our list may be a moment old."""
-        known = {one.metadata.uid for one in self.jobs}
-        for lease in self._book:
-            uid = jobs.job_uid(lease.gang)
-            if lease.owner != jobs.OWNER or uid in known:
-                continue
-            try:
-                name = (await self._book.pool.get(lease.lease_id)).name.partition("/")[2]
-                found = msgspec.json.decode(await self._client.get(ELASTIC_JOBS.path(lease.namespace, name)))
-                if found["metadata"]["uid"] == uid:
-                    continue
-            except KubeNotFound:
-                pass
-            except (PoolError, KubeError) as error:
-                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
-                continue
-            await self._end(lease.namespace, uid)
-
-    def _changed(self, key: str, before: RawJob | None, after: RawJob | None) -> None:
-        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._gone[before.metadata.uid] = before.metadata.namespace
-        self._due.add(key)
-        self._wake.set()
-
-    def _gang_changed(self, gang: str) -> None:
-        uid = jobs.job_uid(gang)
-        if uid:
-            self._due.update(key for key, job in self.jobs.items().items() if job.metadata.uid == uid)
-            self._wake.set()
+        return await self.loop.release(namespace, uid, why)
 
     def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
         for pod in (before, after):
             if pod is not None and pod.gang is not None:
-                self._gang_changed(pod.gang.name)
+                self.loop.touch_gang(pod.gang.name)
 
 
 def _request_of(job: RawJob, cluster: str, tenant: str, queue: str) -> Request:

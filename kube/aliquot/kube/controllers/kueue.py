@@ -6,25 +6,26 @@ Workload that is evicted, finished, deactivated or deleted lets its reservation 
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from aliquot.client import NeverFits, PoolError, Refused, Unavailable
+from aliquot.client import NeverFits, PoolError, Refused, Request, Unavailable
 from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ADMISSION_CHECKS, WORKLOADS
+from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import kueue
 from aliquot.kube.core.kueue import GangOf, RawWorkload, Step
 from aliquot.kube.core.leases import KubeLease, labels_of
+from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.core.shapes import RawMeta
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
@@ -32,8 +33,6 @@ from aliquot.kube.holding.requests import Requests
 from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
-
-_EVERY_S: Final = 10.0
 
 
 class _CheckSpec(msgspec.Struct, rename="camel"):
@@ -53,89 +52,55 @@ class _RawCheck(msgspec.Struct):
 class KueueController:
     """See the module's docstring. `run` follows Workloads; where Kueue is not installed it waits for it."""
 
-    def __init__(self, client: KubeClient, book: LeaseBook, requests: Requests, teller: Teller) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        book: LeaseBook,
+        requests: Requests,
+        teller: Teller,
+        now_ms: Callable[[], int],
+        *,
+        patience: Patience | None = None,
+    ) -> None:
+        self._now_ms = now_ms
+        self._patience = patience or Patience()
         self._client = client
         self._book = book
         self._requests = requests
         self._teller = teller
         self._granter = Granter(book.pool, book)
-        self._due: set[str] = set()
-        self._gone: set[str] = set()
-        """Uids of Workloads that the API server has said are deleted."""
-        self._wake = asyncio.Event()
         self.workloads: Informer[RawWorkload, RawWorkload] = Informer(
-            client, WORKLOADS, RawWorkload, lambda one: one, on_change=self._changed, optional=True
+            client, WORKLOADS, RawWorkload, lambda one: one, optional=True
         )
         self.checks: Informer[_RawCheck, _RawCheck] = Informer(
             client,
             ADMISSION_CHECKS,
             _RawCheck,
             lambda one: one if one.spec.controller_name == kueue.CONTROLLER else None,
-            on_change=lambda _, __, ___: self._touch_all(),
             optional=True,
         )
-        book.on_lease.append(self._lease_changed)
+        owning: Owning[RawWorkload] = Owning("Workload", kueue.OWNER, lambda one: one.metadata.uid, kueue.workload_uid)
+        self.loop = OwnerLoop(
+            client,
+            book,
+            self.workloads,
+            owning,
+            self._look,
+            others=(self.checks,),
+            every_pass=self._tell_active,
+        )
+        self.checks.on_change.append(lambda _, __, ___: self.loop.touch_all())
 
     async def run(self) -> None:
         """Work until cancelled."""
-        following = [asyncio.ensure_future(self.workloads.run()), asyncio.ensure_future(self.checks.run())]
-        try:
-            for known in (self._book.synced, self.workloads.synced, self.checks.synced):
-                await known.wait()
-            while True:
-                self._touch_all()
-                await self._tell_active()
-                await self._sweep()
-                deadline = asyncio.get_running_loop().time() + _EVERY_S
-                while asyncio.get_running_loop().time() < deadline:
-                    self._wake.clear()
-                    due, self._due = self._due, set()
-                    gone, self._gone = self._gone, set()
-                    for uid in gone:
-                        await self._let_go(self._leases(uid), "its Workload was deleted")
-                    for key in sorted(due):
-                        await self._guarded(key)
-                    try:
-                        async with asyncio.timeout_at(deadline):
-                            await self._wake.wait()
-                    except TimeoutError:
-                        break
-        finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+        await self.loop.run()
 
-    def _changed(self, key: str, before: RawWorkload | None, after: RawWorkload | None) -> None:
-        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._gone.add(before.metadata.uid)
-        self._touch(key)
-
-    def _touch(self, key: str) -> None:
-        self._due.add(key)
-        self._wake.set()
-
-    def _touch_all(self) -> None:
-        self._due.update(self.workloads.items())
-        self._wake.set()
-
-    def _lease_changed(self, lease: KubeLease) -> None:
-        uid = kueue.workload_uid(lease.gang)
-        if uid:
-            self._due.update(key for key, one in self.workloads.items().items() if one.metadata.uid == uid)
-            self._wake.set()
-
-    async def _guarded(self, key: str) -> None:
-        try:
-            await self._work(key)
-        except (PoolError, KubeError) as error:
-            log.warning("Workload %s: %s", key, error.message)
-            self._due.add(key)  # with the next change, or the next pass
-
-    async def _work(self, key: str) -> None:
-        workload = self.workloads.get(key)
-        if workload is None:
-            return  # deleted
-        leases = self._leases(workload.metadata.uid)
+    async def _look(self, workload: RawWorkload) -> bool:
+        leases = self.loop.leases_of(workload.metadata.uid)
+        if any(lease.waits and self._now_ms() - lease.granted_ms > self._patience.gang_ms for lease in leases.values()):
+            await self._let_go(leases, "no room could be made for it")
+            await self._set(workload, "Retry", "no room could be made for it")
+            return True
         match kueue.step(workload, set(self.checks.items()), leases):
             case Step.RESERVE:
                 await self._reserve(workload)
@@ -148,9 +113,7 @@ class KueueController:
                 await self._let_go(leases, "its Workload does not need it any more")
             case Step.NOTHING:
                 pass
-
-    def _leases(self, uid: str) -> dict[str, KubeLease]:
-        return {lease.gang: lease for lease in self._book if kueue.workload_uid(lease.gang) == uid}
+        return True
 
     async def _reserve(self, workload: RawWorkload) -> None:
         gangs = kueue.gangs_of(workload)
@@ -165,21 +128,42 @@ class KueueController:
         except AliquotError as error:
             # All or none: what was reserved for other pod sets goes back.
             await self._let_go(leases, "another pod set of its Workload did not fit")
-            await self._refused(workload, error)
+            if not await self._made_room(workload, gangs, error):
+                await self._refused(workload, error)
             return
         await self._ready(workload, leases)
 
     async def _reserve_one(self, workload: RawWorkload, one: GangOf) -> KubeLease:
+        request = await self._request(workload, one)
+        return await self._granter.for_gang(workload.metadata.namespace, one.gang, request)
+
+    async def _request(self, workload: RawWorkload, one: GangOf) -> Request:
         asked = await self._requests.of(one.pod)
         assert asked is not None
         meta = workload.metadata
-        request = replace(
+        return replace(
             asked.request,
             gang_size=one.size,
             name=f"{meta.namespace}/{meta.name}",
             labels=labels_of(self._book.cluster, meta.namespace, gang=one.gang, owner=kueue.OWNER),
         )
-        return await self._granter.for_gang(meta.namespace, one.gang, request)
+
+    async def _made_room(self, workload: RawWorkload, gangs: list[GangOf], error: AliquotError) -> bool:
+        """Whether the pool takes back others' leases for it: then its own waits for them.
+
+        A Workload of several gangs would hold one while it waits for another, and two such could wait for one another.
+        """
+        if len(gangs) != 1 or not isinstance(error, Refused) or isinstance(error, NeverFits):
+            return False
+        request = await self._request(workload, gangs[0])
+        lease = await self._granter.make_room(workload.metadata.namespace, gangs[0].gang, request)
+        if lease is None:
+            return False
+        if lease.holding:
+            await self._ready(workload, {lease.gang: lease})
+        else:
+            await self._set(workload, "Pending", "the pool makes room for it")
+        return True
 
     async def _refused(self, workload: RawWorkload, error: AliquotError) -> None:
         if isinstance(error, (Unavailable, KubeError)):
@@ -219,31 +203,11 @@ class KueueController:
                     check["requeueAfterSeconds"] = kueue.RETRY_AFTER_S
             await self._client.put(f"{path}/status", found)
         except (KubeConflict, KubeNotFound):
-            self._touch(f"{meta.namespace}/{meta.name}")
+            self.loop.touch(f"{meta.namespace}/{meta.name}")
 
     async def _let_go(self, leases: Mapping[str, KubeLease], why: str) -> None:
         for lease in leases.values():
             await self._granter.undo(lease, why)
-
-    async def _sweep(self) -> None:
-        """Reservations whose Workload is gone. The API server is asked: our own list may be a moment old."""
-        known = {one.metadata.uid for one in self.workloads}
-        for lease in self._book:
-            uid = kueue.workload_uid(lease.gang)
-            if lease.owner != kueue.OWNER or uid in known:
-                continue
-            try:
-                whole = await self._book.pool.get(lease.lease_id)
-                namespace, _, name = whole.name.partition("/")
-                found = msgspec.json.decode(await self._client.get(WORKLOADS.path(namespace, name)))
-                if found["metadata"]["uid"] == uid:
-                    continue
-            except KubeNotFound:
-                pass
-            except (PoolError, KubeError) as error:
-                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
-                continue
-            await self._granter.undo(lease, "its Workload is gone")
 
     async def _tell_active(self) -> None:
         """Kueue uses a check only once its controller says that it is there."""

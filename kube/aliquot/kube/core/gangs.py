@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.pods import PodRecord
 
 
-def taken(lease: KubeLease, pods: Iterable[PodRecord]) -> dict[int, str]:
-    """The members of a gang's lease that pods use, as their assignments say: member -> uid."""
-    return {
-        pod.member: pod.uid
-        for pod in pods
-        if pod.lease_id == lease.lease_id and pod.member >= 0 and pod.node and not pod.over
-    }
+def choose(members: Mapping[int, str], uid: str, used: Mapping[int, str], nodes: Collection[str]) -> int | None:
+    """The member for a pod: the one that it has, else the first that is free on one of these nodes; None: none is.
 
-
-def choose(lease: KubeLease, uid: str, used: Mapping[int, str], nodes: Collection[str]) -> int | None:
-    """The member for a pod: the one that it has, else the first that is free on one of these nodes; None: none is."""
-    members = lease.members
+    `members` says where each is, `used` which pod is which.
+    """
     for member, user in used.items():
         if user == uid and members.get(member) in nodes:
             return member

@@ -141,8 +141,9 @@ def step(workload: RawWorkload, checks: Collection[str], leases: Mapping[str, Ku
         return Step.RELEASE if leases else Step.NOTHING
     needed = {one.gang for one in gangs_of(workload)}
     held = {gang for gang, lease in leases.items() if lease.holding}
-    if leases.keys() - held:
-        return Step.RETRY
+    others = [lease for gang, lease in leases.items() if gang not in held]
+    if others:
+        return Step.NOTHING if all(lease.waits for lease in others) else Step.RETRY
     if needed <= held:
         return Step.NOTHING if all(check.state == "Ready" for check in ours) else Step.READY
     if any(check.state in {"Ready", "Retry", "Rejected"} for check in ours):

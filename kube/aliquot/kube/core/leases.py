@@ -53,6 +53,13 @@ class KubeLease:
     seq: int = 0
     shape: int = 0
     acknowledged_shape: int = 0
+    requeues: int = 0
+    """How often it was taken back and waits again."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in the pool's queue for its first grant: room is being made for it."""
+        return self.state == "QUEUED" and not self.requeues
 
     @property
     def live(self) -> bool:

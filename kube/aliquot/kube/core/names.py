@@ -23,6 +23,8 @@ QUEUE: Final = "aliquot.dev/queue"
 # Annotations that only we write: the assignment travels in the Binding.
 LEASE_ID: Final = "aliquot.dev/lease-id"
 ASSIGNMENT: Final = "aliquot.dev/assignment"
+ROOM: Final = "aliquot.dev/room"
+"""Written on a pod that waits, when room became free that its scheduler knows nothing of."""
 RESERVED_BY: Final = "aliquot.dev/reserved-by"
 """Who makes the gang's reservation instead of the extender (`kueue`)."""
 

@@ -139,7 +139,7 @@ def _of_gang(
 ) -> Action | None:
     if f"{lease.namespace}/{lease.gang}" in under_way:
         return None
-    if lease.state == "QUEUED" and lease.owner == "gang":
+    if lease.state == "QUEUED" and lease.owner == "gang" and not lease.waits:
         return Release(lease.lease_id, "it was taken back")
     if lease.owner != "gang" or lease.state == "PREEMPTING":
         return None  # somebody else's to end: Kueue's Workload, an ElasticJob

@@ -2,6 +2,10 @@
 
 Where a member goes is decided by the lease, so its filter leaves one node. A pod that replaces a member of a gang that
 runs takes over that member's place.
+
+Where others of lower priority are in the way, the scheduler asks for one member's room at a time, which is no gang's.
+So the pool makes room for the whole: its lease waits in the pool's queue while theirs are taken back, and their pods
+deleted.
 """
 
 from __future__ import annotations
@@ -12,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aliquot.client import NeverFits, PoolError
+from aliquot.client import NeverFits, PoolError, Request
 from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
 from aliquot.common.request import parse_request
 from aliquot.kube.core import gangs
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import Gang, flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.extender.members import Members
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter, Locks
 from aliquot.kube.holding.pods import PodIndex
@@ -26,8 +31,7 @@ from aliquot.kube.holding.requests import PodRequest
 
 _REFUSAL_KEPT_S: Final = 1.0
 """A refusal is told to all members that ask within this time, instead of asking for each of them."""
-_RESERVED_S: Final = 60.0
-"""How long a pod that was told its place keeps it without being bound."""
+_GANGS_KEPT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,20 @@ class GangPlaces:
         self._book = book
         self._granter = granter
         self._pods = pods
-        self._refused: OrderedDict[tuple[str, str], tuple[float, NotNow]] = OrderedDict()
-        self._reserved: dict[str, dict[int, tuple[str, float]]] = {}
-        """Of each lease: member -> uid and time of those that were told their place."""
+        self._refused: OrderedDict[tuple[str, str], tuple[float, frozenset[str], NotNow]] = OrderedDict()
+        """When, for which nodes, why; all forgotten when room became free."""
+        self._suited: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
+        """The nodes that suited a gang when it was last asked about."""
+        self._members = Members(book, pods)
+        self._freed_at = 0.0
+        book.on_freed.append(self._freed)
 
     async def place(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> Place | NotNow:
         """The pod's place on one of these nodes, which are those that suit it otherwise. Raises PoolError."""
         async with self.locks(f"{gang.namespace}/{gang.name}"):
             lease = self._book.of_gang(gang.namespace, gang.name)
+            if lease is not None and lease.waits:
+                return NotNow(f"gang {gang.name} waits while room is made for it")
             if lease is None or not lease.holding:
                 found = await self._reserve(pod, gang, asked, nodes)
                 if isinstance(found, NotNow):
@@ -73,81 +83,98 @@ class GangPlaces:
                 return NotNow(
                     f"gang {gang.name} was reserved for {lease.gpu} each, and this pod asks for {asked.request.gpu}"
                 )
-            used = self._used(lease)
-            member = gangs.choose(lease, pod.metadata.uid, used, set(nodes))
+            used = self._members.used(lease.lease_id)
+            places = lease.members
+            member = gangs.choose(places, pod.metadata.uid, used, set(nodes))
             if member is None:
-                free = sorted({node for number, node in lease.members.items() if number not in used})
+                free = sorted({node for number, node in places.items() if number not in used})
                 if not free:
                     return NotNow(f"gang {gang.name} has {lease.size} members, and all are bound")
                 return NotNow(f"gang {gang.name} has its places on {', '.join(free[:4])}, which don't suit this pod")
-            now = asyncio.get_running_loop().time()
-            self._reserved.setdefault(lease.lease_id, {})[member] = (pod.metadata.uid, now)
-            return Place(lease, member, lease.members[member])
+            self._members.tell(lease.lease_id, member, pod.metadata.uid)
+            return Place(lease, member, places[member])
 
     def placed(self, uid: str, gang: Gang) -> Place | None:
         """The place that a pod was told."""
         lease = self._book.of_gang(gang.namespace, gang.name)
         if lease is None or not lease.holding:
             return None
-        for member, (user, _) in self._reserved.get(lease.lease_id, {}).items():
-            if user == uid and member in lease.members:
-                return Place(lease, member, lease.members[member])
-        return None
+        member = self._members.told(lease.lease_id, uid)
+        node = lease.node_of(member) if member is not None else ""
+        return Place(lease, member, node) if member is not None and node else None
 
-    def _used(self, lease: KubeLease) -> dict[int, str]:
-        members = self._pods.of_gang(lease.namespace, lease.gang)
-        used = gangs.taken(lease, members)
-        exist = {pod.uid: pod for pod in members}
-        now = asyncio.get_running_loop().time()
-        reserved = self._reserved.get(lease.lease_id, {})
-        for member, (uid, at) in list(reserved.items()):
-            pod = exist.get(uid)
-            waited = now - at > _RESERVED_S and not (pod is not None and pod.node)
-            if self._pods.was_deleted(uid) or waited or (pod is not None and pod.over):
-                del reserved[member]
-            else:
-                used.setdefault(member, uid)
-        for lease_id in [
-            known for known in self._reserved if known != lease.lease_id and self._book.get(known) is None
-        ]:
-            del self._reserved[lease_id]
-        return used
+    def _freed(self) -> None:
+        self._freed_at = asyncio.get_running_loop().time()
+        self._refused.clear()
 
-    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
+    async def make_room(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> bool:
+        """Have the pool take back what is in the way of the whole gang; False: it would not, or need not.
+
+        `nodes` are those on which the scheduler sees pods of lower priority; others have suited before.
+        Raises PoolError.
+        """
+        async with self.locks(f"{gang.namespace}/{gang.name}"):
+            if self._book.of_gang(gang.namespace, gang.name) is not None or self._incomplete(pod, gang):
+                return False
+            suited = dict.fromkeys((*nodes, *self._suited.get((gang.namespace, gang.name), ())))
+            request = self._request(gang, asked, tuple(suited))
+            return await self._granter.make_room(gang.namespace, gang.name, request) is not None
+
+    def _incomplete(self, pod: RawPod, gang: Gang) -> str:
+        """Why a gang can't be reserved from here; empty: it can."""
         if gang.reserved_by:
-            return NotNow(f"gang {gang.name} waits for its reservation by {gang.reserved_by}")
+            return f"gang {gang.name} waits for its reservation by {gang.reserved_by}"
         if not 0 < gang.size <= MAX_GANG_SIZE:
-            return NotNow(f"gang {gang.name} needs the annotation aliquot.dev/gang-size: 1 to {MAX_GANG_SIZE}")
+            return f"gang {gang.name} needs the annotation aliquot.dev/gang-size: 1 to {MAX_GANG_SIZE}"
         members = self._pods.of_gang(gang.namespace, gang.name)
         if all(member.uid != pod.metadata.uid for member in members):
             members = [*members, flatten(pod)]
         missing = gangs.missing(gang.size, members)
-        if missing:
-            return NotNow(f"gang {gang.name}: {gang.size - missing} of {gang.size} pods exist")
-        key = (gang.namespace, gang.name)
-        now = asyncio.get_running_loop().time()
-        at, refusal = self._refused.get(key, (0.0, None))
-        if refusal is not None and now - at < _REFUSAL_KEPT_S:
-            return refusal
-        # As many as may be named; with more, members that can't go where they are placed say so.
-        node_ids = tuple(nodes) if len(nodes) <= MAX_NODE_IDS_PER_REQUEST else ()
-        request = replace(
+        return f"gang {gang.name}: {gang.size - missing} of {gang.size} pods exist" if missing else ""
+
+    def _request(self, gang: Gang, asked: PodRequest, nodes: tuple[str, ...]) -> Request:
+        return replace(
             asked.request,
             gang_size=gang.size,
-            node_ids=node_ids,
+            # As many as may be named; with more, members that can't go where they are placed say so.
+            node_ids=nodes if len(nodes) <= MAX_NODE_IDS_PER_REQUEST else (),
             name=f"{gang.namespace}/{gang.name}",
             labels=labels_of(self._book.cluster, gang.namespace, gang=gang.name, owner="gang"),
         )
+
+    async def _reserve(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> KubeLease | NotNow:
+        incomplete = self._incomplete(pod, gang)
+        if incomplete:
+            return NotNow(incomplete)
+        key = (gang.namespace, gang.name)
+        now = asyncio.get_running_loop().time()
+        kept = self._refused.get(key)
+        if kept is not None and now - kept[0] < _REFUSAL_KEPT_S and kept[1] == frozenset(nodes):
+            return kept[2]
+        self._suited[key] = tuple(nodes)
+        self._suited.move_to_end(key)
+        while len(self._suited) > _GANGS_KEPT:
+            self._suited.popitem(last=False)
+        request = self._request(gang, asked, tuple(nodes))
         try:
             lease = await self._granter.for_gang(gang.namespace, gang.name, request)
         except PoolError as error:
-            refusal = NotNow(f"gang {gang.name}: {_told(error)}", isinstance(error, NeverFits))
-            self._refused[key] = (asyncio.get_running_loop().time(), refusal)
-            while len(self._refused) > 1000:
+            hopeless = isinstance(error, NeverFits) and await self._never_fits(request)
+            few = isinstance(error, NeverFits) and not hopeless
+            told = f"the nodes that suit it now ({len(nodes)}) are too few" if few else _told(error)
+            refusal = NotNow(f"gang {gang.name}: {told}", hopeless)
+            if self._freed_at > now:
+                return refusal  # it is about a moment that is over
+            self._refused[key] = (now, frozenset(nodes), refusal)
+            while len(self._refused) > _GANGS_KEPT:
                 self._refused.popitem(last=False)
             return refusal
         self._refused.pop(key, None)
         return lease
+
+    async def _never_fits(self, request: Request) -> bool:
+        """Whether it would not, were the whole pool empty: the scheduler leaves out nodes that are full just now."""
+        return not request.node_ids or (await self._book.pool.explain(replace(request, node_ids=()))).impossible
 
 
 def _told(error: PoolError) -> str:

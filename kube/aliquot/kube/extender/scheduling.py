@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError, Unavailable
 from aliquot.common.errors import AliquotError
@@ -38,6 +38,7 @@ from aliquot.kube.core.pods import Gang, flatten
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
+from aliquot.kube.extender.waking import Waker
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.fits import FitsCache
 from aliquot.kube.holding.granting import Granter, Locks
@@ -51,6 +52,14 @@ _SEEN_KEPT: Final = 10_000
 _EXPLAINED_KEPT_S: Final = 2.0
 _PREEMPT_NODES_MAX: Final = 16
 """Nodes on which preemption is worked out for one pod: each is a question to the pool."""
+
+
+class _Seen(NamedTuple):
+    """A pod as it was when it was filtered, and what it asks for."""
+
+    pod: RawPod
+    asked: PodRequest | None
+    gang: Gang | None
 
 
 class Extender:
@@ -75,11 +84,20 @@ class Extender:
         self._granter = Granter(pool, book)
         self._pods = pods
         self.gangs = GangPlaces(book, self._granter, pods)
-        self._seen: OrderedDict[str, RawPod] = OrderedDict()
+        self.waker = Waker(client)
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
         """Pods that were filtered, because a bind names its pod only."""
         self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
+        book.on_freed.append(self.waker.freed)
+
+    async def run(self) -> None:
+        """What is done beside answers, until cancelled; then what they began is ended."""
+        try:
+            await self.waker.run()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """End what was begun beside answers."""
@@ -94,6 +112,15 @@ class Extender:
 
     async def filter(self, args: FilterArgs) -> FilterResult:
         """Which of the nodes can take the pod now."""
+        asked_at = asyncio.get_running_loop().time()
+        found = await self._filter(args)
+        if found.node_names or not args.node_names:
+            self.waker.forget(args.pod.metadata.uid)
+        else:
+            self.waker.refused(args.pod, asked_at)
+        return found
+
+    async def _filter(self, args: FilterArgs) -> FilterResult:
         if args.node_names is None:
             return FilterResult(error="aliquot: no NodeNames; set nodeCacheCapable: true for this extender")
         pod, nodes = args.pod, args.node_names
@@ -101,11 +128,11 @@ class Extender:
             asked = await self._requests.of(pod)
             if asked is None:
                 return FilterResult(nodes)
-            self._remember(pod)
+            gang = flatten(pod).gang
+            self._remember(_Seen(pod, asked, gang))
             blind = self._blind()
             if blind:
                 return FilterResult(error=blind)
-            gang = flatten(pod).gang
             if gang is not None:
                 return await self._filter_gang(pod, gang, asked, nodes)
             result = split(nodes, await self.fits.obstacles(asked.kind, asked.request, nodes))
@@ -147,7 +174,9 @@ class Extender:
         """How good nodes are, 0 to 10. Nodes are compared within one answer, so all are asked about again."""
         nodes = args.node_names or []
         try:
-            asked = await self._requests.of(args.pod)
+            # Right after its filter, so of the same pod.
+            seen = self._seen.get(args.pod.metadata.uid)
+            asked = seen.asked if seen is not None else await self._requests.of(args.pod)
             if asked is None or len(nodes) < 2:
                 return scores((node, 0) for node in nodes)
             return scores(await self.fits.scores(asked.kind, asked.request, nodes))
@@ -166,17 +195,16 @@ class Extender:
                 return BindResult(f"aliquot: {error.message}")
 
     async def _bind(self, args: BindArgs) -> str:
-        pod = await self._known(args)
-        if pod is None:
+        seen = self._seen.get(args.uid) or await self._read(args)
+        if seen is None:
             return "aliquot: the pod is gone"
-        asked = await self._requests.of(pod)
+        pod, asked, gang = seen
         if asked is None:
             outcome, why = await binding.bind(self._client, args.namespace, args.name, args.uid, args.node, {})
             return "" if outcome is binding.Outcome.BOUND else f"aliquot: {why}"
         blind = self._blind()
         if blind:
             return blind
-        gang = flatten(pod).gang
         if gang is not None:
             place = self.gangs.placed(args.uid, gang)
             if place is None or place.node != args.node:
@@ -200,11 +228,12 @@ class Extender:
             await self._granter.undo(lease, f"the pod could not be bound: {why}"[:200])
         return f"aliquot: {why}"
 
-    async def _known(self, args: BindArgs) -> RawPod | None:
-        pod = self._seen.get(args.uid)
-        if pod is None:
-            pod = await objects.get_pod(self._client, args.namespace, args.name)
-        return pod if pod is not None and pod.metadata.uid == args.uid else None
+    async def _read(self, args: BindArgs) -> _Seen | None:
+        """A pod that was filtered by another process, or long ago."""
+        pod = await objects.get_pod(self._client, args.namespace, args.name)
+        if pod is None or pod.metadata.uid != args.uid:
+            return None
+        return _Seen(pod, await self._requests.of(pod), flatten(pod).gang)
 
     # --------------------------------------------------------------------------------------------------- preempt
 
@@ -220,8 +249,11 @@ class Extender:
         asked = await self._requests.of(pod)
         if asked is None:
             return proposed
-        if flatten(pod).gang is not None:
-            return {}  # one member's room is no gang's
+        gang = flatten(pod).gang
+        if gang is not None:
+            if await self.gangs.make_room(pod, gang, asked, list(proposed)):
+                self._tell(pod, "AliquotGangWaiting", f"room is made for gang {gang.name}")
+            return {}  # one member's room is no gang's: nothing is the scheduler's to evict
         found: dict[str, MetaVictims] = {}
 
         def cost(node: str) -> tuple[int, int, str]:
@@ -261,9 +293,10 @@ class Extender:
             return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
         return ""
 
-    def _remember(self, pod: RawPod) -> None:
-        self._seen[pod.metadata.uid] = pod
-        self._seen.move_to_end(pod.metadata.uid)
+    def _remember(self, seen: _Seen) -> None:
+        uid = seen.pod.metadata.uid
+        self._seen[uid] = seen
+        self._seen.move_to_end(uid)
         while len(self._seen) > _SEEN_KEPT:
             self._seen.popitem(last=False)
 

@@ -43,6 +43,7 @@ def kube_lease(lease: Lease) -> KubeLease:
         seq=lease.seq,
         shape=lease.shape,
         acknowledged_shape=lease.acknowledged_shape,
+        requeues=lease.requeues,
     )
 
 
@@ -73,6 +74,8 @@ class LeaseBook:
         """Told each change of a lease of ours."""
         self.on_resync: list[Callable[[], None]] = []
         """Told that changes may have been missed."""
+        self.on_freed: list[Callable[[], None]] = []
+        """Told that something may fit which did not: a lease of anybody ended, a node changed."""
         self._live: dict[str, KubeLease] = {}
         self._ended: OrderedDict[str, KubeLease] = OrderedDict()
         self._of_pod: dict[str, str] = {}
@@ -123,6 +126,7 @@ class LeaseBook:
                 self.take(event.lease)
             elif isinstance(event, NodeChanged):
                 self._dirty((event.node.name, event.node.node_id))
+                self._tell_freed()
             elif isinstance(event, Resynced):
                 self._take_all(event.leases)
 
@@ -136,6 +140,7 @@ class LeaseBook:
             self.take(lease)
         for tell in self.on_resync:
             tell()
+        self._tell_freed()
 
     def take(self, lease: Lease) -> KubeLease | None:
         """What an answer or an event says of a lease; older ones than what is known change nothing. None: not ours."""
@@ -147,6 +152,8 @@ class LeaseBook:
             self._nodes_of[lease.lease_id] = nodes
         if before or nodes:
             self._dirty((*before, *nodes) if before != nodes else nodes)
+        if before and (lease.state == ENDED or before != nodes):
+            self._tell_freed()
         if not is_ours(lease.labels, self.cluster):
             return None
         ours = kube_lease(lease)
@@ -180,6 +187,10 @@ class LeaseBook:
         self._ended.move_to_end(lease.lease_id)
         while len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
+
+    def _tell_freed(self) -> None:
+        for tell in self.on_freed:
+            tell()
 
     def _dirty(self, nodes: Iterable[str]) -> None:
         for tell in self.on_nodes:

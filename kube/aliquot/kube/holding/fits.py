@@ -88,6 +88,10 @@ class FitsCache:
         if wanted:
             await self._learn(entry, request, wanted)
             return known
+        if stale and all(known[node] is not None for node in nodes):
+            # Who is told that nothing fits is not tried again soon: what changed is asked before that.
+            await self._learn(entry, request, [node for node in entry.stale if node in known])
+            return known
         self.hits += 1
         if stale and (entry.refreshing is None or entry.refreshing.done()):
             # The next filter finds it asked.

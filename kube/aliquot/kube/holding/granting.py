@@ -57,6 +57,17 @@ class Granter:
 
         return await self._granted(uid, request, grant)
 
+    async def make_room(self, namespace: str, gang: str, request: Request) -> KubeLease | None:
+        """A lease that waits while the pool takes back what is in its way; None: it would take nothing back.
+
+        The pool keeps the room together as it becomes free, so that nobody else moves in between. Raises what
+        `allocate` raises.
+        """
+        waiting = replace(request, no_queue=False)
+        if not (await self._pool.explain(waiting)).would_preempt:
+            return None
+        return await self.for_job(namespace, gang, waiting)
+
     async def for_gang(self, namespace: str, gang: str, request: Request) -> KubeLease:
         """One lease for all members, wherever they fit together, now or not at all: what `allocate` raises."""
         now_or_never = replace(request, no_queue=True)
@@ -67,7 +78,7 @@ class Granter:
         return await self._granted(f"{namespace}/{gang}", now_or_never, grant)
 
     async def for_job(self, namespace: str, gang: str, request: Request) -> KubeLease:
-        """One elastic lease, which may wait in the pool's queue: what `allocate` raises."""
+        """One lease for all members, which may wait in the pool's queue: what `allocate` raises."""
 
         async def ask(asked: Request, key: str) -> Lease:
             return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)

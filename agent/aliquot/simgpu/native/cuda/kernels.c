@@ -71,9 +71,30 @@ static CUresult record(const struct parameters *parameters)
     return CUDA_SUCCESS;
 }
 
+/* What aliquot/agent/doctor/fold.py says. A fault injected into the call "miscompute" makes one word of it wrong. */
+static CUresult fold(const struct parameters *parameters)
+{
+    TAKE(CUdeviceptr, out, 0, 0);
+    TAKE(uint32_t, count, 1, 8);
+    TAKE(uint32_t, rounds, 2, 12);
+    static struct inject_site site;
+    if (!floats(out, count))
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    uint32_t *words = (uint32_t *)(uintptr_t)out;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t x = i;
+        for (uint32_t left = rounds; left; left--)
+            x = x * 1664525u + 1013904223u;
+        words[i] = x ^ ((i & 1023) + rounds);
+    }
+    if (count && cuda_begin(&site, "miscompute", "miscompute") != CUDA_SUCCESS)
+        words[count / 2] ^= 1u << 7;
+    return CUDA_SUCCESS;
+}
+
 const struct kernel *kernel_named(const char *name)
 {
-    static const struct kernel known[] = {{"saxpy", saxpy}, {"dot", dot}, {"record", record}};
+    static const struct kernel known[] = {{"saxpy", saxpy}, {"dot", dot}, {"record", record}, {"fold", fold}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i].name, name) == 0)
             return &known[i];

@@ -27,7 +27,7 @@ from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.rests import SEARCH_REST_MS
-from aliquot.coordinator.core.tenancy.limits import covered
+from aliquot.coordinator.core.tenancy.limits import covered, held_of_kind, parts_of_kind
 from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.tenancy.view import AccountView
@@ -103,7 +103,7 @@ def _clear(
 
 
 class _Ceiling(NamedTuple):
-    """One limit: whose, of which model (or, empty, of all), and how much."""
+    """One limit: whose, of which kind of devices (or, empty, of all), and how much."""
 
     account: AccountView
     model: str
@@ -123,7 +123,7 @@ def _limits(state: Planning, lease: Lease) -> list[_Ceiling]:
 
 
 def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
-    return [part for part in parts if ceiling.model in ("", part[0])]
+    return parts_of_kind(parts, ceiling.model)
 
 
 def _entitled_parts(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
@@ -153,7 +153,7 @@ def _enough(
     Raises _Unfinished where the search needs another turn.
     """
     account, model, limit = ceiling
-    held = account.by_model.get(model, [0, 0, 0]) if model else [account.share_milli, account.memory_bytes]
+    held = held_of_kind(account, model)
     asked, promised = _asked(parts, ceiling), admission.promised.get(ceiling.key, (0, 0))
     share = memory = 0
     if limit.share_milli >= 0:
@@ -170,7 +170,7 @@ def _enough(
     spare_share = spare_memory = 0
     for lease_id in dict.fromkeys((*going, *fresh)):
         other = state.leases[lease_id]
-        counted = [part for part in parts_of(other.holding) if model in ("", part[0])]
+        counted = parts_of_kind(parts_of(other.holding), model)
         of_share, of_memory = sum(part[1] for part in counted), sum(part[2] for part in counted)
         last_ms = max((piece.deadline_ms for piece in other.holding), default=0)
         if lease_id in chosen or (other.ending and last_ms <= eligible.soon_ms):

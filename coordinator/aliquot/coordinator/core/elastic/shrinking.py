@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
+from aliquot.common.catalog import covers
 from aliquot.coordinator.core.elastic.facts import LeaseShrinking
 from aliquot.coordinator.core.elastic.members import Member, bounds_of, spare_members
 from aliquot.coordinator.core.fact import Fact
@@ -29,7 +30,7 @@ from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.rests import SEARCH_REST_MS
-from aliquot.coordinator.core.tenancy.limits import over_limit
+from aliquot.coordinator.core.tenancy.limits import held_of_kind, over_limit, parts_of_kind
 from aliquot.coordinator.core.tenancy.specs import Amount
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import Demand, Placement
@@ -105,14 +106,14 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
     account = next(account for account in chain.limited if account.label == over.subject)
     limits = {"": account.quota.limit, **{model.model: model.limit for model in account.quota.models}}
     limit = limits[over.model]
-    held = account.by_model.get(over.model, [0, 0, 0]) if over.model else [account.share_milli, account.memory_bytes]
-    asked = [part for part in parts if not over.model or part[0] == over.model]
+    held = held_of_kind(account, over.model)
+    asked = parts_of_kind(parts, over.model)
     missing = Amount(
         held[0] + sum(part[1] for part in asked) - limit.share_milli if limit.share_milli >= 0 else 0,
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
     for piece in _leaving(state):
-        if lease_id_of(piece.slice_id) in account.holders and over.model in ("", piece.model):
+        if lease_id_of(piece.slice_id) in account.holders and (not over.model or covers(over.model, piece.model)):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
@@ -121,7 +122,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
         if other.lease_id in account.holders:
-            of_model = [part for part in parts_of(member) if over.model in ("", part[0])]
+            of_model = parts_of_kind(parts_of(member), over.model)
             if of_model:
                 given.append((other, member))
                 missing = Amount(

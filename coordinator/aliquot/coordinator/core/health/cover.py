@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from aliquot.coordinator.core.health.records import Remedy, Scope, Sign
+from aliquot.common.signs import Remedy, Scope
+from aliquot.coordinator.core.health.records import Sign
 from aliquot.coordinator.core.leases.records import Lease, Slice, lease_id_of
 from aliquot.coordinator.core.types import UNKNOWN, DeviceSpec, NodeSpec
 

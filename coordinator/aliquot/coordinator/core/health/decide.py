@@ -6,12 +6,14 @@ case, so one too many does no harm. Whatever an incident waits for, it is looked
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.errors import CardInUse, DeviceNotFound, StillUnwell
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.breaker import may_repair
+from aliquot.coordinator.core.health.copying import kind_of, too_slow
 from aliquot.coordinator.core.health.cover import cards_of, devices_on, leases_on
-from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, LeaseTold
+from aliquot.coordinator.core.health.facts import CopiesMeasured, IncidentClosed, IncidentMoved, LeaseTold
 from aliquot.coordinator.core.health.records import (
     BY_HAND,
     CHECK,
@@ -21,9 +23,6 @@ from aliquot.coordinator.core.health.records import (
     SUSPECTED,
     WORDS,
     Incident,
-    Remedy,
-    Scope,
-    Severity,
     Sign,
     Standing,
 )
@@ -201,11 +200,12 @@ def report_care(state: Planning, command: c.ReportCare, now_ms: int) -> Decision
         if order.number == command.number:
             if command.problem:
                 return Decision(tuple(_failed(state, node, incident, command.problem, now_ms, command.story)))
-            return Decision(tuple(_succeeded(state, node, incident, command.story, now_ms)))
+            return Decision(tuple(_succeeded(state, node, incident, command, now_ms)))
     return NOTHING
 
 
-def _succeeded(state: Planning, node: Node, incident: Incident, story: str, now_ms: int) -> list[Fact]:
+def _succeeded(state: Planning, node: Node, incident: Incident, said: c.ReportCare, now_ms: int) -> list[Fact]:
+    story = said.story
     if incident.state is Standing.REPAIRING:
         done = f"its agent has done the {WORDS[incident.action]}"
         if WORDS[Remedy.VERIFY] not in node.spec.remedies and not _is_well(state, node, incident):
@@ -213,10 +213,25 @@ def _succeeded(state: Planning, node: Node, incident: Incident, story: str, now_
         return [_verified(state, node, incident, f"{done}: {story}" if story else done, now_ms)]
     if not _is_well(state, node, incident):
         return _failed(state, node, incident, "it passed, but its signs are bad", now_ms, story)
+    copies = tuple(each for each in said.copies if each[0] in incident.units)
+    for unit, mb_s in copies:
+        if slow := too_slow(state, node, unit, mb_s):
+            return _failed(state, node, incident, slow, now_ms, story)
+    return [*_measured(node, copies, now_ms), _passed(state, incident, story, now_ms)]
+
+
+def _passed(state: Planning, incident: Incident, story: str, now_ms: int) -> Fact:
     text = f"verified: {story}" if story else "verified"
     if incident.tried or incident.severity is Severity.FATAL:
-        return [_moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + state.config.probation_ms)]
-    return [IncidentClosed(now_ms, incident.number, text)]
+        return _moved(incident, Standing.PROBATION, text, now_ms, due_ms=now_ms + state.config.probation_ms)
+    return IncidentClosed(now_ms, incident.number, text)
+
+
+def _measured(node: Node, copies: tuple[tuple[str, int], ...], now_ms: int) -> list[Fact]:
+    of: dict[str, list[tuple[str, int]]] = {}
+    for unit, mb_s in copies:
+        of.setdefault(kind_of(node.spec, unit), []).append((unit, mb_s))
+    return [CopiesMeasured(now_ms, node.spec.node_id, kind, tuple(found)) for kind, found in sorted(of.items())]
 
 
 def _verified(state: Planning, node: Node, incident: Incident, text: str, now_ms: int) -> Fact:
@@ -246,7 +261,7 @@ def _failed(state: Planning, node: Node, incident: Incident, problem: str, now_m
 
 def _returned(state: Planning, node: Node, incident: Incident, now_ms: int) -> list[Fact]:
     """Facts for an incident whose signs are good (again): it is over, or is tested first, or must rest for a while."""
-    if incident.by or not _is_well(state, node, incident):
+    if incident.by or incident.failed or not _is_well(state, node, incident):
         return []
     if not incident.well_ms:
         text = "nothing is known to be wrong with it" if incident.is_check else "its signs are good again"

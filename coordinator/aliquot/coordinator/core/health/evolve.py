@@ -7,13 +7,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aliquot.common.signs import Remedy
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.cover import classes_of, devices_on
-from aliquot.coordinator.core.health.facts import IncidentClosed, IncidentMoved, IncidentOpened, LeaseTold
+from aliquot.coordinator.core.health.facts import (
+    CopiesMeasured,
+    IncidentClosed,
+    IncidentMoved,
+    IncidentOpened,
+    LeaseTold,
+)
 from aliquot.coordinator.core.health.records import (
     HITS_KEPT,
     HOUR_MS,
     INTERVAL_BOUNDS_S,
+    LINKS,
     ORDERED,
     OUT,
     PAST_KEPT,
@@ -21,10 +29,10 @@ from aliquot.coordinator.core.health.records import (
     REPAIR_BOUNDS_S,
     CareOrder,
     CauseTotals,
+    CopyRate,
     Hit,
     Incident,
     Past,
-    Remedy,
     RepairStart,
     Standing,
     Step,
@@ -34,7 +42,7 @@ from aliquot.coordinator.core.holds import evolve as holds
 from aliquot.coordinator.core.leases.counting import put_lease
 from aliquot.coordinator.core.state import Device, State
 from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.types import UNKNOWN, Admits, NodeSpec
 
 WARNINGS_KEPT = 8
 LOOK_AGAIN_MS = 60_000
@@ -61,6 +69,7 @@ def _opened(state: State, fact: IncidentOpened) -> None:
         scope=fact.scope,
         by=fact.by,
         steps=(Step(fact.at_ms, Standing.QUARANTINED, fact.reason),),
+        suspects=_suspects(fact, joined),
     )
     health.next_number = fact.number + 1
     if not going_on and not incident.planned:
@@ -71,6 +80,14 @@ def _opened(state: State, fact: IncidentOpened) -> None:
             _remember(state, unit, Past(fact.at_ms, fact.cause))
     _put(state, None, incident)
     state.timers.add(fact.at_ms, Due.HEALTH, str(fact.number))
+
+
+def _suspects(fact: IncidentOpened, joined: Iterable[Incident]) -> tuple[str, ...]:
+    """Of which units it is known, or was when the incidents began that go on as this one, that something is wrong."""
+    if not fact.suspect:
+        return ()
+    known = [unit for incident in joined for unit in (incident.suspects or incident.units)]
+    return tuple(dict.fromkeys((fact.suspect, *known)))
 
 
 def _moved(state: State, fact: IncidentMoved) -> None:
@@ -87,9 +104,11 @@ def _moved(state: State, fact: IncidentMoved) -> None:
         well_ms=(old.well_ms or fact.at_ms) if fact.well else 0,
         units=fact.units or old.units,
         steps=within(old.steps, Step(fact.at_ms, fact.state, fact.text)),
+        suspects=old.suspects or (old.units if fact.units else ()),
+        failed=fact.state is Standing.DRAINED if old.state is Standing.VERIFYING else old.failed,
     )
     if fact.state is Standing.REPAIRING:
-        new = replace(new, tried=(*old.tried, fact.action)[-PAST_KEPT:])
+        new = replace(new, tried=(*old.tried, fact.action)[-PAST_KEPT:], failed=False)
         _note_repair(state, new, fact)
     if fact.state is Standing.PROBATION and not old.back_ms:
         new = _back(state, new, fact.at_ms)
@@ -105,6 +124,11 @@ def _closed(state: State, fact: IncidentClosed) -> None:
     if not incident.back_ms:
         incident = _back(state, incident, fact.at_ms)
     _finish(state, incident, fact.outcome, fact.at_ms)
+
+
+def _measured(state: State, fact: CopiesMeasured) -> None:
+    for unit, mb_s in fact.copies:
+        state.health.copies[unit] = CopyRate(fact.node_id, fact.model, mb_s)
 
 
 def _told(state: State, fact: LeaseTold) -> None:
@@ -175,6 +199,12 @@ def _put(state: State, old: Incident | None, new: Incident | None) -> None:
         del health.incidents[old.number]
         for unit in old.units:
             health.of_unit.pop(unit, None)
+        if old.number in (numbers := health.bad_links.get(old.node_id, ())):
+            left = tuple(number for number in numbers if number != old.number)
+            if left:
+                health.bad_links[old.node_id] = left
+            else:
+                del health.bad_links[old.node_id]
     if new is not None:
         health.incidents[new.number] = new
         enlist(state, new)
@@ -192,6 +222,8 @@ def _put(state: State, old: Incident | None, new: Incident | None) -> None:
         state.touch_node(known.node_id)
     for device in devices_on(node.spec, units):
         stand(state, device.uuid)
+    if known.cause in LINKS:
+        restrict(state, node.spec)
 
 
 def order_of(incident: Incident) -> CareOrder | None:
@@ -205,6 +237,9 @@ def order_of(incident: Incident) -> CareOrder | None:
 def enlist(state: State, incident: Incident) -> None:
     """Note an open incident in the indexes."""
     _count(state, incident, 1)
+    if incident.cause in LINKS and incident.state in OUT:
+        known = state.health.bad_links.get(incident.node_id, ())
+        state.health.bad_links[incident.node_id] = tuple(sorted({*known, incident.number}))
     for unit in incident.units:
         state.health.of_unit[unit] = incident.number
 
@@ -240,10 +275,40 @@ def stand(state: State, uuid: str) -> None:
         put_device(state, uuid, replace(device, standing=standing, incident=number))
 
 
+def admits_of(state: State, uuid: str) -> Admits:
+    """What incidents let be placed on a device that works."""
+    record = state.inventory.device_record(uuid)
+    for unit in (uuid, record.spec.parent_uuid):
+        number = state.health.of_unit.get(unit, 0)
+        if number and state.health.incidents[number].on_probation(unit):
+            return Admits.PREEMPTIBLE
+    numbers = state.health.bad_links.get(record.node_id, ())
+    if not numbers or record.spec.nvlink_island == UNKNOWN:
+        return Admits.ALL
+    units = [unit for number in numbers for unit in state.health.incidents[number].units]
+    bad = {device.nvlink_island for device in devices_on(state.inventory.node(record.node_id).spec, units)}
+    return Admits.SINGLE if record.spec.nvlink_island in bad else Admits.ALL
+
+
+def restrict(state: State, spec: NodeSpec) -> None:
+    """Bring what the devices of a node admit in line with the incidents about its links."""
+    for device in spec.devices:
+        if state.inventory.device_record(device.uuid).admits is not admits_of(state, device.uuid):
+            put_device(state, device.uuid, state.devices[device.uuid])
+
+
+def refresh_device(state: State, uuid: str) -> None:
+    """Have placement know of a device what the books say of it."""
+    known = state.devices[uuid]
+    state.inventory.set_device(
+        uuid, foreign_bytes=known.foreign_bytes, healthy=known.usable, admits=admits_of(state, uuid)
+    )
+
+
 def put_device(state: State, uuid: str, device: Device) -> None:
     """A device has another record; perhaps more, or less, can be placed on it."""
     state.devices[uuid] = device
-    state.inventory.set_device(uuid, foreign_bytes=device.foreign_bytes, healthy=device.usable)
+    refresh_device(state, uuid)
     state.touch_device(uuid)
     state.capacity_version += 1
     state.node_touched(state.inventory.device_record(uuid).node_id)
@@ -270,6 +335,8 @@ def describe(state: State, old: NodeSpec | None, new: NodeSpec | None) -> None:
 
 def forget_node(state: State, node_id: str, at_ms: int) -> None:
     """A node was removed: what was wrong with it is nobody's concern any more."""
+    for unit in [unit for unit, known in state.health.copies.items() if known.node_id == node_id]:
+        del state.health.copies[unit]
     for incident in [each for each in state.health.incidents.values() if each.node_id == node_id]:
         _finish(state, incident, "its node was removed", at_ms)
 
@@ -289,5 +356,6 @@ APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     IncidentOpened: _opened,
     IncidentMoved: _moved,
     IncidentClosed: _closed,
+    CopiesMeasured: _measured,
     LeaseTold: _told,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity, Standing
+from aliquot.coordinator.core.health.records import Standing
 
 
 class IncidentOpened(Fact, frozen=True, tag="ill"):
@@ -21,6 +22,8 @@ class IncidentOpened(Fact, frozen=True, tag="ill"):
     model: str = ""
     absorbs: tuple[int, ...] = ()
     by: str = ""
+    suspect: str = ""
+    """The unit that the sign was about, where more goes out of service for it; empty: all."""
 
 
 class IncidentMoved(Fact, frozen=True, tag="ill>"):
@@ -47,6 +50,15 @@ class IncidentClosed(Fact, frozen=True, tag="ill-"):
     number: int
     outcome: str
     by: str = ""
+
+
+class CopiesMeasured(Fact, frozen=True, tag="copies"):
+    """Cards that were tested copy within their own memory so fast."""
+
+    node_id: str
+    model: str
+    copies: tuple[tuple[str, int], ...]
+    """(unit, megabytes a second)."""
 
 
 class LeaseTold(Fact, frozen=True, tag="told"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aliquot.common.signs import Remedy
 from aliquot.coordinator.core.errors import IncidentUnknown
 from aliquot.coordinator.core.health.breaker import may_repair
 from aliquot.coordinator.core.health.cover import devices_on, leases_on
-from aliquot.coordinator.core.health.records import WORDS, CauseTotals, Incident, Remedy, Standing
+from aliquot.coordinator.core.health.records import WORDS, CauseTotals, Incident, Standing
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import Node

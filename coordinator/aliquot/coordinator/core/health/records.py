@@ -12,6 +12,8 @@ from collections import Counter, deque
 
 import msgspec
 
+from aliquot.common.signs import Remedy, Scope, Severity
+
 STEPS_MAX = 32
 """Of an incident's story: the first 8, and the latest."""
 STEPS_FIRST = 8
@@ -53,47 +55,14 @@ ORDERED = frozenset({Standing.REPAIRING, Standing.VERIFYING})
 """States in which an agent has an order to carry out."""
 
 
-class Severity(enum.IntEnum):
-    """Whom a sign concerns; numbers equal those of the contract."""
-
-    NONE = 0
-    LEASE = 1
-    """The programs of one lease."""
-    DEGRADED = 2
-    """The card computes, but should get nothing new."""
-    FATAL = 3
-    """What runs there can't be relied on."""
-
-
-class Scope(enum.IntEnum):
-    """How far a sign reaches; numbers equal those of the contract."""
-
-    DEVICE = 0
-    CARD = 1
-    """The card with its MIG instances."""
-    ISLAND = 2
-    """All cards of the node that fast links join with it."""
-    NODE = 3
-
-
-class Remedy(enum.IntEnum):
-    """What is done about it; numbers equal those of the contract."""
-
-    NONE = 0
-    RESET = 1
-    REBOOT = 2
-    SERVICE = 3
-    """A person."""
-    VERIFY = 4
-    """Nothing: it is tested."""
-
-
 WORDS = {Remedy.RESET: "reset", Remedy.REBOOT: "reboot", Remedy.VERIFY: "verify"}
 """What an agent offers to do, by name."""
 BY_HAND = "by-hand"
 CHECK = "check"
 SUSPECTED = "suspected"
 VANISHED = "count-too-low"
+LINKS = frozenset({"links", "fabric"})
+"""Causes that say that devices of one island don't reach one another as they should."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -149,6 +118,14 @@ class Incident(msgspec.Struct, frozen=True, omit_defaults=True):
     """When its cards came back into service; 0: not yet."""
     closed_ms: int = 0
     outcome: str = ""
+    suspects: tuple[str, ...] = ()
+    """The units that signs were about, where it covers others as well; empty: all."""
+    failed: bool = False
+    """Its last test failed, and nothing was done about that yet: that its signs are good says nothing."""
+
+    def on_probation(self, unit: str) -> bool:
+        """Whether a unit that it covers is watched for a while, rather than in service again like any other."""
+        return self.state is Standing.PROBATION and (not self.suspects or unit in self.suspects)
 
     @property
     def is_check(self) -> bool:
@@ -183,6 +160,14 @@ class Hit(msgspec.Struct, frozen=True, array_like=True):
 
     at_ms: int
     tenant: str
+
+
+class CopyRate(msgspec.Struct, frozen=True, array_like=True):
+    """How fast a unit copies within its own memory, as measured when it passed its last test."""
+
+    node_id: str
+    model: str
+    mb_s: int
 
 
 class CauseTotals(msgspec.Struct, frozen=True, array_like=True):
@@ -220,8 +205,8 @@ class HealthBooks:
     """Books, and below them indexes that follow from them."""
 
     __slots__ = (
-        "cards", "closed", "hits", "incidents", "intervals", "next_number", "of_unit", "out", "past", "repairs",
-        "starts", "totals", "under_repair",
+        "bad_links", "cards", "closed", "copies", "hits", "incidents", "intervals", "next_number", "of_unit", "out",
+        "past", "repairs", "starts", "totals", "under_repair",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -236,6 +221,8 @@ class HealthBooks:
         self.hits: dict[str, tuple[Hit, ...]] = {}
         """By card: the latest fault of each of a few tenants' programs."""
         self.totals: dict[str, CauseTotals] = {}
+        self.copies: dict[str, CopyRate] = {}
+        """By unit."""
         self.repairs = Buckets()
         """From the first bad sign until service."""
         self.intervals = Buckets()
@@ -243,6 +230,8 @@ class HealthBooks:
         # indexes
         self.of_unit: dict[str, int] = {}
         """Unit -> the open incident that covers it."""
+        self.bad_links: dict[str, tuple[int, ...]] = {}
+        """Node -> the open incidents about links that keep cards of it out of service."""
         self.cards: Counter[tuple[str, str]] = Counter()
         """How many cards there are of each (pool, model)."""
         self.out: Counter[tuple[str, str]] = Counter()

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.breaker import believes_soft
 from aliquot.coordinator.core.health.cover import cards_of, units_of
 from aliquot.coordinator.core.health.facts import IncidentMoved, IncidentOpened
-from aliquot.coordinator.core.health.records import (
-    ORDERED,
-    OUT,
-    VANISHED,
-    Incident,
-    Remedy,
-    Scope,
-    Severity,
-    Sign,
-    Standing,
-)
+from aliquot.coordinator.core.health.records import ORDERED, OUT, VANISHED, Incident, Sign, Standing
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.timers import Due
@@ -91,8 +82,16 @@ def open_incident(
             device.model,
             covered(state, node.spec, units),
             by,
+            _suspect(device, units),
         )
     ]
+
+
+def _suspect(device: DeviceSpec, units: tuple[str, ...]) -> str:
+    """The unit that a sign is about, where more goes out of service for it."""
+    if len(units) < 2:
+        return ""
+    return device.uuid if device.uuid in units else device.parent_uuid
 
 
 def covered(state: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from aliquot.coordinator.core.health.records import Buckets, CauseTotals, Hit, Incident, Past, RepairStart
+from aliquot.coordinator.core.health.records import Buckets, CauseTotals, CopyRate, Hit, Incident, Past, RepairStart
 
 
 class HealthView(Protocol):
@@ -40,12 +40,20 @@ class HealthView(Protocol):
         """By cause."""
 
     @property
+    def copies(self) -> Mapping[str, CopyRate]:
+        """By unit: how fast it copies."""
+
+    @property
     def repairs(self) -> Buckets:
         """From the first bad sign until service."""
 
     @property
     def of_unit(self) -> Mapping[str, int]:
         """Unit -> its open incident."""
+
+    @property
+    def bad_links(self) -> Mapping[str, tuple[int, ...]]:
+        """Node -> the open incidents about its links."""
 
     @property
     def cards(self) -> Mapping[tuple[str, str], int]:

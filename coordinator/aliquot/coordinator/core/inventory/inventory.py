@@ -24,7 +24,7 @@ from aliquot.coordinator.core.inventory.records import (
     member_kind,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable, rows_of
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec, SlicePlan
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Admits, Demand, NodeSpec, SlicePlan
 
 _T = TypeVar("_T")
 
@@ -53,6 +53,8 @@ class Inventory:
         self._next_rank = 0
         self._dead_rows = 0
         self._with_cards: dict[str, None] = {}
+        self._restricted: dict[str, None] = {}
+        """Devices that don't admit everything."""
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         """What takes back the changes made on trial, the latest last; None: there is no trial."""
 
@@ -104,6 +106,11 @@ class Inventory:
         """Nodes that let their cards be cut."""
         return (self._nodes[node_id].spec for node_id in self._with_cards)
 
+    @property
+    def restricted(self) -> bool:
+        """Whether some device does not admit everything."""
+        return bool(self._restricted)
+
     def totals(self) -> dict[tuple[str, str], Totals]:
         """Capacity and use by (pool, model): live objects, read only."""
         return self._totals
@@ -130,6 +137,7 @@ class Inventory:
                             d.healthy,
                             d.present,
                             d.withheld_for,
+                            d.admits,
                         )
                         for d in node.devices
                     )
@@ -254,16 +262,37 @@ class Inventory:
 
     # -- devices ---------------------------------------------------------------------------------------------
 
-    def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool) -> None:
-        """What the agent reports of a device: bytes held by processes outside any lease, and its health."""
+    def set_device(self, uuid: str, *, foreign_bytes: int, healthy: bool, admits: Admits = Admits.ALL) -> None:
+        """What the agent reports of a device (bytes held by processes outside any lease, and its health), and what the
+        pool lets be placed on it.
+        """
         self._check_not_in_trial()
         if foreign_bytes < 0:
             raise InventoryError(f"foreign_bytes of {uuid!r} must be >= 0, not {foreign_bytes}")
         device = self.device_record(uuid)
-        if (device.foreign_bytes, device.healthy) != (foreign_bytes, healthy):
-            device.foreign_bytes, device.healthy = foreign_bytes, healthy
+        if (device.foreign_bytes, device.healthy, device.admits) != (foreign_bytes, healthy, admits):
+            device.foreign_bytes, device.healthy, device.admits = foreign_bytes, healthy, admits
+            self._restricted.pop(uuid, None)
+            if admits:
+                self._restricted[uuid] = None
             self.table.refresh_device(device)
             self.changes.note(device.row)
+
+    def admit(self, most: Admits) -> bool:
+        """Let anything be placed on devices that are restricted so far at most, on trial; whether there are any."""
+        if self._undo is None:
+            raise InventoryError("what a device admits is changed by its report, or on trial")
+        known = [self._devices[uuid] for uuid in self._restricted if uuid in self._devices]
+        opened = [device for device in known if Admits.ALL < device.admits <= most]
+        for device in opened:
+            self._undo.append((self._set_admits, (device, device.admits)))
+            self._set_admits(device, Admits.ALL)
+        return bool(opened)
+
+    def _set_admits(self, device: DeviceRecord, admits: Admits) -> None:
+        device.admits = admits
+        self.table.refresh_device(device)
+        self.changes.note(device.row)
 
     def withhold(self, uuid: str, owner: str) -> None:
         """Place nobody else on the device while it drains for `owner`; an empty owner ends that."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
+from aliquot.common.catalog import WHOLE_ONLY
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Admits, Demand, DeviceSpec, NodeSpec
 
 CPU_UNLIMITED = 1 << 30
 HOST_MEMORY_UNLIMITED = 1 << 50
@@ -58,6 +59,8 @@ class DeviceClass(NamedTuple):
             return None
         if (shape.models and self.model not in shape.models[0]) or (shape.vendor and self.vendor != shape.vendor):
             return None
+        if self.vendor in WHOLE_ONLY and asks_for_part(shape):
+            return None
         if foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > self.leasable_bytes and not shape.memory_bytes:
             return None
         share, memory = self.size_of(shape, foreign_bytes)
@@ -67,6 +70,13 @@ class DeviceClass(NamedTuple):
         else:
             fits = share <= WHOLE_SHARE_MILLI and memory <= self.leasable_bytes - foreign_bytes
         return (share, memory) if fits else None
+
+
+def asks_for_part(demand: Demand) -> bool:
+    """Whether it asks for a part of a device, by share or memory."""
+    if demand.mig_profile or not demand.count:
+        return False
+    return 0 < demand.share_milli < WHOLE_SHARE_MILLI or (not demand.share_milli and demand.memory_bytes > 0)
 
 
 def device_class_of(spec: DeviceSpec) -> DeviceClass:
@@ -126,6 +136,8 @@ class DeviceRecord:
     """False once its node was described without it while slices were still on it; it goes with the last of them."""
     withheld_for: str = ""
     """Who waits for this device to drain: nobody else is placed on it. Empty: nobody."""
+    admits: Admits = Admits.ALL
+    """Where that is not all, whoever may be placed on it has it opened on trial first."""
 
     @property
     def works(self) -> bool:
@@ -140,7 +152,8 @@ class DeviceRecord:
         """(share_milli, memory_bytes) of one slice of `shape` on this device, were nothing held of it; None where it
         can't be had: sick, vanished, another sort of device, too small, too weak a tier, too full of foreign memory.
 
-        With `has_room` the one answer to whether a slice fits a device. Who the device is kept for is not asked.
+        With `has_room` the one answer to whether a slice fits a device. Who the device is kept for, and what it admits,
+        is not asked.
         """
         return self.device_class.slice_of(shape, self.foreign_bytes) if self.gives(shape.min_tier) else None
 
@@ -150,8 +163,8 @@ class DeviceRecord:
 
     @property
     def share_left_milli(self) -> int:
-        """Share that a new slice could take: nothing of a sick, vanished or withheld device."""
-        if self.works and not self.withheld_for:
+        """Share that a new slice could take: nothing of a sick, vanished, withheld or restricted device."""
+        if self.works and not self.withheld_for and not self.admits:
             return self.spec.compute_milli - self.share_used_milli
         return 0
 

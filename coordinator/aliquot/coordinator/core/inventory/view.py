@@ -34,6 +34,8 @@ class InventoryView(Protocol):
     def groups(self) -> Mapping[str, Mapping[str, int]]: ...  # noqa: D102
     @property
     def partitioned(self) -> bool: ...  # noqa: D102
+    @property
+    def restricted(self) -> bool: ...  # noqa: D102
     def has_node(self, node_id: str) -> bool: ...  # noqa: D102
     def has_device(self, uuid: str) -> bool: ...  # noqa: D102
     def node_ids(self) -> Iterator[str]: ...  # noqa: D102

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.holds import evolve as holds
 from aliquot.coordinator.core.leases import counting
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
+    LeaseExtended,
     LeaseGranted,
     LeaseQueued,
     LeaseReleasing,
@@ -105,6 +106,15 @@ def _lease_granted(state: State, fact: LeaseGranted) -> None:
     if lease.request.time_limit_ms:
         state.timers.add(fact.at_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
     state.since[Due.CONFIRM].add(fact.at_ms, Due.CONFIRM, fact.lease_id)
+
+
+def _lease_extended(state: State, fact: LeaseExtended) -> None:
+    lease = state.leases[fact.lease_id]
+    runs = lease.granted_ms and not lease.waiting
+    if runs:
+        state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
+        state.timers.add(lease.granted_ms + fact.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
+    _set_lease(state, replace(lease, request=replace(lease.request, time_limit_ms=fact.time_limit_ms)))
 
 
 def _lease_grown(state: State, fact: LeaseGrown) -> None:
@@ -422,6 +432,7 @@ APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     SliceGone: _slice_gone,
     SlicesAdopted: _slices_adopted,
     LeaseReleasing: _lease_releasing,
+    LeaseExtended: _lease_extended,
     SlicesReleasing: _slices_releasing,
     LeaseRequeued: _lease_requeued,
     LeaseEnded: _lease_ended,

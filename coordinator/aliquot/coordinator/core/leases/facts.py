@@ -85,6 +85,15 @@ class LeaseReleasing(Fact, frozen=True, tag="releasing"):
     """The principal that ended it; empty: the pool itself did."""
 
 
+class LeaseExtended(Fact, frozen=True, tag="extended"):
+    """A lease has a longer time limit from now on, and keeps it when it goes back to its queue."""
+
+    lease_id: str
+    time_limit_ms: int
+    reason: str = ""
+    by: str = ""
+
+
 class SlicesReleasing(Fact, frozen=True, tag="sreleasing"):
     """Single slices of a lease are ending, because a sibling failed: the lease itself goes back to its queue."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aliquot.common.catalog import covers
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantHeldBack, TenantNotFound
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
@@ -324,12 +325,13 @@ def _over_pool(state: Planning, pool: str, placement: Placement) -> OverLimit | 
     return None
 
 
-def _without(state: Planning, demand: Demand, model: str) -> Demand | None:
-    """The demand, but not on this model; None where that leaves nothing."""
-    if not model:
+def _without(state: Planning, demand: Demand, kind: str) -> Demand | None:
+    """The demand, but not on devices of this kind; None where that leaves nothing."""
+    if not kind:
         return None
     alternatives = demand.models or (tuple(sorted({c.model for c in state.inventory.classes})),)
-    left = tuple(kept for kept in (tuple(name for name in models if name != model) for models in alternatives) if kept)
+    others = (tuple(name for name in models if not covers(kind, name)) for models in alternatives)
+    left = tuple(kept for kept in others if kept)
     return msgspec.structs.replace(demand, models=left) if left else None
 
 

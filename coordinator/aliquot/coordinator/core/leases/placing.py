@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.admission.making_room import ends_before
 from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.errors import InvalidField, PlacementRefused, QuotaExceeded
+from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.leases.allocate import replayed
 from aliquot.coordinator.core.leases.facts import LeaseQueued
 from aliquot.coordinator.core.leases.granting import (
@@ -32,7 +33,7 @@ from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib
 from aliquot.coordinator.core.placement.picking import slice_on
-from aliquot.coordinator.core.placement.reasons import Reason
+from aliquot.coordinator.core.placement.reasons import RESTRICTED, RESTRICTIONS, Reason
 from aliquot.coordinator.core.placement.survey import NodeFit, about_devices, survey
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.planning import Planning
@@ -47,8 +48,20 @@ def fits(state: Planning, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
     """What there is to say of each node, for one member. Limits are not asked: they depend on no node."""
     request = check_access(state, query.request)
     node_ids = query.node_ids or tuple(state.inventory.node_ids())
-    with _opened(state, request, node_ids, now_ms):
-        return _survey(state, sterner(state, request, request.demand, now_ms), node_ids)
+    demand = sterner(state, request, request.demand, now_ms)
+    with _opened(state, request, node_ids, now_ms) as inventory:
+        found = _survey(state, demand, node_ids)
+        if not (inventory.restricted and inventory.admit(demand.admitted_on)):
+            return found
+        again = _survey(state, demand, node_ids)
+    return tuple(map(_last, found, again))
+
+
+def _last(first: NodeFit, restricted: NodeFit) -> NodeFit:
+    """A node that serves a request only by devices that don't admit everything comes after all others."""
+    if first.score:
+        return first._replace(score=first.score + 1)
+    return restricted._replace(score=min(restricted.score, 1))
 
 
 def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
@@ -60,8 +73,13 @@ def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     refuse_held_back(state, request, now_ms)
     demand = sterner(state, request, request.demand, now_ms)
     _check_places(demand, command.places)
-    with _opened(state, request, [place.node_id for place in command.places], now_ms):
-        placement = _placed(state, demand, command.places)
+    with _opened(state, request, [place.node_id for place in command.places], now_ms) as inventory:
+        try:
+            placement = _placed(state, demand, command.places)
+        except PlacementRefused:
+            if not inventory.admit(demand.admitted_on):
+                raise
+            placement = _placed(state, demand, command.places)
     over = suspended(state, request, now_ms)
     over = over or forbidden(state, request, chain_of(state, request), placement, now_ms, ())
     if over is not None:
@@ -79,7 +97,7 @@ def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
 
 
 @contextmanager
-def _opened(state: Planning, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[None]:
+def _opened(state: Planning, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[Inventory]:
     """Everything else as it is, but open what this request may use because it ends in time."""
     with state.inventory.trial() as inventory:
         if request.time_limit_ms:
@@ -90,7 +108,7 @@ def _opened(state: Planning, request: RequestSpec, node_ids: Sequence[str], now_
             for hold in state.holds.values():
                 if ends_before(request, hold, now_ms):
                     inventory.open_devices(hold.device_uuids)
-        yield
+        yield inventory
 
 
 def _check_places(demand: Demand, places: tuple[MemberPlace, ...]) -> None:
@@ -166,7 +184,25 @@ def _survey(state: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[N
             return Reason.MAINTENANCE, closure_text(node.spec.name, node.closure).partition(": ")[2]
         return Reason.NOT_READY, f"it is {node.state.name}" + (f": {node.reason}" if node.reason else "")
 
-    return survey(state.engine, demand, node_ids, state.hold_of_device, why_closed)
+    found = survey(state.engine, demand, node_ids, state.hold_of_device, why_closed)
+    return _restricted(state, demand, found) if state.inventory.restricted else found
+
+
+def _restricted(state: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> tuple[NodeFit, ...]:
+    """The same; of nodes where only devices that don't admit the demand stand against it, that is said."""
+    for most, said in RESTRICTED.items():
+        node_ids = [fit.node_id for fit in found if about_devices(fit.reason) and fit.reason not in RESTRICTIONS]
+        if most <= demand.admitted_on or not node_ids:
+            continue
+        with state.inventory.trial() as inventory:
+            if inventory.admit(most):
+                fits = {fit.node_id for fit in survey(state.engine, demand, node_ids) if fit.reason is Reason.FITS}
+                why = f"its devices that are free {said.why}"
+                found = tuple(
+                    NodeFit(fit.node_id, said.reason, why, 0) if fit.node_id in fits and not fit.score else fit
+                    for fit in found
+                )
+    return found
 
 
 def _obstacle(state: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
@@ -196,6 +232,9 @@ def _of_device(state: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
         if device.works and not device.gives(demand.min_tier):
             return Reason.TIER, f"device {uuid}: its agent can't give the tier asked for"
         return Reason.UNAVAILABLE, f"device {uuid} is unhealthy, gone, or too full of others' memory"
+    if device.admits > demand.admitted_on:
+        said = RESTRICTED[device.admits]
+        return said.reason, f"device {uuid} is one of those that {said.why}"
     if device.withheld_for:
         return Reason.WITHHELD, f"device {uuid} is kept for somebody else"
     share, memory = size

@@ -19,7 +19,9 @@ def check_rates(card: RateCard, path: str) -> None:
     for number, rate in enumerate(card.rates):
         where = f"{path}.rates[{number}]"
         if not rate.model:
-            raise InvalidField(f"{where}.model", "is empty", hint="write * for all models that are not named")
+            raise InvalidField(
+                f"{where}.model", "is empty", hint="name a model, a vendor, or * for all that are not named"
+            )
         _range(f"{where}.gpu_hour_micro", rate.gpu_hour_micro, 0, PRICE_MICRO_MAX)
         _range(f"{where}.gib_hour_micro", rate.gib_hour_micro, 0, PRICE_MICRO_MAX)
     _range(f"{path}.minimum_ms", card.minimum_ms, 0, 86_400_000)

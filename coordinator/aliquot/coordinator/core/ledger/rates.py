@@ -6,16 +6,17 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.common import catalog
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
 
-ANY_MODEL = "*"
+ANY_MODEL = catalog.ANY_KIND
 
 
 class ModelRate(msgspec.Struct, frozen=True, array_like=True):
     """What a device model costs. A part of a device costs its part of the share, and its memory."""
 
     model: str
-    """`*` for all that are not named."""
+    """Or a family, or a vendor (`amd`): see `catalog.covers`; `*` for all that are not named."""
     gpu_hour_micro: int
     """For a whole device (1000 thousandths) for an hour."""
     gib_hour_micro: int = 0
@@ -40,14 +41,17 @@ class RateCard(msgspec.Struct, frozen=True, omit_defaults=True):
     """A slice that was charged for less time than this pays for this much."""
 
     def rate_of(self, model: str) -> ModelRate | None:
-        """The price of a model; None: it has none, and its use is listed as unpriced."""
-        fallback = None
+        """The price of a model: its own, or that of its family, of its vendor, of all; None: it has none, and its use
+        is listed as unpriced.
+        """
+        found: ModelRate | None = None
         for rate in self.rates:
             if rate.model == model:
                 return rate
-            if rate.model == ANY_MODEL:
-                fallback = rate
-        return fallback
+            applies = rate.model == ANY_MODEL or catalog.covers(rate.model, model)
+            if applies and (found is None or catalog.nearness(rate.model) > catalog.nearness(found.model)):
+                found = rate
+        return found
 
 
 class DatedRates(msgspec.Struct, frozen=True):

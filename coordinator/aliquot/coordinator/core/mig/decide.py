@@ -237,7 +237,7 @@ def _in_use(state: Planning, uuid: str) -> bool:
     if not state.inventory.has_device(uuid):
         return True
     record = state.inventory.device_record(uuid)
-    return bool(record.slices or record.withheld_for or record.foreign_bytes or not record.healthy)
+    return bool(record.slices or record.withheld_for or record.foreign_bytes or record.admits or not record.healthy)
 
 
 def _rests_until(state: Planning, cut: Cut) -> int:

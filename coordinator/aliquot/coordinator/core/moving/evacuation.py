@@ -86,7 +86,7 @@ def _in_the_way(engine: Engine, by_node: LeasesByNode, demand: Demand, row: int)
     costs: list[tuple[int, int, int, list[PlacedLease]]] = []
     for device in engine.inventory.table.devices_of_row[row]:
         leases = on_device.get(device.spec.uuid, [])
-        if device.works and not device.withheld_for and all(_may_leave(o, demand) for o in leases):
+        if device.works and not (device.withheld_for or device.admits) and all(_may_leave(o, demand) for o in leases):
             costs.append((len(leases), -device.share_left_milli, device.col, leases))
     if len(costs) < demand.count:
         return None

@@ -41,6 +41,7 @@ def _node_put(state: State, fact: NodePut) -> None:
     health.describe(state, old.spec if old is not None else None, spec)
     for device in spec.devices:
         health.stand(state, device.uuid)  # it may have come back while an incident covers it
+    health.restrict(state, spec)
     for device in spec.devices:
         if device.uuid in state.hold_of_device:  # it vanished and came back before its hold was broken
             state.inventory.withhold(device.uuid, state.hold_of_device[device.uuid])

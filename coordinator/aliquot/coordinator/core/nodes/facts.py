@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.records import Remedy, Scope, Severity
 from aliquot.coordinator.core.types import NodeSpec, NodeState
 
 

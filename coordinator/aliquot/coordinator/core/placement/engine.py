@@ -25,6 +25,7 @@ from aliquot.coordinator.core.placement.placer import MemberPlacer
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.core.placement.reasons import RESTRICTED
 from aliquot.coordinator.core.placement.scan import ScanIndex
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
@@ -75,8 +76,19 @@ class Engine:
     def place(self, demand: Demand, *, arrival: int = 0) -> Placement | None:
         """Where the demand goes now, or None if it does not fit. The inventory is as before on return.
 
-        `arrival` numbers the request; only the `random` policy draws from it.
+        `arrival` numbers the request; only the `random` policy draws from it. Devices that don't admit everything come
+        last.
         """
+        placement = self._place(demand, arrival)
+        if placement is None and self.inventory.restricted:
+            for most in (level for level in RESTRICTED if level <= demand.admitted_on):
+                with self.inventory.trial() as inventory:
+                    placement = self._place(demand, arrival) if inventory.admit(most) else None
+                if placement is not None:
+                    return placement
+        return placement
+
+    def _place(self, demand: Demand, arrival: int) -> Placement | None:
         for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
                 placement = place_gang(self._placer, self.shapes, demand, shape, arrival)
@@ -95,6 +107,14 @@ class Engine:
         """Whether `place` would find room. It counts what is left and scores nothing, so it takes the same time
         however many rows changed since the last question.
         """
+        if self._fits(demand):
+            return True
+        if not (self.inventory.restricted and demand.admitted_on):
+            return False
+        with self.inventory.trial() as inventory:
+            return inventory.admit(demand.admitted_on) and self._fits(demand)
+
+    def _fits(self, demand: Demand) -> bool:
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
 
     def scores(self, demand: Demand, shape: Demand) -> Ints:

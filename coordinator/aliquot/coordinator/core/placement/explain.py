@@ -18,8 +18,11 @@ def possible(inventory: InventoryView, matcher: Matcher, demand: Demand) -> bool
 def shortfall(inventory: InventoryView, matcher: Matcher, demand: Demand) -> Shortfall:
     """What is missing, by device class. A class that would serve the demand now says so with `FITS`."""
     matches = matcher.matches(demand)
-    looked_at = [ClassObstacles(inventory, demand, class_id, matches) for class_id in range(len(inventory.classes))]
-    missing = tuple(obstacles.first() for obstacles in looked_at if obstacles.devices)
+    with inventory.trial() as opened:
+        if opened.restricted:
+            opened.admit(demand.admitted_on)
+        looked_at = [ClassObstacles(opened, demand, class_id, matches) for class_id in range(len(inventory.classes))]
+        missing = tuple(obstacles.first() for obstacles in looked_at if obstacles.devices)
     if not missing:
         missing = (Missing("any", Reason.NO_DEVICES.value, "no node has registered a device", "add a node"),)
     impossible = not possible(inventory, matcher, demand)

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from aliquot.common import catalog
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.inventory.records import asks_for_part
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.shapes import shape_of
@@ -109,8 +111,10 @@ class Matcher:
                 note(own.compute_milli, own.leasable_bytes, own.model, own.mig_profile, may_be_cut=False)
         there = {(model, profile) for _, _, model, profile, _ in found}
         seen: list[tuple[object, ...]] = []
-        for spec in self._inventory.nodes_with_cards() if demand.vendor in ("", "nvidia") else ():
+        for spec in self._inventory.nodes_with_cards():
             for card in spec.cards if may_serve(spec, demand) else ():
+                if demand.vendor not in ("", catalog.vendor_of(card.model) or "nvidia"):
+                    continue
                 if (card.model, card.profiles) in seen:
                     continue
                 seen.append((card.model, card.profiles))
@@ -124,16 +128,18 @@ class Matcher:
 
 def is_part(demand: Demand) -> bool:
     """Whether it asks for a part of a device, by share or memory."""
-    if demand.mig_profile or not demand.count:
-        return False
-    return 0 < demand.share_milli < WHOLE_SHARE_MILLI or (not demand.share_milli and demand.memory_bytes > 0)
+    return asks_for_part(demand)
 
 
 def compute_of(card: MigCard, compute_slices: int) -> int:
     """So many slices as thousandths of the card's compute, rounded down: parts never come to more than the card. 0: its
     driver did not say.
     """
+    units = max((start + profile.length for profile in card.profiles for start in profile.starts), default=0)
     most = max((profile.compute_slices for profile in card.profiles), default=0)
+    if units and all(profile.length != units for profile in card.profiles):
+        # Ascend has no template for a whole card.
+        most = max(most, *(each.compute_slices * units // each.length for each in card.profiles if each.length))
     return compute_slices * WHOLE_SHARE_MILLI // most if most else 0
 
 

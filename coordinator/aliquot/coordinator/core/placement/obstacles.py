@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.common import catalog
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import (
@@ -15,7 +16,7 @@ from aliquot.coordinator.core.placement.capacity import (
     slots_per_device,
 )
 from aliquot.coordinator.core.placement.matching import Match, is_part
-from aliquot.coordinator.core.placement.reasons import Reason
+from aliquot.coordinator.core.placement.reasons import RESTRICTED, Reason
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
 from aliquot.coordinator.core.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
 
@@ -82,14 +83,19 @@ class ClassObstacles:
         """What can never be got of such devices."""
         demand, own = self._demand, self._class
         wanted = sorted({model for models in self._asked.models for model in models})
+        if self._asked.vendor and own.vendor != self._asked.vendor:
+            wants, has = catalog.vendor_title(self._asked.vendor), catalog.vendor_title(own.vendor)
+            detail = f"the request is for devices of {wants}; these are of {has}"
+            return self._missing(Reason.OTHER_VENDOR, detail, f"allow {own.vendor}")
         if wanted and own.model not in wanted:
-            return self._missing(Reason.OTHER_MODEL, f"the request names {', '.join(wanted)}", f"allow {own.model}")
-        if demand.vendor and own.vendor != demand.vendor:
-            return self._missing(Reason.OTHER_VENDOR, f"the request is for {demand.vendor}", f"allow {own.vendor}")
+            return self._missing(Reason.OTHER_MODEL, self._other_model(wanted), f"allow {own.model}")
         if own.mig_profile != demand.mig_profile:
             return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
         if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
             return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
+        if own.vendor in catalog.WHOLE_ONLY and is_part(demand):
+            detail = f"a {own.model} serves one program at a time, so it is leased whole"
+            return self._missing(Reason.WHOLE_ONLY, detail, "ask for whole devices")
         if own.slice_of(self.shape) is None:
             _, memory = own.size_of(self.shape)
             return self._missing(
@@ -98,6 +104,15 @@ class ClassObstacles:
                 f"ask for at most {gib(own.leasable_bytes)} per device",
             )
         return None
+
+    def _other_model(self, wanted: list[str]) -> str:
+        """Which models were asked for; and of which vendor, where that alone keeps these devices out."""
+        detail = f"the request names {', '.join(wanted)}"
+        vendors = {catalog.vendor_of(model) for model in wanted}
+        if None in vendors or self._class.vendor in vendors:
+            return detail
+        whose = " and ".join(sorted(catalog.vendor_title(vendor) for vendor in vendors if vendor))
+        return f"{detail}, of {whose}; these are of {catalog.vendor_title(self._class.vendor)}"
 
     def _other_profile(self) -> tuple[str, str]:
         """Why instances of this profile don't serve it, and with which change they would."""
@@ -133,7 +148,7 @@ class ClassObstacles:
         if shape.topology == Topology.REQUIRE_ISLAND and self._largest_island(mine) < shape.count:
             return self._missing(
                 Reason.NO_ISLAND,
-                f"no NVLink island has {shape.count} of these devices",
+                f"no island of linked devices has {shape.count} of these",
                 "prefer an island instead of requiring it",
             )
         eligible = self._shapes.eligible_rows(0) & mine
@@ -196,6 +211,8 @@ class ClassObstacles:
         now = self._members(eligible, demand)
         if now >= demand.gang_size:
             return self._missing(Reason.FITS, "it fits now")
+        if self._inventory.restricted and (found := self._restricted(eligible)) is not None:
+            return found
         if now:
             return self._missing(
                 Reason.GANG_TOO_LARGE_NOW,
@@ -217,6 +234,15 @@ class ClassObstacles:
             )
         return self._held(ready)
 
+    def _restricted(self, eligible: Bools) -> Missing | None:
+        """Said where it would fit, were it admitted on all devices."""
+        for most, said in RESTRICTED.items():
+            if most > self._demand.admitted_on:
+                with self._inventory.trial() as opened:
+                    if opened.admit(most) and self._members(eligible, self._demand) >= self._demand.gang_size:
+                        return self._missing(said.reason, f"devices that are free {said.why}", said.change)
+        return None
+
     def _held(self, ready: Bools) -> Missing:
         shape, table, rows = self.shape, self._inventory.table, self._rows
         slots = slots_per_device(self._inventory, self._shapes, 0)[ready]
@@ -226,7 +252,7 @@ class ClassObstacles:
             if shape.topology == Topology.REQUIRE_ISLAND and members_of_any(slots, shape.count):
                 return self._missing(
                     Reason.FRAGMENTED,
-                    f"{best} devices of one node fit, but not {shape.count} of one NVLink island",
+                    f"{best} devices of one node fit, but not {shape.count} of one island",
                     "prefer an island instead of requiring it",
                 )
             return self._missing(

@@ -16,7 +16,7 @@ UTILISATION_STEP_MILLI = 334
 def slice_on(device: DeviceRecord, shape: Demand) -> SlicePlan | None:
     """The slice that `shape` would take on a device now, or None if it does not fit."""
     size = device.slice_for(shape)
-    if size is None or device.withheld_for or not device.has_room(*size):
+    if size is None or device.withheld_for or device.admits or not device.has_room(*size):
         return None
     return SlicePlan(device.node_id, device.spec.uuid, *size)
 

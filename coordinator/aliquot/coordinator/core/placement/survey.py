@@ -18,7 +18,7 @@ from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_d
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib, members_of_any
-from aliquot.coordinator.core.placement.reasons import Reason
+from aliquot.coordinator.core.placement.reasons import RESTRICTIONS, Reason
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
 from aliquot.coordinator.core.types import SERVE_LABELS, UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
@@ -29,6 +29,7 @@ _NEARER = (
     Reason.OTHER_VENDOR,
     Reason.OTHER_MODEL,
     Reason.OTHER_PROFILE,
+    Reason.WHOLE_ONLY,
     Reason.MEMORY_OVER_DEVICE,
     Reason.OTHER_POOL,
     Reason.TOO_FEW_DEVICES_ON_NODE,
@@ -68,7 +69,7 @@ class NodeFit(NamedTuple):
 
 def about_devices(reason: Reason) -> bool:
     """Whether an obstacle depends on which devices of the node are meant."""
-    return reason in _DEVICES_SAY
+    return reason in _DEVICES_SAY or reason in RESTRICTIONS
 
 
 def survey(

@@ -10,6 +10,7 @@ from collections import Counter
 
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.engine import Engine
+from aliquot.coordinator.core.placement.reasons import RESTRICTED
 from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
 
@@ -58,6 +59,8 @@ def _of_member(
         if not inventory.has_device(plan.device_uuid) or plan.device_uuid in demand.avoid_device_uuids:
             return f"device {plan.device_uuid} is gone, or one that the request avoids"
         device = inventory.device_record(plan.device_uuid)
+        if device.admits > demand.admitted_on:
+            return f"device {plan.device_uuid} is one of those that {RESTRICTED[device.admits].why}"
         # Room was found for as much memory as the plan says: foreign processes that came since don't change its size.
         size = device.device_class.slice_of(shape) if device.gives(shape.min_tier) else None
         if (

@@ -85,7 +85,8 @@ class Preemption:
         )
         again_ms = NEVER_MS
         for shape in state.engine.matcher.shapes(demand):
-            need = Need(shape, frozenset(demand.avoid_device_uuids), giving_way | {lease.lease_id}, {})
+            owners = giving_way | {lease.lease_id}
+            need = Need(shape, frozenset(demand.avoid_device_uuids), owners, demand.admitted_on, {})
             question = Question(state, self._views, need, lease, demand, shape, eligible)
             found = _answer(question, NodeCosts(question, self._cache_for(need, eligible)))
             if isinstance(found, Plan):
@@ -98,7 +99,7 @@ class Preemption:
         state = self._state
         versions = (state.tenancy.guaranteed_version, guarantee_scale(state)) if state.tenancy.guarantees else (0, 0)
         owners = need.owners if any(owner in state.holds for owner in need.owners) else ()
-        key = (need.demand, need.avoid, owners, eligible.priority, eligible.reclaim, *versions)
+        key = (need.demand, need.avoid, owners, need.admitted_on, eligible.priority, eligible.reclaim, *versions)
         cache = self._caches.get(key)
         if cache is None:
             cache = self._caches[key] = {}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.preemption.nodeview import DeviceLoad, NodeView
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, Eligibility
-from aliquot.coordinator.core.types import UNKNOWN, Demand, Topology
+from aliquot.coordinator.core.types import UNKNOWN, Admits, Demand, Topology
 
 EXACT_MAX = 10
 """So many leases on one device are tried in all combinations; of more, the largest are taken first."""
@@ -65,12 +65,15 @@ class Need(NamedTuple):
     owners: frozenset[str]
     """Holds of these may be used: of the lease itself, and of those that must give way to it."""
 
+    admitted_on: Admits
+    """The most restricted devices that may be used."""
+
     sizes: dict[tuple[int, int], tuple[int, int] | None]
     """What `on` found for devices of each class and tier without foreign memory: a cache."""
 
     def on(self, record: DeviceRecord) -> tuple[int, int] | None:
         """(share_milli, memory_bytes) of one slice on this device; None where it never fits."""
-        if not record.works or (self.avoid and record.spec.uuid in self.avoid):
+        if not record.works or record.admits > self.admitted_on or (self.avoid and record.spec.uuid in self.avoid):
             return None
         if record.withheld_for and record.withheld_for not in self.owners:
             return None

@@ -109,6 +109,8 @@ def check_queue(spec: QueueSpec, path: str) -> None:
     _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
     _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
     _idle(spec.idle, f"{path}.idle")
+    if spec.extend_to_ms is not None:
+        _range(f"{path}.extend_to_ms", spec.extend_to_ms, 0, _YEAR_MS)
     if len(spec.scaling) > SCALE_RULES_MAX:
         raise InvalidField(f"{path}.scaling", f"{len(spec.scaling)} rules; at most {SCALE_RULES_MAX}")
     for number, rule in enumerate(spec.scaling):

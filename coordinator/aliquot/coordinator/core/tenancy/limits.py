@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aliquot.common.catalog import covers, vendor_of
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
@@ -29,7 +30,7 @@ class OverLimit:
     for_ever: bool = False
     """True where the request alone is above the limit."""
     model: str = ""
-    """The device model whose limit it is; empty: of all together."""
+    """The kind of devices whose limit it is; empty: of all together."""
     until_ms: int = 0
     """When it ends by itself; 0: not by the clock alone."""
 
@@ -54,14 +55,27 @@ def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
     if found is not None:
         return found
     for of_model in quota.models:
-        wanted = [part for part in parts if part[0] == of_model.model]
+        wanted = parts_of_kind(parts, of_model.model)
         if wanted:
-            held = account.by_model.get(of_model.model, [0, 0, 0])
             share, memory = sum(part[1] for part in wanted), sum(part[2] for part in wanted)
-            found = _compare(account.label, of_model.model, of_model.limit, (held[0], held[1]), (share, memory))
+            held = held_of_kind(account, of_model.model)
+            found = _compare(account.label, of_model.model, of_model.limit, held, (share, memory))
             if found is not None:
                 return found
     return None
+
+
+def parts_of_kind(parts: Iterable[Part], kind: str) -> list[Part]:
+    """Those that count as this kind of devices; all of them where it is empty."""
+    return [part for part in parts if not kind or covers(kind, part[0])]
+
+
+def held_of_kind(account: AccountView, kind: str) -> tuple[int, int]:
+    """(share_milli, memory_bytes) that an account holds of a kind of devices; of all where it is empty."""
+    if not kind:
+        return account.share_milli, account.memory_bytes
+    held = [row for model, row in account.by_model.items() if covers(kind, model)]
+    return sum(row[0] for row in held), sum(row[1] for row in held)
 
 
 def _compare(label: str, model: str, limit: Amount, held: tuple[int, int], more: tuple[int, int]) -> OverLimit | None:
@@ -94,17 +108,23 @@ def covered(quota: Quota, held: Sequence[AccountView | Sums], parts: Sequence[Pa
         return True
     if not quota.models:
         return False
-    guaranteed = {of_model.model: of_model.guaranteed for of_model in quota.models}
-    by_model: dict[str, tuple[int, int]] = {}
-    for model, share, memory in parts:
-        more = by_model.get(model, (0, 0))
-        by_model[model] = (more[0] + share, more[1] + memory)
-    for model, (share, memory) in by_model.items():
-        of_model = [sums.by_model.get(model, (0, 0)) for sums in held]
-        all_share, all_memory = share + sum(row[0] for row in of_model), memory + sum(row[1] for row in of_model)
-        if not _within(guaranteed.get(model, Amount()), all_share, all_memory, scale):
-            return False
-    return bool(by_model)
+    models = {part[0] for part in parts}
+    covering = [of_model for of_model in quota.models if _covers_kind(of_model, held, parts, scale)]
+    return bool(models) and all(any(covers(each.model, model) for each in covering) for model in models)
+
+
+def _covers_kind(of_model: ModelQuota, held: Sequence[AccountView | Sums], parts: Sequence[Part], scale: int) -> bool:
+    """Whether what is held of its kind, with these slices more, is still within its guarantee."""
+    wanted = parts_of_kind(parts, of_model.model)
+    share, memory = sum(part[1] for part in wanted), sum(part[2] for part in wanted)
+    for sums in held:
+        if isinstance(sums, Sums):
+            row = sums.by_model.get(of_model.model, (0, 0))
+            share, memory = share + row[0], memory + row[1]
+        else:
+            more = held_of_kind(sums, of_model.model)
+            share, memory = share + more[0], memory + more[1]
+    return bool(wanted) and _within(of_model.guaranteed, share, memory, scale)
 
 
 def _within(guaranteed: Amount, share: int, memory: int, scale: int) -> bool:
@@ -198,11 +218,13 @@ def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[P
 def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
     """The least that a demand will hold: on the device class where it is smallest, as one part.
 
-    The model is named only where the demand leaves no choice. `matches`: as what MIG instances serve it, if they do.
+    The model, or else the vendor, is named only where the demand leaves no choice. `matches`: as what MIG instances
+    serve it, if they do.
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
-    model = next(iter(models)) if len(models) == 1 else ""
+    vendors = {vendor_of(model) or "" for model in models} or {demand.vendor}
+    model = next(iter(models)) if len(models) == 1 else next(iter(vendors)) if len(vendors) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
     if matches:
         share, memory = min(m.compute_milli for m in matches), min(m.memory_bytes for m in matches)
@@ -210,7 +232,9 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
         sizes = [
             device_class.size_of(demand)
             for device_class in inventory.classes
-            if (not models or device_class.model in models) and device_class.mig_profile == demand.mig_profile
+            if (not models or device_class.model in models)
+            and demand.vendor in ("", device_class.vendor)
+            and device_class.mig_profile == demand.mig_profile
         ]
         if sizes:
             share, memory = min(size[0] for size in sizes), min(size[1] for size in sizes)

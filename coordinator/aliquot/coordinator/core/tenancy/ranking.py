@@ -4,14 +4,16 @@ A skip list whose links know the sums between them: a lease is added, changed or
 it hold" is answered, in O(log n) steps. The height of a link follows from the arrival number alone, so the same leases
 make the same list, whatever order they came in.
 
-Amounts are exact integers. Share and memory of a lease, in all and for each model that the quota names, are packed into
-one integer, 64 bits each, so that one addition adds them all.
+Amounts are exact integers. Share and memory of a lease, in all and for each kind of devices that the quota names, are
+packed into one integer, 64 bits each, so that one addition adds them all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from aliquot.common.catalog import covers
 
 Part = tuple[str, int, int]
 """(device model, share_milli, memory_bytes) of one slice."""
@@ -32,7 +34,7 @@ class Sums(NamedTuple):
     share_milli: int
     memory_bytes: int
     by_model: Mapping[str, Sequence[int]]
-    """(share_milli, memory_bytes) of each model that the quota names."""
+    """(share_milli, memory_bytes) of each kind of devices that the quota names."""
 
 
 NOTHING = Sums(0, 0, {})
@@ -53,11 +55,12 @@ class _Link:
 class RankedHoldings:
     """See the module's docstring."""
 
-    __slots__ = ("_columns", "_head", "_layers", "_ranks", "version")
+    __slots__ = ("_columns", "_columns_of", "_head", "_layers", "_ranks", "version")
 
     def __init__(self, models: Iterable[str] = ()) -> None:
-        """`models`: those that are counted by themselves, too."""
+        """`models`: those that are counted by themselves, too, or kinds of them."""
         self._columns = {model: 2 * _BITS * number for number, model in enumerate(models, 1)}
+        self._columns_of: dict[str, tuple[int, ...]] = {}
         self._head = _Link(_FIRST, "", (), HEIGHT_MAX)
         self._layers: tuple[int, ...] = (0,)
         """Those that have been in use, from the top."""
@@ -175,10 +178,18 @@ class RankedHoldings:
         for model, share_milli, memory_bytes in parts:
             amount = share_milli << _BITS | memory_bytes
             packed += amount
-            column = self._columns.get(model)
-            if column is not None:
-                packed += amount << column
+            if self._columns:
+                for column in self._of(model):
+                    packed += amount << column
         return packed
+
+    def _of(self, model: str) -> tuple[int, ...]:
+        """Where slices of a model are counted by themselves: as the kinds that it is of."""
+        found = self._columns_of.get(model)
+        if found is None:
+            found = tuple(column for kind, column in self._columns.items() if covers(kind, model))
+            self._columns_of[model] = found
+        return found
 
     def _unpacked(self, packed: int) -> Sums:
         if not self._columns:

@@ -45,9 +45,10 @@ NO_LIMIT = Amount(UNLIMITED, UNLIMITED)
 
 
 class ModelQuota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a quota that speaks of one device model."""
+    """The part of a quota that speaks of one kind of devices."""
 
     model: str
+    """A model, a family of models, or a vendor (`amd`): see `catalog.covers`."""
     guaranteed: Amount = Amount()
     limit: Amount = NO_LIMIT
 
@@ -59,7 +60,9 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: Amount = NO_LIMIT
     weight: int = 1
     models: tuple[ModelQuota, ...] = ()
-    """Sorted by model, each at most once."""
+    """Sorted by model, each at most once. Where kinds overlap, what is held counts in each, and the guarantee of one is
+    enough.
+    """
 
     @property
     def guarantees(self) -> bool:
@@ -130,6 +133,9 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of tenants that say nothing themselves; None: as the queue above has it."""
     idle: IdlePolicy | None = None
     """What follows when leases of this queue are idle; None: as the queue above has it, in the end notices only."""
+    extend_to_ms: int | None = None
+    """How long time limits of its leases may become by being extended; 0: they are not extended; None: as the queue
+    above has it, in the end as long as may be asked for."""
 
 
 class Period(enum.StrEnum):

@@ -12,11 +12,13 @@ from typing import Final
 
 import msgspec
 
+from aliquot.common.duration import format_duration_ms
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.health.facts import LeaseTold
 from aliquot.coordinator.core.leases.facts import (
     LeaseEnded,
+    LeaseExtended,
     LeaseGranted,
     LeaseQueued,
     LeaseReleasing,
@@ -111,6 +113,17 @@ def _groups(journal: Journal, after_seq: int) -> Generator[Group, None, None]:
         yield stored.group
 
 
+_OF_THE_WHOLE: Final = (
+    LeaseQueued,
+    LeaseGranted,
+    LeaseRequeued,
+    LeaseReleasing,
+    LeaseEnded,
+    LeaseReprieved,
+    LeaseExtended,
+)
+
+
 def step_of(fact: Fact, lease_id: str) -> tuple[str, str] | None:
     """The word and the details of a fact about this lease; None: it says nothing of it."""
     if isinstance(fact, SlicesAdopted):
@@ -118,7 +131,7 @@ def step_of(fact: Fact, lease_id: str) -> tuple[str, str] | None:
         return ("ADOPTED", f"{fact.node_id} is back with {_listed(kept)}") if kept else None
     if getattr(fact, "lease_id", None) != lease_id:
         return None
-    if isinstance(fact, LeaseQueued | LeaseGranted | LeaseRequeued | LeaseReleasing | LeaseEnded | LeaseReprieved):
+    if isinstance(fact, _OF_THE_WHOLE):
         return _of_the_whole(fact)
     return _of_parts(fact)
 
@@ -136,6 +149,9 @@ def _of_the_whole(fact: Fact) -> tuple[str, str] | None:
             return word, _sentence(str(fact.reason), fact.detail, f"by {fact.by}" if fact.by else "")
         case LeaseEnded():
             return "ENDED", _sentence(str(fact.reason), fact.detail, f"by {fact.by}" if fact.by else "")
+        case LeaseExtended():
+            limit = f"time limit {format_duration_ms(fact.time_limit_ms)}"
+            return "EXTENDED", _sentence(limit, fact.reason, f"by {fact.by}" if fact.by else "")
         case LeaseReprieved():
             return "REPRIEVED", "what it holds is not needed any more"
         case _:

@@ -1,0 +1,179 @@
+"""The kinds of devices that an agent may read, by the words of its setting `devices`.
+
+    nvml | drm | replay:FILE | auto | several of them, as "nvml,drm"
+
+`auto` takes each kind that shows on this machine, and `nvml` where none does: its driver may come later. A new kind is
+a row in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
+from aliquot.common.errors import ConfigError
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind of devices."""
+
+    make: Callable[[str], DeviceBackend]
+    """From what stands behind the colon. Raises `ConfigError`, `BackendUnavailable`, and what its library raises."""
+    shows: Callable[[], bool]
+    """Whether this machine seems to have devices of it. Loads nothing."""
+    loads_library: bool
+    """Whether it loads a vendor's library, which may take the process along: beside others it is tried in a child."""
+    takes: str = ""
+    """What may stand behind the colon, for people; empty: nothing."""
+
+
+def make_backend(text: str) -> DeviceBackend:
+    """The device backend that the setting names. Raises `ConfigError` and `BackendUnavailable`."""
+    specs = [word.strip() for word in text.split(",") if word.strip()]
+    if specs == [AUTO]:
+        specs = [name for name, row in KINDS.items() if row.shows()] or ["nvml"]
+    for spec in specs:
+        _row_of(spec)
+    names = [spec.partition(":")[0] for spec in specs]
+    if not specs or len(set(names)) < len(names):
+        raise ConfigError(f"devices {text!r} names no kind, or one twice", hint=_choices())
+    return _made(specs[0]) if len(specs) == 1 else SeveralKinds([_kind(spec) for spec in specs])
+
+
+def try_kind(spec: str) -> None:
+    """Open a kind and look once; ends the process with 1 and a line where that fails."""
+    try:
+        backend = _made(spec)
+        backend.open()
+        backend.discover()
+        backend.close()
+    except Exception as error:  # noqa: BLE001 - a vendor's library may raise anything
+        told = error.message if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
+        sys.stdout.write(" ".join(told.split()) + "\n")
+        sys.exit(1)
+
+
+def _kind(spec: str) -> Kind:
+    row = _row_of(spec)
+    return Kind(
+        spec.partition(":")[0],
+        lambda: _made(spec),
+        (lambda: try_in_child(spec)) if row.loads_library else (lambda: ""),
+    )
+
+
+def _made(spec: str) -> DeviceBackend:
+    return _row_of(spec).make(spec.partition(":")[2])
+
+
+def _row_of(spec: str) -> Row:
+    name, colon, rest = spec.partition(":")
+    row = KINDS.get(name)
+    if row is None or (colon and not row.takes) or (colon and not rest) or (row.takes == "FILE" and not rest):
+        raise ConfigError(f"devices {spec!r} is unknown", hint=_choices())
+    return row
+
+
+def _choices() -> str:
+    words = [f"{name}:{row.takes}" if row.takes == "FILE" else name for name, row in KINDS.items()]
+    return f"{', '.join(words)}, several of them with commas between, or {AUTO}"
+
+
+# Only what is named is imported: an agent that replays a trace needs no driver.
+
+
+def _nvml(_: str) -> DeviceBackend:
+    from aliquot.agent.devices.nvml import NvmlBackend  # noqa: PLC0415
+
+    return NvmlBackend()
+
+
+def _nvml_shows() -> bool:
+    return Path("/proc/driver/nvidia").exists() or bool(os.environ.get("ALIQUOT_SIMGPU"))
+
+
+def _drm(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.drm.backend import DrmBackend  # noqa: PLC0415
+
+    if not rest:
+        return DrmBackend()
+    for entry in entry_points(group="aliquot.machines", name="simulated"):
+        return DrmBackend(entry.load()(Path(rest)))
+    raise ConfigError("no simulated machine is installed", hint="install aliquot with its simulated GPUs")
+
+
+def _drm_shows() -> bool:
+    if os.environ.get("ALIQUOT_SIMGPU"):
+        return False
+    drivers = (Path("/sys/module") / name for name in ("amdgpu", "xe"))
+    return any((driver / "drivers").exists() for driver in drivers) and bool(list(Path("/sys/class/drm").glob("card*")))
+
+
+def _replay(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
+
+    return ReplayBackend(read_trace(Path(rest)))
+
+
+def _ascend(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.ascend import AscendBackend  # noqa: PLC0415
+
+    return AscendBackend(rest)
+
+
+def _ascend_shows() -> bool:
+    return Path("/dev/davinci_manager").exists() or bool(os.environ.get("ALIQUOT_DCMI_LIBRARY"))
+
+
+def _gaudi(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.gaudi import GaudiBackend  # noqa: PLC0415
+
+    root = Path(rest)
+    if rest and root.is_dir():
+        return GaudiBackend(sys_root=root / "sys", proc_root=root / "proc")
+    return GaudiBackend(rest)
+
+
+def _gaudi_shows() -> bool:
+    return Path("/sys/module/habanalabs").exists() or bool(os.environ.get("ALIQUOT_HLML_LIBRARY"))
+
+
+def _tpu(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
+
+    return TpuBackend(Path(rest, "sys"), Path(rest, "proc")) if rest else TpuBackend()
+
+
+def _tpu_shows() -> bool:
+    return any(_is_tpu(path) for path in Path("/sys/bus/pci/devices").glob("*/vendor"))
+
+
+def _is_tpu(vendor: Path) -> bool:
+    try:
+        return vendor.read_text().strip() == "0x1ae0" and not (vendor.parent / "net").exists()
+    except OSError:
+        return False
+
+
+KINDS: Mapping[str, Row] = {
+    "nvml": Row(_nvml, _nvml_shows, loads_library=True),
+    "drm": Row(_drm, _drm_shows, loads_library=False, takes="DIRECTORY of a simulated machine, or nothing"),
+    "ascend": Row(_ascend, _ascend_shows, loads_library=True, takes="the path of libdcmi.so, or nothing"),
+    "gaudi": Row(
+        _gaudi,
+        _gaudi_shows,
+        loads_library=True,
+        takes="the path of libhlml.so or the DIRECTORY of a recorded machine, or nothing",
+    ),
+    "tpu": Row(_tpu, _tpu_shows, loads_library=False, takes="DIRECTORY of a recorded machine, or nothing"),
+    "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
+}

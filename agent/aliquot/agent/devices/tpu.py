@@ -1,0 +1,174 @@
+"""Google's TPUs, from the kernel's files alone, each chip whole: one program at a time has a chip.
+
+Not run on hardware: only on generated trees. What chips there are, sysfs tells, and who has one open, /proc. How much
+of its memory is in use, only the program itself could say: it is unknown here.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.agent.core.samples import (
+    DeviceEvent,
+    DeviceInfo,
+    DriverInfo,
+    HealthSample,
+    LoadSample,
+    MemorySample,
+    ProcessList,
+)
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
+from aliquot.agent.devices.owners import processes_on
+from aliquot.agent.enforce.base import Cgroups, Enforcer
+from aliquot.common.catalog import memory_total_bytes
+
+VENDOR = "tpu"
+PCI_VENDOR = "0x1ae0"
+_CHIPS = {"0x005e": "TPU-V4", "0x0062": "TPU-V5P", "0x0063": "TPU-V5E", "0x006f": "TPU-V6E", "0x0076": "TPU-7X"}
+"""By PCI device, as Google's `tpu-info` has them."""
+_OLD = {"0x004e": "TPU-V2", "0x004f": "TPU-V3"}
+"""By PCI subsystem device, of PCI device 0x0027."""
+_ACCEL_FILE = re.compile(r"accel[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    address: str
+    """On the bus, without the function."""
+    model: str
+    files: frozenset[str]
+    number: int
+
+
+class TpuBackend:
+    """See `base.DeviceBackend`."""
+
+    name = "tpu"
+    geometry: Geometry | None = None
+
+    def __init__(self, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> None:
+        self._sys, self._proc = sys_root, proc_root
+        self._known: dict[str, _Chip] = {}
+        self.calls = 0
+
+    def open(self) -> DriverInfo:
+        """There is nothing to open: only to see that there are chips."""
+        if not self._chips():
+            raise BackendUnavailable("no TPU is on the PCI bus of this machine", hint="look at lspci -d 1ae0:")
+        return DriverInfo("", "")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def discover(self) -> Discovery:
+        """Every chip. A chip is known by its place on the bus: it has no name of its own."""
+        chips = self._chips()
+        self._known = {f"TPU-{chip.address}": chip for chip in chips}
+        return Discovery(tuple(self._info(uuid, chip) for uuid, chip in self._known.items()))
+
+    def _info(self, uuid: str, chip: _Chip) -> DeviceInfo:
+        return DeviceInfo(
+            uuid=uuid,
+            index=chip.number,
+            product_name=chip.model,
+            model=chip.model,
+            vendor=VENDOR,
+            memory_total_bytes=memory_total_bytes(chip.model) or 0,
+            memory_reserved_bytes=0,
+            pci_bus_id=f"{chip.address}.0",
+        )
+
+    def _chips(self) -> list[_Chip]:
+        """In the order of the bus. The functions of one chip (its cores) are one."""
+        self.calls += 1
+        found: dict[str, tuple[str, set[str]]] = {}
+        folder = self._sys / "bus/pci/devices"
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if _word(path / "vendor") != PCI_VENDOR:
+                continue
+            device = _word(path / "device")
+            model = _CHIPS.get(device) or _OLD.get(_word(path / "subsystem_device"))
+            if model is not None:
+                files = found.setdefault(path.name.partition(".")[0], (model, set()))[1]
+                files.update(_files(path))
+        return [
+            _Chip(address, model, frozenset(files), number)
+            for number, (address, (model, files)) in enumerate(found.items())
+        ]
+
+    def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
+        """By number in the order of the bus, because libtpu takes nothing else; and no chip beyond this host's."""
+        numbers = [str(self._known[device.uuid].number) for device in devices if device.uuid in self._known]
+        return {"TPU_VISIBLE_CHIPS": ",".join(numbers), "TPU_VISIBLE_DEVICES": ",".join(numbers)}
+
+    def unusable(self, device: DeviceInfo) -> str:
+        """Whether it has a file that a program can open."""
+        chip = self._known.get(device.uuid)
+        return "" if chip is None or chip.files else "the chip has no file in /dev: look at its driver"
+
+    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
+        """None: a device is held whole."""
+        return []
+
+    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
+        """None: there is nothing to prove of a device that is held whole."""
+        return ()
+
+    def memory(self, uuid: str) -> MemorySample:
+        """As much as its model has; nothing is in use while nobody has the chip open, and else it is unknown."""
+        chip = self._chip(uuid)
+        if not (self._sys / "bus/pci/devices" / f"{chip.address}.0" / "vendor").exists():
+            raise DeviceLost(f"{uuid} is not on the bus any more")
+        listed = self.processes(uuid)
+        free = listed.complete and not listed.processes
+        return MemorySample(memory_total_bytes(chip.model) or 0, 0, 0 if free else None)
+
+    def processes(self, uuid: str) -> ProcessList:
+        """Who has one of its files open."""
+        self.calls += 1
+        return processes_on(self._proc, self._chip(uuid).files)
+
+    def load(self, uuid: str) -> LoadSample:
+        """Nothing is told."""
+        return LoadSample()
+
+    def process_load(self, uuid: str) -> Mapping[int, int] | None:
+        """Not told."""
+        return None
+
+    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
+        """Not told."""
+        return None
+
+    def health(self, uuid: str) -> HealthSample:
+        """Nothing is told."""
+        return HealthSample()
+
+    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
+        """None are told."""
+        threading.Event().wait(timeout_ms / 1000)
+        return ()
+
+    def _chip(self, uuid: str) -> _Chip:
+        chip = self._known.get(uuid)
+        if chip is None:
+            raise DeviceError(f"{uuid} is not there (any more)")
+        return chip
+
+
+def _files(device: Path) -> list[str]:
+    """By which programs open a chip: VFIO's file of its group, or that of Google's older driver."""
+    group = device / "iommu_group"
+    files = [f"/dev/{path.name}" for path in device.glob("accel/*") if _ACCEL_FILE.fullmatch(path.name)]
+    return [*files, f"/dev/vfio/{group.resolve().name}"] if group.is_symlink() else files
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,54 @@
+"""Tier `mig` on devices of vendors whose driver the backend speaks to: a virtual NPU of Ascend's.
+
+As with MIG the hardware holds a slice that has an instance whole. What is read back, from the backend, is that the
+instance is still there and still as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aliquot.agent.core.model import Holder
+from aliquot.agent.core.samples import MemorySample
+from aliquot.agent.devices.base import DeviceError, DeviceLost
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.common.tiers import Tier
+
+
+class InstanceEnforcer:
+    """See `base.Enforcer`. `memory(device_uuid)` asks the backend."""
+
+    tier = Tier.MIG
+
+    def __init__(self, memory: Callable[[str], MemorySample]) -> None:
+        self._memory = memory
+
+    def available(self, limited: Limited) -> str:
+        """Empty for slices of an instance that nothing else can share."""
+        if not limited.device.mig_profile:
+            return "the card is not divided into instances"
+        if not limited.whole_device:
+            return "within an instance the hardware holds nobody: ask for a whole one, of a smaller profile"
+        return ""
+
+    def apply(self, limited: Limited) -> None:
+        """The instance is the limit."""
+
+    def read_back(self, limited: Limited) -> bool:
+        """Whether the instance is there, with the memory it had. Raises `EnforcementError`."""
+        try:
+            return self._memory(limited.device.uuid).total_bytes == limited.device.memory_total_bytes
+        except DeviceLost:
+            return False
+        except DeviceError as error:
+            raise EnforcementError(f"the instance can't be read: {error.message}") from error
+
+    def clear(self, limited: Limited) -> None:
+        """Instances stay."""
+
+    def environment(self, limited: Limited) -> Mapping[str, str]:
+        """Nothing beyond what shows a program its device."""
+        return {}
+
+    def forget(self, holder: Holder) -> None:
+        """Nothing is kept."""

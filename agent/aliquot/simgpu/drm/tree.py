@@ -1,0 +1,148 @@
+"""The files of a simulated machine as an agent reads and writes them: what it writes is obeyed at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.simgpu.drm import files
+from aliquot.simgpu.drm.books import Books, locked
+from aliquot.simgpu.drm.machine import order_limit, reap
+
+MOUNT = "/sys/fs/cgroup"
+REAPED_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMount:
+    """The whole hierarchy of cgroups."""
+
+    directory: Path = Path(MOUNT)
+    root: str = "/"
+
+    def directory_of(self, cgroup: str) -> Path | None:
+        """Of a cgroup, as /proc/pid/cgroup names it."""
+        return self.directory / cgroup.lstrip("/")
+
+
+class SimulatedTree:
+    """As `aliquot.agent.processes.tree.Tree` says."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._lock = threading.Lock()
+        self._reaped_s = 0.0
+        self.calls = 0
+
+    @property
+    def taker(self) -> tuple[str, ...]:
+        """The program that takes memory of a simulated card."""
+        return ("aliquot.simgpu.drm.hold", self._root)
+
+    def cgroups(self) -> SimulatedMount:
+        """It is always there."""
+        return SimulatedMount()
+
+    def read(self, path: str) -> str:
+        """A file's text."""
+        self.calls += 1
+        if path.startswith(MOUNT) or path.endswith("_used"):
+            self._reap()
+        return Path(self._root + path).read_text(encoding="utf-8", errors="replace")
+
+    def names(self, path: str) -> list[str]:
+        """What a directory holds."""
+        self.calls += 1
+        if path == "/proc":
+            self._reap()
+        return os.listdir(self._root + path)  # noqa: PTH208
+
+    def link(self, path: str) -> str:
+        """Where a link leads."""
+        self.calls += 1
+        return os.readlink(self._root + path)  # noqa: PTH115
+
+    def real(self, path: str) -> str:
+        """A path without links."""
+        self.calls += 1
+        return os.path.realpath(self._root + path)[len(os.path.realpath(self._root)) :]
+
+    def drm_minor(self, path: str, target: str) -> int | None:
+        """By its name."""
+        number = target.rpartition("/renderD")[2]
+        return int(number) if number.isdecimal() else None
+
+    def write(self, path: str, text: str) -> None:
+        """Obeyed, or refused as the kernel would."""
+        self.calls += 1
+        group, _, name = path.removeprefix(MOUNT).rpartition("/")
+        if not path.startswith(MOUNT) or not Path(self._root + path).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        with self._changed() as books:
+            if name == "cgroup.subtree_control":
+                offered = Path(f"{self._root}{MOUNT}{group}/cgroup.controllers").read_text(encoding="utf-8").split()
+                for word in text.split():
+                    if word[1:] not in offered:
+                        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                    if word == "+dmem" and (group or "/") not in books.enabled:
+                        books.enabled.append(group or "/")
+                    elif word == "-dmem" and (group or "/") in books.enabled:
+                        books.enabled.remove(group or "/")
+            elif name == "dmem.max":
+                try:
+                    order_limit(books, group or "/", text)
+                except ValueError as error:
+                    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path) from error
+            else:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def make(self, path: str) -> None:
+        """Cgroups come with their files."""
+        self.calls += 1
+        if not path.startswith(MOUNT):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        with self._changed() as books:
+            above = ""
+            for part in path.removeprefix(MOUNT).strip("/").split("/"):
+                above += f"/{part}"
+                if above != "/" and above not in books.groups:
+                    books.groups.append(above)
+
+    def remove(self, path: str) -> None:
+        """A cgroup goes with its limits."""
+        self.calls += 1
+        group = path.removeprefix(MOUNT)
+        with self._changed() as books:
+            books.groups = [each for each in books.groups if each != group]
+            books.limits.pop(group, None)
+            if group in books.enabled:
+                books.enabled.remove(group)
+        folder = Path(self._root + path)
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+    @contextmanager
+    def _changed(self) -> Iterator[Books]:
+        with locked(Path(self._root)) as books:
+            yield books
+            files.show_groups(Path(self._root), books)
+
+    def _reap(self) -> None:
+        """Processes that have ended hold nothing."""
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._reaped_s < REAPED_S:
+                return
+            self._reaped_s = now_s
+        with locked(Path(self._root)) as books:
+            before = len(books.held)
+            reap(books)
+            if len(books.held) != before:
+                files.show_use(Path(self._root), books)

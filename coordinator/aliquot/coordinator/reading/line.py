@@ -1,0 +1,93 @@
+"""The pool and its line as the play of starts (`aliquot.forecast.starts`) needs them, from durable records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.ledger.entries import EntryKind
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.reading.view import View
+from aliquot.forecast.starts import Line, Running, Waiting
+
+LEASES_MAX = 20_000
+NODES_MAX = 5_000
+"""In a larger pool no starts are forecast: gathering them would hold up calls."""
+WAITING_MAX = 500
+"""Of the line, from its head."""
+ENDED_MAX = 5_000
+"""Latest entries of usage that lifetimes are learnt from."""
+
+
+def waiting_of(view: View, lease_ids: Iterable[str]) -> dict[str, Lease]:
+    """Those of these that there are."""
+    return {lease_id: view.leases[lease_id] for lease_id in lease_ids if lease_id in view.leases}
+
+
+def line_of(view: View, now_ms: int) -> Line | None:
+    """None: the pool is too large, or nothing waits."""
+    if view.totals.live > LEASES_MAX or len(view.nodes) > NODES_MAX:
+        return None
+    numbers: dict[tuple[str, str], int] = {}
+    free: list[int] = []
+    names: list[str] = []
+    for uuid, use in view.totals.devices.items():
+        node = view.nodes.get(use.node_id)
+        if node is None or not use.present or not node.grantable or not view.device(uuid).usable:
+            continue
+        number = numbers.setdefault((use.node_id, use.spec.model), len(numbers))
+        if number == len(free):
+            free.append(0)
+            names.append(use.spec.model)
+        free[number] += use.spec.compute_milli - use.share_milli
+    running: list[Running] = []
+    waiting: list[Lease] = []
+    for lease in view.leases_after(0, tenant="", live_only=True):
+        if lease.holding:
+            running.append(_running(view, lease, numbers, now_ms))
+        elif lease.waiting:
+            waiting.append(lease)
+    if not waiting:
+        return None
+    waiting.sort(key=lambda lease: (-lease.request.priority, lease.arrival))
+    return Line(
+        tuple(zip(names, (max(milli, 0) for milli in free), strict=True)),
+        tuple(running),
+        tuple(map(_waiting, waiting[:WAITING_MAX])),
+        _ended(view),
+    )
+
+
+def _running(view: View, lease: Lease, numbers: dict[tuple[str, str], int], now_ms: int) -> Running:
+    parts: dict[int, int] = {}
+    for piece in lease.holding:
+        use = view.totals.devices.get(piece.plan.device_uuid)
+        number = numbers.get((piece.plan.node_id, use.spec.model)) if use is not None else None
+        if number is not None:
+            parts[number] = parts.get(number, 0) + piece.plan.own_share_milli
+    age_ms = max(now_ms - lease.granted_ms, 0)
+    left_ms = lease.request.time_limit_ms - age_ms if lease.request.time_limit_ms else 0
+    if lease.ending:
+        left_ms = max((piece.deadline_ms for piece in lease.holding), default=now_ms) - now_ms
+    ends_in_s = max(left_ms, 1) / 1000 if lease.request.time_limit_ms or lease.ending else 0.0
+    return Running(lease.request.tenant, age_ms / 1000, tuple(parts.items()), ends_in_s)
+
+
+def _waiting(lease: Lease) -> Waiting:
+    demand = lease.request.demand
+    milli = demand.count * (demand.share_milli or WHOLE_SHARE_MILLI)
+    models = tuple(dict.fromkeys(model for models in demand.models for model in models))
+    return Waiting(
+        lease.lease_id, lease.request.tenant, milli, demand.gang_size, models, lease.request.time_limit_ms / 1000
+    )
+
+
+def _ended(view: View) -> dict[str, list[float]]:
+    """How long leases ran that have ended, by tenant."""
+    found: dict[str, list[float]] = {}
+    seen: set[str] = set()
+    for entry in reversed(view.books.ledger.entries[-ENDED_MAX:]):
+        if entry.kind is EntryKind.USAGE and entry.lease_id not in seen:
+            seen.add(entry.lease_id)
+            found.setdefault(entry.tenant, []).append((entry.to_ms - entry.from_ms) / 1000)
+    return found

@@ -1,0 +1,94 @@
+"""Forecasts as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.common import limits, names
+from aliquot.common.errors import InvalidFieldError
+from aliquot.coordinator.core.demand.records import HOUR_MS, DemandBooks
+from aliquot.coordinator.reading.forecasts import DemandForecasts, Start
+from aliquot.forecast.backtest import Score
+from aliquot.forecast.messages import Answer
+from aliquot.v1 import pool_pb2, types_pb2
+
+KINDS = ("pool", "model", "tenant")
+_TENANT = "tenant/"
+
+
+def read_series(request: pool_pb2.ForecastRequest) -> str | None:
+    """The series that is asked for; None: all. Raises InvalidFieldError."""
+    if not request.HasField("series"):
+        return None
+    kind, name = request.series.kind, request.series.name
+    if not kind and not name:
+        return ""
+    if kind not in KINDS:
+        raise InvalidFieldError("series.kind", f"{kind[:32]!r} is none of {', '.join(KINDS)}")
+    return f"{kind}/{names.validate_text(name, 'series.name', limits.MAX_REASON_CHARS)}"
+
+
+def forecast_message(
+    forecasts: DemandForecasts, books: DemandBooks, only: str | None, may: Callable[[str], bool]
+) -> pool_pb2.ForecastResponse:
+    """What is expected, of what the caller may see; with the past where `only` names a series."""
+    response = pool_pb2.ForecastResponse(
+        from_ms=(forecasts.hour + 1) * HOUR_MS if forecasts.hour >= 0 else 0, hours_known=len(books.numbers)
+    )
+    past = books.series() if only is not None else {}
+    found: dict[str, Answer | None] = dict(forecasts.series) if only is None else {only: forecasts.series.get(only)}
+    for name, answer in found.items():
+        if name.startswith(_TENANT) and not may(name.removeprefix(_TENANT)):
+            continue
+        if answer is None and name not in past:
+            continue
+        kind, _, rest = name.partition("/")
+        message = response.series.add(kind=kind, name=rest)
+        history = past.get(name, [])
+        first = books.latest + 1 - len(history)
+        message.hours.extend(
+            pool_pb2.ForecastHour(start_ms=(first + index) * HOUR_MS, milli=milli, past=True)
+            for index, milli in enumerate(history)
+        )
+        if answer is not None:
+            _write_answer(message, answer, forecasts.hour + 1)
+    return response
+
+
+def _write_answer(message: pool_pb2.ForecastSeries, answer: Answer, first: int) -> None:
+    message.method = answer.method
+    for index, milli in enumerate(answer.middle):
+        message.hours.add(
+            start_ms=(first + index) * HOUR_MS,
+            milli=milli,
+            low_milli=answer.low[index],
+            high_milli=answer.high[index],
+        )
+    if answer.score.origins:
+        message.score.CopyFrom(_score_message(answer.score))
+
+
+def _score_message(score: Score) -> pool_pb2.ForecastScore:
+    return pool_pb2.ForecastScore(
+        origins=score.origins,
+        mase=score.mase,
+        ratio=score.ratio,
+        ratio_6h=score.ratio_6h,
+        pinball=score.pinball,
+        coverage=score.coverage,
+        coverage_1h=score.coverage_1h,
+        coverage_6h=score.coverage_6h,
+        coverage_24h=score.coverage_24h,
+        coverage_week=score.coverage_week,
+    )
+
+
+def write_start(message: types_pb2.Explanation, start: Start) -> None:
+    """When a request that waits is expected to start, unless what is known of the pool says it for certain."""
+    if message.HasField("expected_start_ms") and not message.expected_uncertainty_ms and not message.ahead:
+        return
+    message.expected_start_ms = start.expected_ms
+    message.ClearField("expected_uncertainty_ms")
+    if start.earliest_ms is not None and start.latest_ms is not None:
+        message.earliest_start_ms = start.earliest_ms
+        message.latest_start_ms = start.latest_ms

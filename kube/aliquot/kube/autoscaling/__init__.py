@@ -1,0 +1,1 @@
+"""`aliquot autoscale`: writes, shows and removes what Kubernetes' autoscalers work by."""

@@ -1,0 +1,227 @@
+"""`aliquot autoscale`: `create`, `ls`, `status` and `delete`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import yaml
+
+from aliquot.cli import _options as options
+from aliquot.cli._out import Out
+from aliquot.cli._parser import Parser
+from aliquot.cli._table import table
+from aliquot.common.errors import ConfigError
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.cluster import find_cluster
+from aliquot.kube.autoscaling import working
+from aliquot.kube.core.scaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
+from aliquot.kube.core.scaling.objects import HPA, Plan, document
+
+_SCALER = "aliquot-scaling.aliquot-system.svc:8761"
+_AUTH = "aliquot-scaler"
+_CHOOSES = ("queue", "pool", "model", "tenant")
+_EPILOG = """\
+Targets are joined by blanks, `,` or `;`, and written with `:` or `=`:
+  cpu:70% mem:80%      of what its containers request; measured by Kubernetes itself
+  gpu:60%              of each pod's own share of GPUs, whatever its neighbours on the card do
+  gpu-memory:80%       of its GPU memory; nvidia:60%, amd:60%, … of that vendor's devices alone
+  queue:4              requests that wait for each replica   } of the tenants that the
+  wait:90s             how long the oldest has waited        } namespace has, or of one
+  missing:2.5          GPUs that they ask for, each replica  } --queue, --pool, --model"""
+
+
+class _Words(Parser):
+    """Takes targets wherever they stand, also after options that come after others."""
+
+    def parse_known_args(  # type: ignore[override]  # of its overloads the one that is called
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's; words that it leaves are targets."""
+        found, rest = super().parse_known_args(args, namespace)
+        if hasattr(found, "targets"):
+            found.targets = [*found.targets, *(word for word in rest if not word.startswith("-"))]
+            rest = [word for word in rest if word.startswith("-")]
+        return found, rest
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True, parser_class=_Words)
+    create = commands.add_parser(
+        "create",
+        help="write an autoscaler, or change it in place",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    create.add_argument("scaled", metavar="deploy/NAME", help="what is scaled: deploy/, statefulset/ or replicaset/")
+    create.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(DEFAULT_TARGETS)}")
+    create.add_argument("--min", type=int, default=1, metavar="N", help="fewest replicas (1); 0 needs --keda")
+    create.add_argument("--max", type=int, required=True, metavar="N", help="most replicas")
+    create.add_argument("--name", default="", help="of the autoscaler (default: of what it scales)")
+    for name in _CHOOSES:
+        create.add_argument(f"--{name}", default="", help=f"of what waits, only of this {name}")
+    create.add_argument("--keda", action="store_true", help="a ScaledObject instead of an HPA")
+    create.add_argument("--scaler", default=_SCALER, metavar="ADDRESS", help=f"of KEDA: where ours is ({_SCALER})")
+    create.add_argument(
+        "--auth",
+        default=_AUTH,
+        metavar="NAME",
+        help=f"a ClusterTriggerAuthentication with KEDA's certificate ({_AUTH})",
+    )
+    create.add_argument("--dry-run", action="store_true", help="print the object as YAML, and ask nobody")
+    create.set_defaults(act=_create)
+    ls = commands.add_parser("ls", help="the autoscalers that this command has written")
+    ls.add_argument("--all-namespaces", "-A", action="store_true")
+    ls.set_defaults(act=_ls)
+    status = commands.add_parser("status", help="how one stands, and why it does what it does, or nothing")
+    status.add_argument("scaled", metavar="deploy/NAME")
+    status.set_defaults(act=_status)
+    delete = commands.add_parser("delete", help="remove what this command has written; replicas stay as they are")
+    delete.add_argument("scaled", metavar="deploy/NAME")
+    delete.add_argument("--name", default="", help="of the autoscaler, where there are several")
+    delete.set_defaults(act=_delete)
+    for each in (create, ls, status, delete):
+        options.common(each)
+        each.add_argument("--namespace", "-n", default="", help="default: the kubeconfig's")
+        each.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
+        each.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it; raises AliquotError."""
+    return int(asyncio.run(args.act(args)))
+
+
+def _client(args: argparse.Namespace) -> KubeClient:
+    client = KubeClient(find_cluster(args.kubeconfig, args.context))
+    args.namespace = args.namespace or client.cluster.namespace
+    return client
+
+
+async def _create(args: argparse.Namespace) -> int:
+    scaled = parse_scaled(args.scaled)
+    goals = parse_goals(args.targets)
+    if args.dry_run and not args.namespace:
+        try:
+            args.namespace = find_cluster(args.kubeconfig, args.context).namespace
+        except ConfigError:
+            args.namespace = "default"
+    if args.dry_run:
+        sys.stdout.write(yaml.safe_dump(document(_plan(args, scaled, goals)), sort_keys=False))
+        return 0
+    async with _client(args) as client:
+        plan = _plan(args, scaled, goals)
+        done = await working.create(client, plan)
+        out = Out.of(args)
+        if out.as_json:
+            out.document({"done": done, "kind": plan.kind, "namespace": plan.namespace, "name": plan.name})
+        else:
+            out.show(f"{plan.kind} {plan.namespace}/{plan.name} {done}: {plan.fewest} to {plan.most} of {scaled}")
+            out.note(f"how it goes: aliquot autoscale status {scaled} -n {plan.namespace}")
+    return 0
+
+
+def _plan(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> Plan:
+    choose = {name: value for name in _CHOOSES if (value := getattr(args, name))}
+    return Plan(
+        args.namespace,
+        args.name or scaled.name,
+        scaled,
+        args.min,
+        args.max,
+        goals,
+        choose,
+        args.keda,
+        args.scaler,
+        args.auth,
+    )
+
+
+async def _ls(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    async with _client(args) as client:
+        found = await working.listed(client, "" if args.all_namespaces else args.namespace)
+    if out.as_json:
+        out.document([asdict(one) for one in found])
+    elif not found:
+        out.note("none")
+    else:
+        out.show(
+            table(
+                "NAMESPACE",
+                "NAME",
+                "KIND",
+                "SCALES",
+                ("MIN", "right"),
+                ("MAX", "right"),
+                ("NOW", "right"),
+                "MEASURED/TARGET",
+                rows=[_row(one) for one in found],
+            )
+        )
+    return 0
+
+
+def _row(one: working.Shown) -> tuple[str, ...]:
+    kind = "HPA" if one.autoscaler.kind == HPA else one.autoscaler.kind
+    return (
+        one.autoscaler.namespace,
+        one.autoscaler.name,
+        kind,
+        "/".join(one.autoscaler.scaled),
+        str(one.fewest),
+        str(one.most),
+        "?" if one.now is None else str(one.now),
+        ", ".join(one.goals),
+    )
+
+
+async def _status(args: argparse.Namespace) -> int:
+    """1 where something is in the way."""
+    out = Out.of(args)
+    scaled = parse_scaled(args.scaled)
+    async with _client(args) as client:
+        found = await working.status(client, args.namespace, scaled)
+    if out.as_json:
+        out.document([asdict(one) for one in found])
+    for one in () if out.as_json else found:
+        now = "nobody has looked yet" if one.now is None else f"{one.now} now, {one.wanted} wanted"
+        scaled_at = f", last changed {one.last_scaled}" if one.last_scaled else ""
+        out.show(f"{one.autoscaler}: {one.fewest} to {one.most} replicas, {now}{scaled_at}")
+        for goal in one.goals:
+            out.show(f"  {goal}")
+        for condition in one.conditions:
+            out.show(f"  {condition['type']}={condition['status']} {condition.get('reason', '')}")
+        for reason in one.reasons:
+            out.show(f"  - {reason.text}")
+            if reason.mend:
+                out.show(f"    mend: {reason.mend}")
+    return 1 if any(reason.mend for one in found for reason in one.reasons) else 0
+
+
+async def _delete(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    scaled = parse_scaled(args.scaled)
+    async with _client(args) as client:
+        gone = await working.delete(client, args.namespace, scaled, args.name)
+    if out.as_json:
+        out.document([asdict(one) for one in gone])
+    else:
+        for one in gone:
+            out.show(f"{one} deleted; {scaled} stays at the replicas that it has")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    name: str = "autoscale"
+    help: str = "have Kubernetes scale a Deployment by what its pods use of their GPUs, or by what waits"
+    configure = staticmethod(configure)
+    run = staticmethod(run)
+
+
+AUTOSCALE = _Command()

@@ -1,0 +1,230 @@
+"""What `aliquot autoscale` does with a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from aliquot.kube.api import resources
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeConflict, KubeNotFound
+from aliquot.kube.api.resources import Resource
+from aliquot.kube.core.scaling.grammar import AutoscaleError, Scaled
+from aliquot.kube.core.scaling.metrics_documents import VERSIONS
+from aliquot.kube.core.scaling.objects import (
+    HPA,
+    SCALED_OBJECT,
+    Autoscaler,
+    Document,
+    Plan,
+    autoscaler,
+    document,
+    refuse_fights,
+    scaling,
+)
+from aliquot.kube.core.scaling.pods import RawOwnedPod, facts_of, owner_of
+from aliquot.kube.core.scaling.reasons import Pods, Reason, Seen, reasons
+from aliquot.kube.scaling.registering import look
+
+_TRIES: Final = 4
+_RESOURCES: Final[Mapping[str, Resource]] = {HPA: resources.AUTOSCALERS, SCALED_OBJECT: resources.SCALED_OBJECTS}
+
+
+class _PodList(msgspec.Struct):
+    items: list[RawOwnedPod] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An autoscaler with how it stands."""
+
+    autoscaler: Autoscaler
+    fewest: int
+    most: int
+    now: int | None
+    """Replicas; None: nobody has looked at it yet."""
+    wanted: int | None
+    last_scaled: str
+    goals: tuple[str, ...]
+    """Each with what is measured now: `container_gpu_usage 400m/600m`."""
+    conditions: tuple[Mapping[str, str], ...]
+    reasons: tuple[Reason, ...] = ()
+
+
+async def _all(client: KubeClient, namespace: str) -> list[tuple[str, Document]]:
+    """Every HPA and ScaledObject of a namespace (empty: of all). Raises KubeError."""
+    found = []
+    for kind, resource in _RESOURCES.items():
+        try:
+            items = msgspec.json.decode(await client.get(resource.path(namespace)))["items"] or []
+        except KubeNotFound:
+            continue  # without KEDA there are no ScaledObjects
+        found += [(kind, item) for item in items]
+    return found
+
+
+async def create(client: KubeClient, plan: Plan) -> str:
+    """Write the object, in place where it is ours already; returns `created`, `changed` or `unchanged`.
+
+    Raises AutoscaleError where somebody else scales the same, and KubeError.
+    """
+    wanted = document(plan)
+    resource = _RESOURCES[plan.kind]
+    for attempt in range(_TRIES):
+        there = await _all(client, plan.namespace)
+        refuse_fights(plan, [autoscaler(kind, item) for kind, item in there])
+        old = next((item for kind, item in there if (kind, item["metadata"]["name"]) == (plan.kind, plan.name)), None)
+        try:
+            if old is None:
+                await client.post(resource.path(plan.namespace), wanted)
+                return "created"
+            new = _changed(old, wanted)
+            if new == old:
+                return "unchanged"
+            await client.put(resource.path(plan.namespace, plan.name), new)
+        except KubeNotFound as error:
+            raise _no_keda(plan, error) from error
+        except KubeConflict:
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        return "changed"
+    raise AssertionError("the last try returns or raises")
+
+
+def _no_keda(plan: Plan, error: KubeNotFound) -> AutoscaleError:
+    if plan.keda:
+        return AutoscaleError("this cluster has no ScaledObjects", hint="install KEDA, or leave out --keda")
+    return AutoscaleError(error.message, hint=f"is there a namespace {plan.namespace}?")
+
+
+def _changed(old: Document, wanted: Document) -> Document:
+    """The object with our part of it as wanted; what others have set beside, such as `behavior`, stays."""
+    labels = {**(old["metadata"].get("labels") or {}), **wanted["metadata"]["labels"]}
+    return {
+        **old,
+        "metadata": {**old["metadata"], "labels": labels},
+        "spec": {**old["spec"], **wanted["spec"]},
+    }
+
+
+async def delete(client: KubeClient, namespace: str, scaled: Scaled, name: str = "") -> list[Autoscaler]:
+    """Remove ours; returns them. Raises AutoscaleError where there is none, or it is another's, and KubeError."""
+    there = [autoscaler(kind, item) for kind, item in await _all(client, namespace)]
+    found = [one for one in scaling(scaled, there) if not name or one.name == name]
+    ours = [one for one in found if one.ours]
+    if not ours:
+        if found:
+            one = found[0]
+            hint = f"kubectl -n {namespace} delete {one.kind.lower()} {one.name}"
+            raise AutoscaleError(f"{one} scales {scaled}, and is not ours", hint=hint)
+        raise AutoscaleError(f"nothing scales {scaled} in namespace {namespace}", hint="aliquot autoscale ls")
+    for one in ours:
+        try:
+            await client.delete(_RESOURCES[one.kind].path(namespace, one.name))
+        except KubeNotFound:
+            continue
+    return ours
+
+
+async def listed(client: KubeClient, namespace: str) -> list[Shown]:
+    """Ours. Raises KubeError."""
+    there = await _all(client, namespace)
+    return [
+        _shown(one, item, _hpa_of(one, item, there))
+        for kind, item in there
+        if (one := autoscaler(kind, item)).ours and not one.made_by
+    ]
+
+
+async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Shown]:
+    """Whatever scales it, ours or not, with reasons. Raises KubeError, AutoscaleError where nothing does."""
+    there = await _all(client, namespace)
+    several = scaling(scaled, [autoscaler(kind, item) for kind, item in there])
+    if not several:
+        raise AutoscaleError(
+            f"nothing scales {scaled} in namespace {namespace}",
+            hint=f"aliquot autoscale create {scaled} --max 8 gpu:60%",
+        )
+    apis = await look(client, tuple(VERSIONS))
+    pods = await _pods(client, namespace, scaled)
+    exists = await _exists(client, namespace, scaled)
+    found = []
+    for kind, item in there:
+        one = autoscaler(kind, item)
+        if one not in several:
+            continue
+        hpa = _hpa_of(one, item, there)
+        seen = Seen(hpa, [other for other in several if other != one], apis, pods, exists)
+        found.append(_shown(one, item, hpa, tuple(reasons(seen))))
+    return found
+
+
+async def _exists(client: KubeClient, namespace: str, scaled: Scaled) -> bool:
+    try:
+        await client.get(Resource(scaled.version, scaled.plural).path(namespace, scaled.name))
+    except KubeNotFound:
+        return False
+    return True
+
+
+async def _pods(client: KubeClient, namespace: str, scaled: Scaled) -> Pods:
+    answer = await client.call("GET", resources.PODS.path(namespace), timeout_s=60.0)
+    pods = [
+        pod for pod in msgspec.json.decode(answer, type=_PodList).items or () if owner_of(pod.metadata) == str(scaled)
+    ]
+    facts = [one for one in map(facts_of, pods) if one is not None]
+    return Pods(len(pods), len(facts), tuple(sorted(one.pod.name for one in facts if one.waits)))
+
+
+def _hpa_of(one: Autoscaler, item: Document, there: list[tuple[str, Document]]) -> Document | None:
+    if one.kind == HPA:
+        return item
+    made = (
+        other
+        for kind, other in there
+        if kind == HPA and (found := autoscaler(kind, other)).made_by == one.name and found.namespace == one.namespace
+    )
+    return next(made, None)
+
+
+def _shown(one: Autoscaler, item: Document, hpa: Document | None, why: tuple[Reason, ...] = ()) -> Shown:
+    spec, status_ = item["spec"], (hpa or {}).get("status") or {}
+    fewest = spec.get("minReplicas", 1) if one.kind == HPA else spec.get("minReplicaCount", 0)
+    most = spec["maxReplicas"] if one.kind == HPA else spec.get("maxReplicaCount", 100)
+    measured = {_name(metric): _value(metric, "current") for metric in status_.get("currentMetrics") or ()}
+    goals = tuple(
+        f"{_name(metric)} {measured.get(_name(metric), '?')}/{_value(metric, 'target')}"
+        for metric in ((hpa or {}).get("spec") or {}).get("metrics") or ()
+    )
+    return Shown(
+        one,
+        fewest,
+        most,
+        status_.get("currentReplicas"),
+        status_.get("desiredReplicas"),
+        status_.get("lastScaleTime") or "",
+        goals,
+        tuple(status_.get("conditions") or ()),
+        why,
+    )
+
+
+def _inner(metric: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = str(metric.get("type", ""))
+    return metric.get(kind[:1].lower() + kind[1:]) or {}
+
+
+def _name(metric: Mapping[str, Any]) -> str:
+    inner = _inner(metric)
+    return str(inner.get("name") or (inner.get("metric") or {}).get("name", ""))
+
+
+def _value(metric: Mapping[str, Any], key: str) -> str:
+    amount = _inner(metric).get(key) or {}
+    if amount.get("averageUtilization") is not None:
+        return f"{amount['averageUtilization']}%"
+    return str(amount.get("averageValue") or amount.get("value") or "?")

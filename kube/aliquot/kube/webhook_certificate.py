@@ -1,0 +1,210 @@
+"""The webhook's certificate, made by the webhook itself, renewed before it ends, shared by its replicas in a Secret.
+
+Only API servers look at it, and by the `caBundle` that the webhook writes. So it needs no authority that anybody else
+trusts: each certificate has one of its own, whose key is thrown away. The bundle keeps the authority before, so that a
+replica that has not seen the new certificate yet goes on being believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.errors import KubeConflict, KubeNotFound
+from aliquot.kube.api.resources import SECRETS
+
+log = logging.getLogger(__name__)
+
+LIFE: Final = dt.timedelta(days=90)
+_RENEW_AT: Final = LIFE / 3
+"""When so much is left."""
+_SLACK: Final = dt.timedelta(minutes=10)
+"""Clocks differ by less."""
+_BEFORE_MAX: Final = 2
+CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
+_TYPE: Final = "kubernetes.io/tls"
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    data: dict[str, str] = {}
+
+
+def service_names(service: str, namespace: str) -> list[str]:
+    """What an API server calls a Service by."""
+    return [f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"]
+
+
+def issue(names: Sequence[str], now: dt.datetime, before: bytes = b"") -> dict[str, bytes]:
+    """A certificate for these names, its key, and whom to trust: its authority, and those of `before` that go on."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_name = _name("aliquot webhook authority")
+    by_authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    authority = (
+        _begun(authority_name, authority_name, authority_key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _begun(_name("aliquot webhook"), authority_name, key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(by_authority, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    still = [one for one in _certificates(before) if one.not_valid_after_utc > now][:_BEFORE_MAX]
+    return {
+        CERTIFICATE: _pem(certificate),
+        KEY: key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+        AUTHORITY: b"".join(map(_pem, [authority, *still])),
+    }
+
+
+def due(files: Mapping[str, bytes], names: Sequence[str], now: dt.datetime) -> str:
+    """Why a new certificate is needed; empty: none is."""
+    found = _certificates(files.get(CERTIFICATE, b""))
+    if not found or not files.get(KEY) or not files.get(AUTHORITY):
+        return "there is none"
+    if found[0].not_valid_after_utc - now < _RENEW_AT:
+        return f"it ends at {found[0].not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    try:
+        said = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return "it has no names"
+    missing = set(names) - set(said.get_values_for_type(x509.DNSName))
+    return f"it is not for {min(missing)}" if missing else ""
+
+
+class SharedCertificate:
+    """A Secret that replicas keep up to date together, and its copy in a folder of this process' own."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        service: str,
+        folder: Path,
+        *,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        self.name = f"{service}-tls"
+        self._client = client
+        self._namespace = namespace
+        self._names = service_names(service, namespace)
+        self._folder = folder
+        self._now = now
+        self._written: Mapping[str, bytes] = {}
+
+    async def refresh(self) -> None:
+        """Have the folder hold a certificate that is good. Raises KubeError, and `OSError`."""
+        files, version = await self._read()
+        why = due(files, self._names, self._now())
+        if why:
+            made = issue(self._names, self._now(), files.get(AUTHORITY, b""))
+            try:
+                await self._write(made, version)
+                log.info("a new certificate for the webhook: %s", why)
+                files = made
+            except KubeConflict:
+                files, _ = await self._read()  # another replica was faster
+        if files != self._written:
+            for name, content in files.items():
+                _replace(self._folder / name, content)
+            self._written = files
+
+    async def _read(self) -> tuple[dict[str, bytes], str]:
+        try:
+            answer = await self._client.get(SECRETS.path(self._namespace, self.name))
+        except KubeNotFound:
+            return {}, ""
+        found = msgspec.json.decode(answer, type=_Secret)
+        known = (CERTIFICATE, KEY, AUTHORITY)
+        files = {name: base64.b64decode(found.data[name]) for name in known if name in found.data}
+        return files, found.metadata.resource_version
+
+    async def _write(self, files: Mapping[str, bytes], version: str) -> None:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self.name, "namespace": self._namespace},
+            "type": _TYPE,
+            "data": {name: base64.b64encode(content).decode() for name, content in files.items()},
+        }
+        if not version:
+            await self._client.post(SECRETS.path(self._namespace), document)
+            return
+        document["metadata"] = {"name": self.name, "namespace": self._namespace, "resourceVersion": version}
+        await self._client.put(SECRETS.path(self._namespace, self.name), document)
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(now + LIFE)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _certificates(pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem) if pem else []
+    except ValueError:
+        return []
+
+
+def _replace(path: Path, content: bytes) -> None:
+    part = path.with_name(f"{path.name}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    part.replace(path)
