@@ -8,10 +8,10 @@ Part of `scale.py`. Every list is replayed through the real core in simulated ti
     threshold  rules of the HPA kind: every 30 s as many nodes as make what is asked for (held and waiting) 80 % of what
                there is; down after five minutes in which less was wanted, and empty nodes only
 
-The planner keeps 20 % of what there is free by ordering ahead, as the threshold rules do. A node has 8 devices and takes leases 10 minutes after
-its order; it is paid from its order on, and two nodes are there in any case. A tenth of the jobs are of a tenant with a
-guarantee of one node. Jobs that are still waiting at the last submission count with the wait that they have had by
-then. Fields:
+The planner keeps 20 % of what there is free by ordering ahead, as the threshold rules do. A node has 8 devices and
+takes leases 10 minutes after its order; it is paid from its order on, and two nodes are there in any case. A tenth of
+the jobs are of a tenant with a guarantee of one node. Jobs that are still waiting at the last submission count with
+the wait that they have had by then. Fields:
 
     node_hours_saved         1 - node-hours of the planner over those of the fixed number, all lists together
     node_hours_ratio         node-hours of the planner over those of threshold rules
@@ -142,8 +142,8 @@ class Replay:
             policy = CapacityPolicy(
                 act=True,
                 target_wait_ms=TARGET_MS,
-                idle_ms=2 * 60_000,
-                keep_ms=15 * 60_000,
+                idle_ms=60_000,
+                keep_ms=0,
                 headroom_permille=SPARE_PERMILLE,
                 spare_permille=SPARE_PERMILLE,
                 orders_max=64,

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aliquot.coordinator.core import tick
 from aliquot.coordinator.core.capacity import bounds, giving_back, plan
 from aliquot.coordinator.core.capacity import decide as ordering
 from aliquot.coordinator.core.capacity.facts import OrderChanged
@@ -52,13 +53,11 @@ def _coming(put: Put) -> None:
     scene=_WAKE.replace("offer", "offer at=0"),
 )
 def _dry(put: Put) -> None:
-    original = ordering._act
+    original = ordering.look
 
-    def look(state: Any, _: str, now_ms: int) -> list[Any]:
+    def look(state: Any, subject: str, now_ms: int) -> list[Any]:
         spec = state.capacity.spec
-        return original(state, spec, now_ms) if spec is not None else []
-
-    from aliquot.coordinator.core import tick
+        return original(state, subject, now_ms) or (ordering._act(state, spec, now_ms) if spec is not None else [])
 
     put(tick, "_LOOK", {**tick._LOOK, Due.CAPACITY: look})
 
@@ -80,7 +79,11 @@ def _guarantee(put: Put) -> None:
 @mutant(
     "goes back and forth",
     "a node is given back again and again in a day",
-    scene=_WAKE + _IDLE + "wait 120\n" + _AGAIN + "wait 60\nrelease a\nrelease b\nrelease c\nwait 60\nwait 60\n",
+    scene=_WAKE.replace("offer", "offer rest=3600")
+    + _IDLE
+    + "wait 120\n"
+    + _AGAIN
+    + "wait 60\nrelease a\nrelease b\nrelease c\nwait 120\nwait 60\n",
 )
 def _back_and_forth(put: Put) -> None:
     original = giving_back.shrink
@@ -94,7 +97,7 @@ def _back_and_forth(put: Put) -> None:
 @mutant(
     "leaves it open",
     "a node that is to go may still be given to somebody",
-    scene=_WAKE + _IDLE + "provider hangs\nwait 60\n" + _AGAIN + "wait 5\n",
+    scene=_WAKE + _IDLE + "provider hangs\nwait 150\n" + _AGAIN + "wait 5\n",
 )
 def _open(put: Put) -> None:
     original = ordering._act

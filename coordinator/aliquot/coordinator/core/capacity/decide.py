@@ -31,7 +31,7 @@ from aliquot.coordinator.core.planning import Planning
 
 SOON_MS = 1_000
 CALM_MS = 60_000
-"""How often to look while nobody waits and nothing is ordered."""
+"""How often to look while nobody waits, nothing is ordered and nothing is to be spare."""
 POSTPONED_MAX = 3
 """A look waits for a pass along the lines that is under way, but not for ever."""
 
@@ -89,7 +89,7 @@ def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     if facts:
         state.look_for_capacity(now_ms + SOON_MS)
         return facts
-    busy = bool(len(state.lines) or state.capacity.orders)
+    busy = bool(len(state.lines) or state.capacity.orders or spec.policy.spare_permille)
     state.memory.capacity_calm = not busy
     state.look_for_capacity(now_ms + (state.config.capacity_look_ms if busy else CALM_MS))
     if not spec.policy.act:
