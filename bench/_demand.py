@@ -6,7 +6,7 @@
     Philly          virtual cluster 103959 with its real durations, and four with estimated ones: those of most jobs
                     that last over six weeks. Each begins at its own first job, so they are never added up
 
-A list's own labels that are no tenants (openb's kinds of service) are left out; docs/forecast.md says what they give.
+Openb's two larger kinds of service (`kinds`) are measured beside them and not counted: they are parts of the others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bench._philly import read_jobs
 HOUR_S = 3600
 DAY_S = 86_400
 OPENB_FROM_DAY = 115
+COUNTED = ("openb all", "openb whole devices", "openb shares")
 CLUSTERS = ("11cb48", "6214e9", "ee9e8c", "0e4a51")
 DLRM_DAYS = 31
 
@@ -50,11 +51,18 @@ def hourly(intervals: Iterable[Interval], start_s: int, end_s: int) -> Floats:
 
 def series(traces: Path) -> dict[str, Floats]:
     """By name. Raises OSError where a list is not there."""
-    return {**openb(traces / "openb"), **dlrm(traces / "alibaba-dlrm-2025"), **philly(traces / "philly-derived")}
+    counted = {name: found for name, found in openb(traces / "openb").items() if name in COUNTED}
+    return {**counted, **dlrm(traces / "alibaba-dlrm-2025"), **philly(traces / "philly-derived")}
+
+
+def kinds(traces: Path) -> dict[str, Floats]:
+    """Two series more: what openb calls latency-sensitive, and best-effort."""
+    found = openb(traces / "openb")
+    return {name: found[name] for name in ("openb LS", "openb BE")}
 
 
 def openb(folder: Path) -> dict[str, Floats]:
-    """Three series of five weeks."""
+    """Series of five weeks: all, by size, and by kind of service."""
     kinds: dict[str, list[Interval]] = {"openb all": [], "openb whole devices": [], "openb shares": []}
     end_s = 0.0
     with (folder / "openb_pod_list_default.csv").open(newline="") as file:
@@ -64,6 +72,7 @@ def openb(folder: Path) -> dict[str, Floats]:
             if devices:
                 interval = float(row["creation_time"]), float(row["deletion_time"]), devices
                 kinds["openb all"].append(interval)
+                kinds.setdefault(f"openb {row['qos']}", []).append(interval)
                 if devices <= 1:
                     kinds["openb shares" if devices < 1 else "openb whole devices"].append(interval)
     end_hour_s = int(end_s) // HOUR_S * HOUR_S

@@ -57,7 +57,7 @@ def run(trace: Path, name: str) -> tuple[Curve, list[tuple[float, tuple[float, f
     policy = make_policy(name)
     if policy.mix_dependent:
         policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
-    learn = None if policy.mix_dependent else online(policy)
+    learn = None if policy.mix_dependent else online(policy, inventory)
     samples: list[tuple[float, tuple[float, float, float]]] = []
     arrived = 0
 

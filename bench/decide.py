@@ -10,7 +10,7 @@ last line printed is one JSON object: by device count `p50_us`, `p99_us` and `ra
 the loads, and `p99_cpu_us`, the same in processor time; and `gang_refused_ms`, the time to refuse a gang that can't fit
 1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median. With `--vendors` each size is
 measured a second time, as a pool whose nodes are of four vendors in turn, where half of the shapes of requests are for
-one of them (`mixed`).
+one of them (`mixed`), as full as that mix can fill it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def mixed_nodes(nodes: list[NodeSpec]) -> list[NodeSpec]:
 def mixed_demands(demands: list[Demand]) -> list[Demand]:
     """The same requests, every second shape of them for one vendor. As many shapes as before: that is what costs."""
     words = ("", "nvidia", "", "amd", "", "intel", "", "npu")
-    shapes = sorted({demand for demand in demands if demand.count}, key=repr)
+    often = Counter(demand for demand in demands if demand.count)
+    # By how often each is asked, so that no vendor's cards are wanted much more than the others'.
+    shapes = sorted(often, key=lambda shape: (-often[shape], repr(shape)))
     vendors = {shape: words[number % len(words)] for number, shape in enumerate(shapes)}
     return [replace(demand, vendor=vendors.get(demand, "")) for demand in demands]
 
@@ -166,14 +168,19 @@ def measure(
     bar = progress.add_task(title, total=decisions + scans)
     arrival = 0
     while state.held < state.target:
+        if arrival > 5 * devices and mixed:
+            # What is wanted of one vendor does not fit the others' cards: a tenth less than what does is no crowd.
+            state.target = state.held * 9 // 10
+            break
         if arrival > 5 * devices:
             raise SystemExit(f"{devices} devices can't be filled to {load:.0%} with this mix")
         state.arrive(demands[arrival % len(demands)], arrival)
         arrival += 1
     state.leave()
+    asked = {(d.count, d.share_milli, d.cpu_milli, d.models): d for d in demands}
     demands = build_demands(rng, decisions + scans)
     if mixed:
-        demands = mixed_demands(demands)
+        demands = [asked.get((d.count, d.share_milli, d.cpu_milli, d.models), d) for d in demands]
     arrival = 0
     times, cpu_times = [], []
     gc.collect()

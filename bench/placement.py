@@ -4,6 +4,7 @@
     python bench/placement.py --trace DIR --variant several40
     python bench/placement.py --trace DIR --churn
     python bench/placement.py --trace DIR --churn --defragment 0.02 --nodes 600
+    python bench/placement.py --mixed openb --policies fgd,bestfit,price
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
@@ -21,6 +22,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.learning import online
@@ -40,6 +42,7 @@ from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+from bench._mixed import POOLS, MixedCurve, fill_mixed, mixed_pool
 from bench._variants import vary
 
 FIRST_SEED = 42
@@ -54,6 +57,26 @@ def read_lists(trace: Path, pods_name: str, variant: str) -> tuple[list[NodeSpec
     return nodes, vary(pods, variant, nodes) if variant else pods
 
 
+class _Clock:
+    """The time that decisions take, without that of lessons, which a pool takes in a process of their own."""
+
+    def __init__(self, watch: Callable[[int, Demand], None] | None) -> None:
+        self._watch = watch
+        self._lessons_s = 0.0
+        self._started = time.perf_counter()
+
+    def watch(self, arrival: int, demand: Demand) -> None:
+        """Of each arrival."""
+        if self._watch is not None:
+            began = time.perf_counter()
+            self._watch(arrival, demand)
+            self._lessons_s += time.perf_counter() - began
+
+    def deciding_s(self) -> float:
+        """Since it was made."""
+        return time.perf_counter() - self._started - self._lessons_s
+
+
 def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) -> tuple[Curve, float]:
     """One pass; returns the curve and the seconds it took."""
     nodes, pods = read_lists(trace, pods_name, variant)
@@ -65,11 +88,10 @@ def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) 
     if policy.mix_dependent:
         policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
     else:
-        watch = online(policy)
-    engine = Engine(inventory, policy)
-    started = time.perf_counter()
-    curve = fill(engine, demands, before=watch)
-    return curve, time.perf_counter() - started
+        watch = online(policy, inventory)
+    clock = _Clock(watch)
+    curve = fill(Engine(inventory, policy), demands, before=clock.watch)
+    return curve, clock.deciding_s()
 
 
 def run_churn(
@@ -79,6 +101,55 @@ def run_churn(
     nodes, pods = read_lists(*lists)
     random.Random(seed).shuffle(nodes)
     return Churn(nodes[:nodes_max], policy_name, [pod.demand for pod in pods], rules, seed).run()
+
+
+def run_mixed(traces: Path, pool: str, policy_name: str, seed: int) -> tuple[MixedCurve, float]:
+    """One pass over a pool of very different cards; returns the curve and the seconds it took."""
+    nodes, requests = mixed_pool(traces, pool)
+    random.Random(seed).shuffle(nodes)
+    inventory = pool_of(nodes)
+    policy = make_policy(policy_name)
+    demands = [each.demand for each in tuned_arrivals(requests, capacity_milli(inventory), 1320, seed)]
+    watch = None
+    if policy.mix_dependent:
+        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
+    else:
+        watch = online(policy, inventory)
+    clock = _Clock(watch)
+    curve = fill_mixed(Engine(inventory, policy), demands, clock.watch)
+    return curve, clock.deciding_s()
+
+
+def report_mixed(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
+    """Share and memory that each policy gets allocated."""
+    result: dict[str, dict[str, float]] = {}
+    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
+        bar = progress.add_task("placing", total=len(names) * options.seeds)
+        futures = {
+            name: [
+                workers.submit(run_mixed, options.trace.parent, options.mixed, name, FIRST_SEED + seed)
+                for seed in range(options.seeds)
+            ]
+            for name in names
+        }
+        for name in names:
+            curves, seconds = [], 0.0
+            for future in futures[name]:
+                curve, took = future.result()
+                curves.append(curve)
+                seconds += took
+                progress.advance(bar)
+            figures = result[name] = {}
+            for percent in (100, 130):
+                for what, values in zip(
+                    ("share", "memory"), zip(*(curve.at(percent) for curve in curves), strict=True), strict=True
+                ):
+                    figures[f"{what}_at_{percent}"] = round(statistics.mean(values), 3)
+                    figures[f"{what}_sd_{percent}"] = round(statistics.stdev(values), 3) if len(values) > 1 else 0.0
+            figures["us_per_decision"] = round(1e6 * seconds / sum(len(curve.arrived_percent) for curve in curves), 1)
+            if not options.json:
+                console.print(f"{name:12s} {figures}")
+    return result
 
 
 def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
@@ -171,6 +242,7 @@ def main() -> None:
     parser.add_argument("--policies", default="fgd,price")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--churn", action="store_true", help="requests come and go, at load 1.0 and 1.1")
+    parser.add_argument("--mixed", choices=POOLS, help="cards of very different memory, requests by share and memory")
     parser.add_argument(
         "--defragment", type=float, default=0.0, help="churn: also with a round every so many lifetimes"
     )
@@ -185,7 +257,7 @@ def main() -> None:
         )
         return
     names = [name for name in options.policies.split(",") if name]
-    report = report_churn if options.churn else report_fill
+    report = report_churn if options.churn else report_mixed if options.mixed else report_fill
     print(json.dumps(report(options, names, Console(stderr=True))))
 
 

@@ -31,18 +31,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.forecast.backtest import Score, score, try_out
+from aliquot.forecast.models import Floats
 from bench import _starts
-from bench._demand import series
+from bench._demand import kinds, series
 
 
 def forecast(options: argparse.Namespace) -> dict[str, float]:
     """Back-test the nine series."""
-    scores: dict[str, Score] = {}
-    for name, hours in series(options.traces).items():
-        scores[name] = found = score(hours, try_out(hours))
-        if not options.json:
-            print(f"{name:22} {found.origins:4} origins  24 h {found.ratio:.3f}  6 h {found.ratio_6h:.3f}  ", end="")
-            print(f"MASE {found.mase:.3f}  coverage {found.coverage:.3f}  pinball {found.pinball:.3f}", flush=True)
+    scores = {name: _scored(name, hours, options) for name, hours in series(options.traces).items()}
+    for name, hours in kinds(options.traces).items() if not options.json else ():
+        _scored(name, hours, options)
     found_all = list(scores.values())
     return {
         "mae_ratio_24h": _geometric([found.ratio for found in found_all]),
@@ -53,6 +51,15 @@ def forecast(options: argparse.Namespace) -> dict[str, float]:
         "coverage_worst": round(min(found.coverage for found in found_all), 4),
         "pinball_90": round(statistics.mean(found.pinball for found in found_all), 4),
     }
+
+
+def _scored(name: str, hours: Floats, options: argparse.Namespace) -> Score:
+    """A line of the table in docs/forecast.md."""
+    found = score(hours, try_out(hours))
+    if not options.json:
+        figures = (found.ratio, found.ratio_6h, found.mase, found.pinball, found.coverage)
+        print(f"| {name} | {found.origins} | {' | '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
+    return found
 
 
 def starts(options: argparse.Namespace) -> dict[str, float]:

@@ -14,7 +14,7 @@ from aliquot.agent.core.accounting import ProcessUse, SliceUsage
 from aliquot.agent.core.model import Reservation, SliceSpec
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo, LoadSample
 from aliquot.agent.state import DeviceState
-from aliquot.agent.wire import slice_activity
+from aliquot.agent.wire import device_report, slice_activity
 from tests.agent.harness import GIB
 
 _LOOK = """
@@ -47,6 +47,47 @@ def test_counters_where_there_are_some_else_kernels_and_processes_on_both(tmp_pa
     for device in (hopper, ampere):
         assert list(device[3].values()) == [40]
         assert device[3] == device[4]
+
+
+_BURST = """
+import json, sys, time
+import pynvml
+from aliquot import simgpu
+from aliquot.agent.devices.nvml import NvmlBackend
+scenario = simgpu.Scenario(sys.argv[1])
+backend = NvmlBackend()
+backend.open()
+(info,) = backend.discover().devices
+scenario.set_power(0, 60_000)
+first = backend.load(info.uuid)
+again = backend.load(info.uuid)  # too soon: unknown, and no error
+scenario.set_power(0, 360_000)
+time.sleep(0.2)
+pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0))  # the stand-in counts when asked
+scenario.set_power(0, 60_000)
+time.sleep(0.2)
+then = backend.load(info.uuid)
+backend.close()
+print(json.dumps([first.mean_power_mw, again.mean_power_mw, then.power_mw, then.mean_power_mw]))
+"""
+
+
+def test_a_burst_between_two_samples_is_seen_by_the_energy_that_it_took(tmp_path: Path) -> None:
+    with simgpu.create(tmp_path / "gpus", ["A100-40"], host="energy"):
+        environment = {**os.environ, **simgpu.environment(tmp_path / "gpus")}
+        command = [sys.executable, "-c", _BURST, str(tmp_path / "gpus")]
+        first, again, power, mean = json.loads(subprocess.check_output(command, env=environment))
+    assert first is None
+    assert again is None
+    assert power == 60_000
+    assert 70_000 < mean < 360_000
+
+
+def test_the_pool_is_told_the_mean_power_where_it_is_known() -> None:
+    device = _device(load=LoadSample(power_mw=60_000, mean_power_mw=210_000))
+    assert device_report(device).power_mw == 210_000
+    device.load = LoadSample(power_mw=60_000)
+    assert device_report(device).power_mw == 60_000
 
 
 def _device(**said: Any) -> DeviceState:

@@ -18,8 +18,8 @@ from aliquot.agent.devices import dcmi, vnpu
 from aliquot.agent.devices.ascend import AscendBackend
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.kinds import make_backend
-from aliquot.agent.enforce.base import EnforcementError, Limited
-from aliquot.agent.enforce.instances import InstanceEnforcer
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
+from aliquot.common.tiers import Tier
 from aliquot.simgpu.errors import SimulationError
 from aliquot.simgpu.vendors.dcmi import SimAscend, SimChip
 
@@ -193,10 +193,14 @@ def test_the_hardware_holds_a_program_to_its_virtual_npu(machine: SimAscend) -> 
         machine.allocate(0, 0, 16385, vdev=100)
 
 
-def test_tier_mig_holds_a_whole_virtual_npu_and_no_part_of_one(machine: SimAscend, backend: AscendBackend) -> None:
+def test_tier_mig_holds_a_whole_virtual_npu_and_no_part_of_one(
+    machine: SimAscend, backend: AscendBackend, tmp_path: Path
+) -> None:
     machine.cut(0, 0, "vir05_1c_16g", 100)
     part, whole = found(backend)
-    tier = InstanceEnforcer(backend.memory)
+    cgroups = Cgroups(lambda: "", lambda: "", tmp_path)
+    ((vendor, tier),) = backend.enforcers(cgroups)
+    assert (vendor, tier.tier) == ("npu", Tier.MIG)
     held = Limited(SliceSpec("l.1.0", "l", 1, part.uuid, 250, part.leasable_bytes), part)
     assert tier.available(held) == ""
     tier.apply(held)

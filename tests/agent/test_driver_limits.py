@@ -34,15 +34,15 @@ async def test_a_driver_that_reads_limits_and_sets_none_offers_none(node: Node, 
     node.scenario.fail("nvmlDeviceSetMemoryLimits_v1", NOT_FOUND)
     await start(node, coordinator)
     device = coordinator.snapshots[-1].node.devices[0]
-    assert Tier.DRIVER not in device.tiers
-    assert Tier.WATCHDOG in device.tiers
+    assert Tier.DRIVER.value not in set(device.tiers)
+    assert Tier.WATCHDOG.value in set(device.tiers)
 
 
 async def test_a_driver_that_sets_them_offers_them_and_nothing_is_left_of_the_trial(
     node: Node, coordinator: Coordinator
 ) -> None:
     await start(node, coordinator)
-    assert Tier.DRIVER in coordinator.snapshots[-1].node.devices[0].tiers
+    assert Tier.DRIVER.value in set(coordinator.snapshots[-1].node.devices[0].tiers)
     mount = find_mount(MOUNTINFO.read_text())
     assert mount is not None
     assert not list(mount.directory.glob("aliquot/*/offered"))
@@ -53,10 +53,14 @@ async def test_a_part_of_a_leases_cgroup_is_limited_as_well(node: Node, coordina
     uuid = node.uuids[0]
     coordinator.desire(desired(uuid), full=True)
     report = await coordinator.until_status("l-1.1.0", ACTIVE)
-    assert report.tier == Tier.DRIVER
+    assert report.tier == Tier.DRIVER.value
     mount = find_mount(MOUNTINFO.read_text())
     assert mount is not None
     (leaf,) = mount.directory.glob(f"aliquot/{coordinator.snapshots[-1].node.node_id}/l-1/1.0")
+    job = node.job("sh", "-c", "echo $NVIDIA_GPU_MEMORY_LIMIT; sleep 60")
+    assert job.stdout is not None
+    told = await asyncio.to_thread(job.stdout.readline)
+    assert int(told) == report.memory_bytes, "what NVIDIA's toolkit would set for a container of the lease"
     part = leaf / "made-by-its-tenant"
     part.mkdir()
 

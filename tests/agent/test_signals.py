@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from aliquot.agent.core.health import Health, on_failure, on_repair, on_sample, 
 from aliquot.agent.core.kernel_log import bus_of, parse
 from aliquot.agent.core.samples import DeviceEvent, HealthSample, RecoveryAction
 from aliquot.agent.core.signals import SIGNALS, signal_of
+from aliquot.agent.devices import kmsg
 from aliquot.agent.devices.kmsg import LINES_A_SECOND, KernelLog
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.v1 import types_pb2
@@ -173,6 +176,43 @@ async def test_a_flood_of_lines_is_read_within_its_bound_and_what_was_lost_is_co
     assert log.lost, "it read no more than its bound in a second"
     assert sum(times for _, times in taken) <= 3
     assert taken[0][0].uuid == "GPU-1"
+
+
+async def test_a_log_that_was_overwritten_before_it_was_read_is_read_on_and_the_gap_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    read, answers = os.read, [BrokenPipeError(errno.EPIPE, "overwritten"), PermissionError(errno.EPERM, "not now")]
+
+    def overwritten(descriptor: int, length: int) -> bytes:
+        if threading.current_thread().name == "kernel log" and answers:
+            raise answers.pop(0)
+        return read(descriptor, length)
+
+    monkeypatch.setattr(os, "read", overwritten)
+    monkeypatch.setattr(kmsg, "RETRY_S", 0.01)
+    seen: list[int] = []
+    there = asyncio.Event()
+
+    async def take(event: DeviceEvent, times: int) -> None:
+        assert event.xid is not None
+        seen.append(event.xid)
+        there.set()
+
+    log = KernelLog(path, lambda bus: "GPU-a", take)
+    writer = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    task = asyncio.create_task(log.run())
+    try:
+        os.write(writer, b"3,1,2,-;NVRM: Xid (PCI:0000:01:00): 79, pid=1, off the bus\n")
+        async with asyncio.timeout(30):
+            await there.wait()
+        assert seen == [79]
+        assert log.lost == 1
+        assert not answers, "it was refused once, and tried again"
+    finally:
+        task.cancel()
+        os.close(writer)
 
 
 def test_an_interrupted_order_is_begun_once_more_and_a_restart_is_told_by_the_boot() -> None:

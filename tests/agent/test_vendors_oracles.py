@@ -12,6 +12,7 @@ import pytest
 from aliquot.agent.devices.ascend import AscendBackend
 from aliquot.agent.devices.drm.backend import DrmBackend
 from aliquot.agent.devices.gaudi import GaudiBackend
+from aliquot.agent.devices.owners import Owners
 from aliquot.agent.devices.tpu import TpuBackend
 from aliquot.simgpu.drm.machine import Machine, create
 from aliquot.simgpu.drm.tree import SimulatedTree
@@ -73,7 +74,7 @@ def test_pyhlml_agrees_on_gaudi_cards(tmp_path: Path, monkeypatch: pytest.Monkey
     for name, value in machine.environment().items():
         monkeypatch.setenv(name, value)
     (tmp_path / "proc").mkdir()
-    backend = GaudiBackend(sys_root=tmp_path / "sys", proc_root=tmp_path / "proc")
+    backend = GaudiBackend(sys_root=tmp_path / "sys", owners=Owners(tmp_path / "proc", fresh_s=0))
     backend.open()
     found = backend.discover().devices
     machine.allocate(0, os.getpid(), 5 << 30)
@@ -102,7 +103,7 @@ def test_tpu_info_agrees_on_tpus(tmp_path: Path) -> None:
         (tmp_path / f"groups/{number}").mkdir(parents=True)
         (folder / "iommu_group").symlink_to(tmp_path / f"groups/{number}")
     (tmp_path / "proc").mkdir()
-    backend = TpuBackend(tmp_path / "sys", tmp_path / "proc")
+    backend = TpuBackend(tmp_path / "sys", Owners(tmp_path / "proc", fresh_s=0))
     backend.open()
     found = backend.discover().devices
     told = oracles.ask("by_tpu_info", {"TPU_TREE": str(tmp_path)})

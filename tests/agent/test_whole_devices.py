@@ -13,8 +13,8 @@ import pytest
 from aliquot.agent.core.samples import ProcessSample
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
 from aliquot.agent.devices.gaudi import GaudiBackend
-from aliquot.agent.devices.owners import processes_on
-from aliquot.agent.devices.tpu import TpuBackend
+from aliquot.agent.devices.owners import Owners
+from aliquot.agent.devices.tpu import TpuBackend, chips
 from aliquot.simgpu.vendors.hlml import SimGaudi, SimGaudis
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -35,7 +35,7 @@ def gaudi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SimGaudis, G
     for name, value in machine.environment().items():
         monkeypatch.setenv(name, value)
     (tmp_path / "proc").mkdir()
-    backend = GaudiBackend(sys_root=tmp_path / "sys", proc_root=tmp_path / "proc")
+    backend = GaudiBackend(sys_root=tmp_path / "sys", owners=Owners(tmp_path / "proc", fresh_s=0))
     backend.open()
     return machine, backend
 
@@ -94,7 +94,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_tpus_are_told_from_files_and_their_memory_in_use_is_unknown(tree: Path) -> None:
-    backend = TpuBackend(tree / "sys", tree / "proc")
+    backend = TpuBackend(tree / "sys", Owners(tree / "proc", fresh_s=0))
     backend.open()
     first, second = backend.discover().devices
     assert (first.model, first.vendor, first.memory_total_bytes) == ("TPU-V5E", "tpu", 16 * GIB)
@@ -110,7 +110,7 @@ def test_tpus_are_told_from_files_and_their_memory_in_use_is_unknown(tree: Path)
 
 
 def test_a_tpu_that_leaves_the_bus_is_lost(tree: Path) -> None:
-    backend = TpuBackend(tree / "sys", tree / "proc")
+    backend = TpuBackend(tree / "sys", Owners(tree / "proc", fresh_s=0))
     backend.open()
     first, second = backend.discover().devices
     (tree / "sys/bus/pci/devices/0000:00:04.0/vendor").rename(tree / "away")
@@ -127,17 +127,39 @@ def test_a_machine_without_tpus_has_no_backend(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    path = tmp_path / "device"
-    path.touch()
-    command = [sys.executable, "-c", OPENED, str(path)]
+def holder() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    path = "/dev/zero"
+    command = [sys.executable, "-c", OPENED, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        yield process, str(path)
+        yield process, path
         process.kill()
 
 
 def test_a_real_process_with_a_file_open_is_found(holder: tuple[subprocess.Popen[bytes], str]) -> None:
     process, path = holder
-    assert processes_on(Path("/proc"), {path}).processes == (ProcessSample(process.pid, None),)
+    assert ProcessSample(process.pid, None) in Owners().on({path}).processes
+
+
+def test_one_look_at_all_processes_serves_all_devices_for_a_moment(tmp_path: Path) -> None:
+    now_s = [0.0]
+    owners = Owners(tmp_path, fresh_s=0.5, clock_s=lambda: now_s[0])
+    opened_by(tmp_path, 1, "/dev/accel/accel0")
+    opened_by(tmp_path, 2, "/dev/vfio/3")
+    assert [each.pid for each in owners.on({"/dev/accel/accel0"}).processes] == [1]
+    assert [each.pid for each in owners.on({"/dev/vfio/3", "/dev/vfio/4"}).processes] == [2]
+    assert owners.looks == 1
+    opened_by(tmp_path, 3, "/dev/vfio/4")
+    now_s[0] = 0.5
+    assert [each.pid for each in owners.on({"/dev/vfio/4"}).processes] == [3]
+    assert owners.looks == 2
+
+
+def test_other_things_of_googles_on_the_bus_are_no_tpus(tmp_path: Path) -> None:
+    """A disk of a virtual machine has the same PCI vendor."""
+    folder = tmp_path / "bus/pci/devices/0000:00:03.0"
+    folder.mkdir(parents=True)
+    for name, word in (("vendor", "0x1ae0"), ("device", "0x001f"), ("subsystem_device", "0x004e")):
+        (folder / name).write_text(word)
+    assert chips(tmp_path) == []

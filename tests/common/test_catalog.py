@@ -209,3 +209,51 @@ def test_the_models_of_public_traces_can_be_asked_for(traces_dir: Path) -> None:
         request = parse_request(f"1({name})")
         assert all(model_matches(wanted, name) for wanted in request.models[0])
         assert parse_request(format_request(request)) == request
+
+
+@pytest.mark.parametrize(
+    ("product_name", "model", "vendor", "memory_mib"),
+    [
+        ("AMD Instinct MI300X OAM", "MI300X", "amd", 196592),
+        ("AMD Radeon RX 7900 XTX", "RX7900XTX", "amd", 24560),
+        ("Radeon RX 7900 XT", "RX7900XT", "amd", 20464),
+        ("AMD Radeon PRO W7900", "W7900", "amd", 46064),
+        ("Intel(R) Arc(TM) B580 Graphics", "ARC-B580", "intel", 12288),
+        ("Intel Arc Pro B60", "ARC-B60", "intel", 24576),
+        ("HL-225", "GAUDI2", "gaudi", 98304),
+        ("HL-325L", "GAUDI3", "gaudi", 131072),
+        ("Ascend910B4", "910B4", "npu", 32768),
+        ("Ascend910B4-1", "910B4-1", "npu", 65536),
+        ("Ascend310P3", "310P", "npu", 21527),
+        ("TPU v5e chip", "TPU-V5E", "tpu", 16384),
+        ("MLU370-X8", "MLU370-X8", "cambricon", 49152),
+        ("MTT S4000", "MTT-S4000", "mthreads", 49152),
+    ],
+)
+def test_cards_of_other_vendors_have_their_true_memory(
+    product_name: str, model: str, vendor: str, memory_mib: int
+) -> None:
+    assert canonical_model(product_name) == model
+    assert vendor_of(model) == vendor
+    assert memory_total_bytes(model) == memory_mib * MIB
+
+
+@pytest.mark.parametrize("word", ["ascend", "Huawei", "NPU"])
+def test_a_vendor_has_several_names(word: str) -> None:
+    assert parse_vendor(word) == "npu"
+
+
+def test_what_is_said_of_a_kind_is_said_of_all_below_it() -> None:
+    assert catalog.covers("amd", "MI300X")
+    assert catalog.covers("910B", "910B4")
+    assert catalog.covers("amd", "amd"), "a request that names no more than its vendor"
+    assert not catalog.covers("910B4", "910B")
+    assert not catalog.covers("amd", "UNHEARD-OF")
+    assert not catalog.covers("", "MI300X")
+    assert [catalog.nearness(kind) for kind in ("*", "npu", "910B", "910B4")] == [0, 1, 2, 3]
+
+
+def test_every_vendor_has_a_title_and_a_resource() -> None:
+    assert set(catalog.VENDOR_TITLES) == set(catalog.RESOURCE_NAMES) == set(catalog.VENDORS)
+    assert set(catalog.VENDOR_ALIASES.values()) <= set(catalog.VENDORS)
+    assert {model.vendor for model in catalog.BY_NAME.values()} <= set(catalog.VENDORS)

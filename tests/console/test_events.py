@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,8 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from aliquot.client import Overloaded
+from aliquot.console.sse import gathered
 from aliquot.v1 import access_pb2
 from tests.console.conftest import Site, Stream, following, served
+from tests.coordinator.pool import eventually
 
 
 @pytest.fixture
@@ -80,10 +85,43 @@ async def test_streams_are_bounded_and_counted_down(site: Site, address: str) ->
             refused = await http.get(f"{address}/api/v1/events", headers=headers)
         assert refused.status_code == 429
         assert refused.headers["Retry-After"]
-    for _ in range(100):
-        if site.api.state.streams.now == 0:
-            break
-        async with httpx.AsyncClient() as http:
-            await http.get(f"{address}/healthz")
+    await eventually(lambda: site.api.state.streams.now == 0, "both are gone")
     async with watching(site, address, "user"):
         pass
+
+
+async def test_who_leaves_in_the_middle_is_no_error(site: Site, address: str, caplog: pytest.LogCaptureFixture) -> None:
+    host, port = address.removeprefix("http://").split(":")
+    head = (
+        f"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {site.people['user'].token}\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port))) as gone:
+        gone.sendall(head.encode())
+        await eventually(lambda: site.api.state.streams.now == 1, "it is there")
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+        for _ in range(20):
+            await site.ask("user", "0.01,64Mi", tenant="vision")
+    await site.ask("user", "0.01,64Mi", tenant="vision")
+    await eventually(lambda: site.api.state.streams.now == 0, "it is gone")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_what_comes_together_goes_out_together_and_in_order() -> None:
+    async def items() -> AsyncIterator[int]:
+        for number in range(1000):
+            yield number
+
+    chunks = [chunk async for chunk in gathered(items(), lambda number: b"%d " % number)]
+    assert b"".join(chunks) == b"".join(b"%d " % number for number in range(1000))
+    assert len(chunks) < 20
+
+
+async def test_what_a_stream_ends_with_is_told_after_what_came_before() -> None:
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        raise Overloaded("enough")
+
+    told = gathered(items(), lambda number: b"%d" % number)
+    assert await anext(told) == b"1"
+    with pytest.raises(Overloaded):
+        await anext(told)

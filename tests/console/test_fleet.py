@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from base64 import b64decode
@@ -59,8 +60,9 @@ async def test_a_picture_then_what_changes(site: Site, address: str) -> None:
         assert (await stream.next())[:2] == ("change", number), "who has seen less goes on there"
 
 
-async def test_a_picture_that_is_known_is_not_sent_again(site: Site) -> None:
-    async with site.browse("viewer") as http:
+async def test_a_picture_that_is_known_is_not_sent_again(site: Site, address: str) -> None:
+    # Somebody looks all the time: what nobody looks at is forgotten after some seconds.
+    async with looking(site, address, "operator"), site.browse("viewer") as http:
         answer = await http.get("/fleet")
         again = await http.get("/fleet", headers={"If-None-Match": answer.headers["ETag"]})
         assert (again.status_code, again.content) == (304, b"")
@@ -76,7 +78,8 @@ async def test_many_viewers_cost_one_stream_and_a_guard_for_each_caller(site: Si
             await stack.enter_async_context(looking(site, address, who)) for who in ("viewer", "user", "operator") * 4
         ]
         assert len(fleet) == 1
-        assert len(site.pool.leading.door.lasting) == 4, "one for each of three callers, and the one that brings data"
+        lasting = site.pool.leading.door.lasting
+        await eventually(lambda: len(lasting) == 4, "one for each of three callers, and the one that brings data")
         await site.ask("admin", "1", tenant="vision")
         told = [await stream.next() for stream in streams]
         assert len({str(each) for each in told}) == 1
@@ -150,3 +153,17 @@ async def test_viewers_are_bounded(site: Site, address: str) -> None:
         headers = {"Authorization": f"Bearer {site.people['viewer'].token}"}
         refused = await http.get(f"{address}/api/v1/fleet/events", headers=headers)
         assert (refused.status_code, refused.json()["reason"]) == (429, "OVERLOADED")
+
+
+async def test_many_who_look_are_told_a_few_at_a_time(site: Site, address: str) -> None:
+    async with looking(site, address, "viewer") as stream:
+        relay = site.api.state.fleet
+        await eventually(lambda: len(relay._waiting) == 1, "it waits for more")
+        others = [asyncio.ensure_future(relay.rung(60)) for _ in range(40)]
+        await eventually(lambda: len(relay._waiting) == 41, "all wait")
+        relay._tell(frame("change", "", {"number": 1}))
+        await asyncio.sleep(0)
+        assert sum(each.done() for each in others) < 40, "whoever asks for something else has a turn in between"
+        assert all(await asyncio.gather(*others))
+        while (await stream.next())[2].get("number") != 1:
+            pass

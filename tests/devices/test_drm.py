@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -299,15 +300,29 @@ def test_the_compute_drivers_books_count_where_they_say_more(
     assert listed(backend, uuid) == {pid: 3 * GIB}
 
 
+class Peopled(SimulatedTree):
+    """Processes without a card are there as well."""
+
+    pids: tuple[int, ...] = ()
+
+    def names(self, path: str) -> list[str]:
+        if path == "/proc":
+            return list({*super().names(path), *map(str, self.pids)})
+        try:
+            return super().names(path)
+        except FileNotFoundError:
+            if path in {f"/proc/{pid}/fd" for pid in self.pids}:
+                return []
+            raise
+
+
 def test_who_opens_a_card_late_is_seen_at_once_with_much_memory_and_soon_with_little(
     machine: Machine, job: Callable[[], int]
 ) -> None:
-    now = [0]
-    backend = DrmBackend(SimulatedTree(machine.root), lambda: now[0])
+    now, tree = [0], Peopled(machine.root)
+    backend = DrmBackend(tree, lambda: now[0])
     uuid = backend.discover().devices[1].uuid
-    late, small, first = job(), job(), job()
-    for pid in (late, small):  # they are known, and have no card of these open
-        machine.take(pid, 0, 1 << 20)
+    late, small, first = tree.pids = (job(), job(), job())
     machine.take(first, 1, GIB)
     assert listed(backend, uuid) == {first: GIB}
     machine.take(late, 1, 2 * GIB)
@@ -343,6 +358,46 @@ def test_what_a_card_says_of_its_health_is_told(machine: Machine, backend: DrmBa
     assert (sample.uncorrected_errors, sample.remap_pending, sample.remap_failed) == (2, True, False)
     assert sample.memory_temperature_c == 48
     assert backend.health(backend.discover().devices[1].uuid).uncorrected_errors is None
+
+
+def test_a_card_that_hangs_keeps_nobody_who_asks_of_another(machine: Machine, job: Callable[[], int]) -> None:
+    tree = Failing(machine.root)
+    backend = DrmBackend(tree)
+    hanging, other = (info.uuid for info in backend.discover().devices)
+    stuck, well = job(), job()
+    machine.take(stuck, 0, GIB)
+    machine.take(well, 1, GIB)
+    release, asked = threading.Event(), threading.Event()
+
+    def hang(path: str) -> OSError | None:
+        if path.startswith(f"/proc/{stuck}/fdinfo"):
+            asked.set()
+            assert release.wait(60)
+        return None
+
+    tree.fail = hang
+    thread = threading.Thread(target=backend.processes, args=(hanging,))
+    thread.start()
+    assert asked.wait(60)
+    assert listed(backend, other) == {well: GIB}
+    release.set()
+    thread.join()
+
+
+def test_a_driver_that_was_loaded_again_has_lost_its_cards_until_they_are_looked_for(
+    machine: Machine, backend: DrmBackend, job: Callable[[], int]
+) -> None:
+    info = backend.discover().devices[1]
+    machine.unload(1)
+    with pytest.raises(DeviceLost):
+        backend.memory(info.uuid)
+    machine.load(1)
+    with pytest.raises(DeviceLost):
+        backend.processes(info.uuid)
+    assert info in backend.discover().devices
+    pid = job()
+    machine.take(pid, 1, GIB)
+    assert listed(backend, info.uuid) == {pid: GIB}
 
 
 def test_without_the_compute_driver_no_program_can_use_an_amd_card(machine: Machine) -> None:

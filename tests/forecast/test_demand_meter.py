@@ -57,6 +57,7 @@ def test_what_is_held_and_what_waits_are_both_demand() -> None:
         WHOLE: 3250,
         "pool/a": 2000,
         "model/A100-40": 3000,
+        "class/a/A100-40": 3250,
         "tenant/a": 2000,
         "tenant/b": 1250,
     }
@@ -73,7 +74,13 @@ def test_what_ends_counts_no_more_and_a_new_hour_begins_from_nothing() -> None:
     pool.follow()
     assert pool.meter.milli == 0
     pool.books.now_ms += 3 * HOUR_MS // 4
-    assert pool.take(101)[1] == {WHOLE: 250, "tenant/a": 250, "pool/a": 250, "model/A100-40": 250}
+    assert pool.take(101)[1] == {
+        WHOLE: 250,
+        "tenant/a": 250,
+        "pool/a": 250,
+        "model/A100-40": 250,
+        "class/a/A100-40": 250,
+    }
     pool.books.now_ms += HOUR_MS
     assert pool.take(102)[1] == {}
 

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from aliquot.coordinator.core.commands import NoteDemand
+from aliquot.coordinator.core.capacity.expectation import Forecasts
+from aliquot.coordinator.core.commands import ExpectDemand, NoteDemand
 from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.reading.demand import DemandMeter
@@ -47,7 +48,13 @@ class Clock:
 
 def forecaster(books: Books, run: Callable[..., Awaitable[bytes]] = run_programme) -> Forecaster:
     clock = Clock(books)
-    return Forecaster(view=books.read(), clock=clock, demand=DemandForecasts(), starts=StartForecasts(clock), run=run)
+
+    async def submit(command: ExpectDemand) -> None:
+        books.do(command)
+
+    return Forecaster(
+        view=books.read(), clock=clock, demand=DemandForecasts(), starts=StartForecasts(clock), submit=submit, run=run
+    )
 
 
 def demand_of(made: Forecaster) -> DemandForecasts:
@@ -81,6 +88,22 @@ async def test_demand_is_forecast_in_a_process_of_its_own() -> None:
     }
     assert values["aliquot_forecast_milli", "all", "1", "middle"] == whole.middle[0]
     assert values["aliquot_forecast_withdrawn", "tenant/a"] == 0
+
+
+async def test_the_planner_of_nodes_is_told_what_is_expected_of_each_class_while_it_keeps_its_word() -> None:
+    books = history()
+    for hour in range(760, 1000):
+        milli = 40_000 if 8 <= hour % 24 < 20 else 10_000
+        books.state.demand.hours[hour - 760] = ((WHOLE, milli), ("class/night/shift/A100-80", milli))
+    known = books.planner.planning.memory.part(Forecasts, Forecasts)
+    assert await forecaster(books).forecast_once()
+    assert list(known.of(books.now_ms)) == [("night/shift", "A100-80")]
+    noon_ms = (1000 + (12 - 1000 % 24) % 24) * HOUR_MS
+    assert known.wanted_milli("night/shift", "A100-80", books.now_ms, noon_ms) > 35_000
+    found = Answer([5], [None], [None], "withdrawn")
+    made = forecaster(books, answering(msgspec.msgpack.encode(Answers({"class/night/shift/A100-80": found}))))
+    assert await made.forecast_once()
+    assert list(known.of(books.now_ms)) == []
 
 
 async def test_a_pool_without_history_has_no_forecast_and_a_young_one_says_what_it_rests_on() -> None:

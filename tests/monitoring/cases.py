@@ -46,6 +46,16 @@ _SLOW = {
 _QUICK = {**_SLOW, 'aliquot_grant_to_active_seconds_bucket{le="1.0"}': "0+1x100"}
 _LATE = {**_QUICK, 'aliquot_grant_to_active_seconds_bucket{le="30.0"}': "0x100"}
 _CALLS = "aliquot_calls_total"
+
+
+def _guaranteed(in_time: float) -> dict[str, str]:
+    """One request each half minute, of which this part is active within one."""
+    name = "aliquot_guaranteed_start_seconds"
+    buckets = {"60.0": f"0+{in_time}x100", "+Inf": "0+1x100"}
+    found = {f'{name}_bucket{{le="{bound}"}}': values for bound, values in buckets.items()}
+    return {**found, f"{name}_count": "0+1x100"}
+
+
 _REFUSED = "aliquot_requests_refused_total"
 
 CASES: dict[str, Case] = {
@@ -137,6 +147,8 @@ CASES: dict[str, Case] = {
     "AliquotGrantsSlowSlowly": Case(
         {**_LATE, 'aliquot_grant_to_active_seconds_bucket{le="30.0"}': "0+0.9x100"}, _QUICK, "40m"
     ),
+    "AliquotGuaranteesLateFast": Case(_guaranteed(0), _guaranteed(1), "40m"),
+    "AliquotGuaranteesLateSlowly": Case(_guaranteed(0.9), _guaranteed(1), "40m"),
     "AliquotCallsFailFast": Case(
         {_CALLS + '{method="Get"}': "0+10x100", _REFUSED + '{reason="INTERNAL"}': "0+1x100"},
         {_CALLS + '{method="Get"}': "0+10x100", _REFUSED + '{reason="NEVER_FITS"}': "0+5x100"},

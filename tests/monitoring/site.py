@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aliquot.cli.localpool import LocalPool
 from aliquot.client import HeldLease, NeverFits, Pool, WaitUntil
+from aliquot.client.admin import Amount, Declarations, Quota, TenantSpec
 from aliquot.simgpu import Scenario
 from tests.client.real_pool import real_pool
 from tests.monitoring.programs import Prometheus, prometheus
@@ -75,6 +76,7 @@ def _at_work(made: Site, folder: Path) -> Iterator[None]:
                 gpus.set_temperature(index, 60 + 5 * index + number)
                 gpus.set_power(index, 200_000 + 50_000 * index)
             gpus.raise_xid(0, 31)
+        pool.admin.apply(Declarations(tenants=(TenantSpec("web", quota=Quota(guaranteed=Amount(500, 20 << 30))),)))
         pool.admin.quarantine_device(uuids[second][1], reason="it smells")
         stack.callback(pool.admin.return_device, uuids[second][1])
         busy = stack.enter_context(

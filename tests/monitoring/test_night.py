@@ -9,7 +9,7 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import yaml
 from aliquot.cli.main import main
 from aliquot.client import Lease, MemberPlace, Pool, SliceState, WaitUntil
 from aliquot.client.health import Standing
+from aliquot.simgpu import Scenario
 from tests.client.real_pool import real_pool
 from tests.monitoring.programs import program, prometheus
 from tests.monitoring.site import QUICK, Site, targets
@@ -168,6 +169,58 @@ def test_somebody_without_a_lease(night: Site, woken: Woken) -> None:
         assert "3" in shown["aliquot nodes NODE"]
         gpus.remove_foreign(0, pid)
         woken.is_quiet("AliquotForeignMemory")
+
+
+def _full(permille: int) -> Callable[[Scenario], object]:
+    """Somebody outside any lease holds so much of the first card."""
+    return lambda gpus: gpus.add_foreign(0, gpus.device(0).total_bytes * permille // 1000, pid=permille)
+
+
+@pytest.mark.parametrize(
+    ("alert", "wrong", "right"),
+    [
+        ("GPUHighTemperature", lambda gpus: gpus.set_temperature(0, 85), lambda gpus: gpus.set_temperature(0, 50)),
+        ("GPUMemoryHigh", _full(930), lambda gpus: gpus.remove_foreign(0, 930)),
+        ("GPUMemoryFull", _full(965), lambda gpus: gpus.remove_foreign(0, 965)),
+    ],
+    ids=["hot", "nearly full", "full"],
+)
+def test_a_card_that_is_hot_or_full(
+    night: Site,
+    woken: Woken,
+    alert: str,
+    wrong: Callable[[Scenario], object],
+    right: Callable[[Scenario], object],
+) -> None:
+    with night.scenario("node-2") as gpus:
+        wrong(gpus)
+        labels = woken.rings(alert)
+        assert (labels["node"], labels["index"]) == ("node-2", "0")
+        shown = woken.follows(alert, labels)
+        assert "node-2" in shown["aliquot nodes NODE"]
+        right(gpus)
+
+
+def test_too_many_cards_out_at_once(night: Site, woken: Woken) -> None:
+    uuids = [device.uuid for node in night.pool.nodes() if node.name == "node-2" for device in node.devices]
+    for uuid in uuids:
+        night.pool.admin.quarantine_device(uuid, reason="the rack is wet")
+    labels = woken.rings("AliquotManyCardsOut")
+    assert "by-hand" in woken.follows("AliquotManyCardsOut", labels)["aliquot health"]
+    for uuid in uuids:
+        night.pool.admin.return_device(uuid)
+    woken.is_quiet("AliquotManyCardsOut")
+
+
+def test_a_pool_that_is_full_while_requests_wait(night: Site, woken: Woken) -> None:
+    held = [night.pool.allocate("1", detached=True, until=WaitUntil.GRANTED) for _ in range(4)]
+    waiting = night.pool.allocate("1", detached=True, until=WaitUntil.QUEUED)
+    labels = woken.rings("AliquotPoolFull")
+    shown = woken.follows("AliquotPoolFull", labels, waiting.lease_id)
+    assert any(waiting.lease_id in text for text in shown.values())
+    for lease in (waiting, *held):
+        night.pool.release(lease.lease_id)
+    woken.is_quiet("AliquotPoolFull")
 
 
 def test_whatever_the_page_says_to_type_can_be_typed(night: Site, woken: Woken) -> None:

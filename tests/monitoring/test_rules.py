@@ -80,7 +80,7 @@ def test_recorded_series(tmp_path: Path) -> None:
         'aliquot_tenant_share_milli{tenant="lab", queue="a"}': "300x20",
         'aliquot_tenant_share_milli{tenant="lab", queue="b"}': "200x20",
     }
-    for name in ("queue_wait", "grant_to_active", "decision"):
+    for name in ("queue_wait", "grant_to_active", "guaranteed_start", "decision"):
         series |= {f'aliquot_{name}_seconds_bucket{{le="{bound}"}}': "0+1x20" for bound in ("1.0", "+Inf")}
     expected = {
         "aliquot:leased_share:ratio": ('{pool="p", model="m"}', 0.25),
@@ -89,6 +89,7 @@ def test_recorded_series(tmp_path: Path) -> None:
         "aliquot:tenant_held_devices:sum": ('{tenant="lab"}', 0.5),
         "aliquot:queue_wait_seconds:p95": ("", 0.95),
         "aliquot:grant_to_active_seconds:p95": ("", 0.95),
+        "aliquot:guaranteed_start_seconds:p95": ("", 0.95),
         "aliquot:decision_seconds:p95": ("", 0.95),
     }
     assert set(expected) == {name for name, _ in RECORDED}

@@ -26,9 +26,9 @@ from tests.client.real_pool import real_pool
 PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = Path("console/page/node_modules/axe-core/axe.min.js").absolute()
-LOOKS = '[coordinator]\nagents = {use_looked_at_every = "500ms", idle_window = "2s"}\n'
+LOOKS = '[coordinator]\nagents = {use_looked_at_every = "2s", idle_window = "3s"}\n'
 """What does nothing is said to be idle soon; nothing follows from it but words, and that after an hour."""
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 """How long anything may take to appear: long, because tests assert what appears and not when."""
 
 

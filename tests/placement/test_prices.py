@@ -10,21 +10,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.placement.mix import ArrivalMix, MixSummary
+from aliquot.coordinator.core.placement.mix import ArrivalMix, ClassTotals, MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
+from aliquot.coordinator.core.placement.shapes import Ints
+from aliquot.coordinator.core.placement.worth import GRAINS, worth_on
 from aliquot.coordinator.core.types import Demand
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.price_programme import learn_prices
+from aliquot.plan.learning import teach
 from tests.placement.pools import GIB, node, pool
 
 WHOLE = 1_000_000
 
 
+DEVICE = DeviceClass("nvidia", "A100-80", 80 * GIB, "")
+
+
+def worths(table: PriceTable) -> Ints:
+    """[share left, λ] where memory does not matter."""
+    return worth_on(table, DEVICE)[:, -1]
+
+
 def worth(table: PriceTable, left: int, cpu_price: int = 0) -> int:
-    return int(table.worth()[left, cpu_price])
+    return int(worths(table)[left, cpu_price])
 
 
 def test_a_remainder_that_nothing_fits_is_worth_nothing() -> None:
@@ -46,15 +58,61 @@ def test_worth_falls_with_the_price_of_cpu() -> None:
     table = learn_prices(Counter({Demand(cpu_milli=12_000): 5, Demand(cpu_milli=3_000): 5}), 1)
     assert table is not None
     assert list(table.cpu_prices) == sorted(set(table.cpu_prices))
-    values = table.worth()[1000].tolist()
+    values = worths(table)[1000].tolist()
     assert values == sorted(values, reverse=True)
     assert values[0] == WHOLE
 
 
-def test_memory_counts_as_the_part_of_the_typical_device() -> None:
-    by_memory = learn_prices({Demand(memory_bytes=40 * GIB): 1}, 1, reference_bytes=80 * GIB)
-    by_share = learn_prices({Demand(share_milli=500): 1}, 1)
-    assert by_memory == by_share
+def test_a_remainder_is_worth_what_share_and_memory_can_be_sold_together() -> None:
+    """What a thin request with much memory leaves is for thick ones with little, and the other way round."""
+    large, fast = Demand(share_milli=250, memory_bytes=60 * GIB), Demand(share_milli=750, memory_bytes=20 * GIB)
+    table = learn_prices({large: 1, fast: 1}, 1, [ClassTotals(DEVICE, 10, 10_000)])
+    assert table is not None
+    value = worth_on(table, DEVICE)[:, :, 0]
+    whole, quarter, rest = GRAINS, GRAINS // 4, GRAINS * 3 // 4
+    assert value[whole, whole] == value[rest, quarter] + value[quarter, rest]
+    assert value[quarter, quarter] == 0, "neither fits"
+    assert min(value[rest, quarter], value[quarter, rest]) > 0
+
+
+def test_large_memory_is_kept_for_those_who_ask_for_it() -> None:
+    """Small requests go to small cards, whatever fits better on the large ones, and large ones are all let in."""
+    small, large = Demand(share_milli=250, memory_bytes=3 * GIB), Demand(share_milli=500, memory_bytes=39 * GIB)
+    inventory = pool(
+        *(node(f"a{i}", 4, model="A100-80") for i in range(2)),
+        *(node(f"t{i}", 4, model="T4", memory_gib=16) for i in range(2)),
+    )
+    policy = Price()
+    engine = Engine(inventory, policy)
+    teach(policy, Counter({small: 2, large: 1}), inventory=inventory)
+    for _ in range(32):
+        placement = engine.place(small)
+        assert placement is not None
+        assert placement.node_ids[0].startswith("t")
+        hold(inventory, small, placement)
+    for _ in range(16):
+        placement = engine.place(large)
+        assert placement is not None
+        hold(inventory, large, placement)
+
+
+def test_classes_that_run_out_are_dearer() -> None:
+    """What only one class of card can serve makes its idle devices worth more, the fewer there are."""
+    scarce = DeviceClass("nvidia", "H100", 80 * GIB, "")
+    mix = {Demand(models=(("H100",),)): 1, Demand(): 1}
+    told = [
+        learn_prices(mix, 1, [ClassTotals(DEVICE, 100, 100_000), ClassTotals(scarce, 100, idle)])
+        for idle in (100_000, 10_000)
+    ]
+    rich, poor = (worth_on(table, scarce)[-1, -1, 0] for table in told if table is not None)
+    assert poor > rich
+
+
+def test_tables_of_journals_before_classes_are_read() -> None:
+    """They say themselves what remainders are worth, the same on all devices."""
+    raw = msgspec.msgpack.encode({"version": 7, "cpu_prices": [0], "steps": [[[470, 500_000], [1000, 1_000_000]]]})
+    table = msgspec.msgpack.decode(raw, type=PriceTable)
+    assert [worth(table, left) for left in (469, 470, 999, 1000)] == [0, 500_000, 500_000, 1_000_000]
 
 
 def test_a_mix_without_devices_teaches_nothing() -> None:
@@ -103,7 +161,7 @@ def test_tables_are_monotone_integers_whatever_arrives(mix: dict[Demand, int]) -
         assert not any(demand.count for demand in mix)
         return
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(table), type=PriceTable) == table
-    values = table.worth()
+    values = worths(table)
     assert (values[1:] >= values[:-1]).all()
     assert values[0].max() == 0
     assert values.max() <= WHOLE * 1.001
@@ -154,7 +212,7 @@ async def test_a_lesson_that_fails_leaves_the_old_prices_in_force(
         raise AssertionError(f"nothing can have been learnt, and yet there is {table}")
 
     monkeypatch.setattr(sys, "executable", python)
-    learner = PriceLearner(lambda: MixSummary(1_000, ((Demand(), 1_000),), 0), submit)
+    learner = PriceLearner(lambda: MixSummary(1_000, ((Demand(), 1_000),), ()), submit)
     assert not await learner.learn_once()
     assert "prices were not learnt" in caplog.text
 

@@ -113,6 +113,15 @@ def _over_links(put: Put) -> None:
     put(placing, "LINKS", frozenset())
 
 
+@mutant(
+    "soft evidence always believed",
+    "every card that is said to be hot is taken out of service, however many are out",
+    scene=_ALL_ASK.replace("reset", "hot"),
+)
+def _believed(put: Put) -> None:
+    put(signs, "believes_soft", lambda state, pool, model, units: True)
+
+
 @mutant("no breaker", "every card that asks for it is repaired at once", scene=_ALL_ASK)
 def _no_breaker(put: Put) -> None:
     put(caring, "may_repair", lambda state, incident, now_ms: "")

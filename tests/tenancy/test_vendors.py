@@ -13,6 +13,9 @@ from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered
 from aliquot.coordinator.core.tenancy.ranking import Sums
 from aliquot.coordinator.core.tenancy.specs import Amount, ModelQuota, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.wire import administration
+from aliquot.coordinator.wire.nodes import read_declared
+from aliquot.v1 import admin_pb2, types_pb2
 from tests.core.harness import GIB, Books, request
 from tests.placement.pools import pool
 from tests.tenancy.declaring import declare
@@ -150,3 +153,31 @@ def test_devices_that_serve_one_program_at_a_time_are_leased_whole() -> None:
         assert [m.reason for m in missing.missing] == [Reason.WHOLE_ONLY]
         assert missing.impossible
         assert missing.missing[0].smallest_change == "ask for whole devices"
+
+
+@pytest.mark.parametrize(
+    ("declared", "vendor", "memory_gib"),
+    [
+        (types_pb2.Device(model="MLU370-X8"), "cambricon", 48),
+        (types_pb2.Device(model="Ascend910B4"), "npu", 32),
+        (types_pb2.Device(model="SX-1", vendor="enflame", memory_total_bytes=24 * GIB), "enflame", 24),
+        (types_pb2.Device(model="SX-1", memory_total_bytes=24 * GIB), "nvidia", 24),
+    ],
+)
+def test_a_declared_card_of_any_vendor_is_scheduled(declared: types_pb2.Device, vendor: str, memory_gib: int) -> None:
+    spec = read_declared(types_pb2.Node(name="n", node_id="n", devices=[declared], agentless=True), "node")
+    (device,) = spec.devices
+    assert (device.vendor, device.memory_total_bytes) == (vendor, memory_gib * GIB)
+    engine = Engine(pool(spec), make_policy("binpack"))
+    assert engine.place(Demand(vendor=vendor, share_milli=500)) is not None
+
+
+def test_a_declaration_may_use_any_of_a_vendors_names() -> None:
+    quota = admin_pb2.Quota(models=[admin_pb2.ModelQuota(model="Ascend", limit=admin_pb2.Amount(share_milli=1000))])
+    rates = admin_pb2.RateCard(rates=[admin_pb2.ModelRate(model="Huawei", gpu_hour_micro=5)])
+    item = admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name="a", quota=quota))
+    request = admin_pb2.ApplyRequest(tenants=[item], rates=rates)
+    command = administration.read_apply(request)
+    assert [of_model.model for of_model in command.tenants[0][0].quota.models] == ["npu"]
+    assert command.rates is not None
+    assert command.rates.rate_of("910B4") == ModelRate("npu", 5)

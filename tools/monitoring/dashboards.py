@@ -177,6 +177,12 @@ QUEUE = Board(
               *_quantiles("aliquot_queue_wait_seconds"), unit=Unit.SECONDS),
         lines("From grant to active", "Until all agents have set their limits and read them back.",
               *_quantiles("aliquot_grant_to_active_seconds"), unit=Unit.SECONDS),
+        lines(
+            "Guaranteed starts", "Requests that a guarantee covered, and those of them that took longer than a minute.",
+            ("sum(increase(aliquot_guaranteed_start_seconds_count[$__rate_interval]))", "all"),
+            (("sum(increase(aliquot_guaranteed_start_seconds_count[$__rate_interval]))"
+             ' - sum(increase(aliquot_guaranteed_start_seconds_bucket{le="60.0"}[$__rate_interval]))'), "late"),
+        ),
         lines("Time to decide", "One command.", *_quantiles("aliquot_decision_seconds"), unit=Unit.SECONDS),
         lines("Refused", "Calls answered with an error.", _rate("aliquot_requests_refused_total", "reason"),
               unit=Unit.PER_S),

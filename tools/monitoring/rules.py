@@ -70,6 +70,16 @@ LEVELS = (
         "99 % of grants are active within 30 s",
     ),
     Level(
+        "guaranteed_start",
+        "AliquotGuaranteesLate",
+        'sum(increase(aliquot_guaranteed_start_seconds_count[$window]))'
+        ' - sum(increase(aliquot_guaranteed_start_seconds_bucket{le="60.0"}[$window]))',
+        "sum(increase(aliquot_guaranteed_start_seconds_count[$window]))",
+        0.01,
+        20,
+        "99 % of requests that a guarantee covers are active within a minute",
+    ),
+    Level(
         "calls_answered",
         "AliquotCallsFail",
         'sum(increase(aliquot_requests_refused_total{reason=~"INTERNAL|JOURNAL_UNAVAILABLE|OVERLOADED"}[$window]))'
@@ -109,6 +119,10 @@ RECORDED = (
     (
         "aliquot:grant_to_active_seconds:p95",
         "histogram_quantile(0.95, sum by (le) (rate(aliquot_grant_to_active_seconds_bucket[5m])))",
+    ),
+    (
+        "aliquot:guaranteed_start_seconds:p95",
+        "histogram_quantile(0.95, sum by (le) (rate(aliquot_guaranteed_start_seconds_bucket[5m])))",
     ),
     (
         "aliquot:decision_seconds:p95",

@@ -396,6 +396,10 @@ class Poller:
             device.load = LoadSample()
             device.process_percent = device.process_peaks = None
             lost = OFF_THE_BUS if isinstance(error, DeviceLost) else None
+            if lost is not None:
+                # It may be there in another shape: cut into parts, or by another driver.
+                self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
+                self._discovered.set()
             self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost))
 
     def set_health(self, device: DeviceState, now: health.Health) -> None:

@@ -48,7 +48,7 @@ def device_report(device: DeviceState) -> DeviceReport:
         gpu_percent=device.load.gpu_percent,
         memory_percent=device.load.memory_percent,
         temperature_c=device.load.temperature_c,
-        power_mw=device.load.power_mw,
+        power_mw=device.load.power_mw if device.load.mean_power_mw is None else device.load.mean_power_mw,
         activity_percent=device.load.activity_percent,
         activity_source=device.load.activity_source,
         power_limit_mw=device.load.power_limit_mw,

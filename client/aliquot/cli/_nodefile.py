@@ -4,7 +4,7 @@ YAML, JSON and TOML hold a list under `nodes`::
 
     nodes:
       - name: gpu-1
-        devices: [{model: A100-80, count: 4}]     # memory: 80Gi and uuid: … if the catalogue is not enough
+        devices: [{model: A100-80, count: 4}]     # memory: 80Gi, vendor: amd, uuid: … if the catalogue is not enough
         pool: training                             # labels, agentless, cpu (4, 500m) and memory (512Gi) too
 
 CSV has a header. Its columns are `name` (or `sn`), `model`, `gpus` (or `gpu`), and optionally `memory_per_gpu`, `cpu`
@@ -28,7 +28,7 @@ from aliquot.common.limits import MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 
 _NODE_KEYS = {"name", "node_id", "devices", "pool", "labels", "agentless", "cpu", "memory"}
-_DEVICE_KEYS = {"model", "count", "memory", "uuid"}
+_DEVICE_KEYS = {"model", "count", "memory", "uuid", "vendor"}
 
 
 def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[NodeDeclaration]:
@@ -79,6 +79,7 @@ def _read_node(node: Any, where: str, agentless: bool, pool: str) -> NodeDeclara
             model=_text(device, "model", place),
             uuid=str(device.get("uuid", "")),
             memory_bytes=0 if memory is None else parse_bytes(str(memory)),
+            vendor=str(device.get("vendor", "")),
         )
         devices += [made] * count
     cpu, memory = node.get("cpu"), node.get("memory")

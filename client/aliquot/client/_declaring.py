@@ -18,6 +18,8 @@ class DeviceDeclaration:
     """Empty: derived from the node's id and the device's index."""
     memory_bytes: int = 0
     """0: the catalogue's figure for the model."""
+    vendor: str = ""
+    """Of a model that the catalogue does not know; empty: the catalogue's, else NVIDIA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,13 @@ def node_to_proto(node: NodeDeclaration) -> types_pb2.Node:
         labels=node.labels,
         agentless=node.agentless,
         devices=[
-            types_pb2.Device(uuid=device.uuid, index=index, model=device.model, memory_total_bytes=device.memory_bytes)
+            types_pb2.Device(
+                uuid=device.uuid,
+                index=index,
+                model=device.model,
+                memory_total_bytes=device.memory_bytes,
+                vendor=device.vendor,
+            )
             for index, device in enumerate(node.devices)
         ],
     )

@@ -155,7 +155,6 @@ class Leading:
         use = UseTotals(view.leases.values())
         self.demand = DemandMeter(clock, view.leases.values(), view.totals)
         self.demand_forecasts, self.start_forecasts = DemandForecasts(), StartForecasts(clock)
-        self.forecaster = Forecaster(view=view, clock=clock, demand=self.demand_forecasts, starts=self.start_forecasts)
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
         followers = (*own, self.demand, self.start_forecasts, *others)
 
@@ -174,6 +173,13 @@ class Leading:
         )
 
         # Those who have something to be decided.
+        self.forecaster = Forecaster(
+            view=view,
+            clock=clock,
+            demand=self.demand_forecasts,
+            starts=self.start_forecasts,
+            submit=self.writer.submit,
+        )
         certifier = Certifier(self._authority, view, self.writer, clock)
         self.roster.certifier = certifier
         self.sessions = Sessions(
@@ -410,7 +416,7 @@ class Leading:
     def _arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
-        return MixSummary(0, (), 0) if state is None else state.arrivals.summary(state.inventory)
+        return MixSummary(0, (), ()) if state is None else state.arrivals.summary(state.inventory)
 
     def _engine(self) -> Engine | None:
         return self.writer.planner.engine if self.writer.planner is not None else None

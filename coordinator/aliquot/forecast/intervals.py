@@ -27,11 +27,12 @@ BEYOND = 1.25
 class HourAhead:
     """The errors at one distance, and the correction that they have led to."""
 
-    __slots__ = ("_covered", "_errors", "_outside")
+    __slots__ = ("_adapting", "_covered", "_errors", "_outside")
 
-    def __init__(self, covered: float) -> None:
+    def __init__(self, covered: float, *, adapting: float = ADAPTING, errors_max: int = ERRORS_MAX) -> None:
         """`covered`: the part of outcomes that intervals should hold, 0.9 for one."""
-        self._errors: deque[float] = deque(maxlen=ERRORS_MAX)
+        self._errors: deque[float] = deque(maxlen=errors_max)
+        self._adapting = adapting
         self._covered = covered
         self._outside = 1 - covered
 
@@ -50,7 +51,7 @@ class HourAhead:
         if around is not None:
             hit = around[0] <= error <= around[1]
             goal = 1 - self._covered
-            self._outside = min(max(self._outside + ADAPTING * (goal - (0.0 if hit else 1.0)), 0.0), 0.5)
+            self._outside = min(max(self._outside + self._adapting * (goal - (0.0 if hit else 1.0)), 0.0), 0.5)
         self._errors.append(error)
 
 

@@ -22,6 +22,9 @@ from aliquot.forecast.lifetimes import Lifetimes
 PLAYS = 15
 ENDED_MIN = 20
 """With fewer ends of its own, a tenant's leases are taken to be like everybody's."""
+ADAPTING = 0.1
+"""Outcomes come late and in no order: each must count for more than one of demand does, which comes by the hour."""
+ERRORS_MAX = 200
 SOFTENING_S = 60.0
 """Added before waits are compared by their ratio: nobody minds a minute."""
 
@@ -84,7 +87,7 @@ class Starts:
     """Intervals around expected waits, learnt from what became of earlier ones, as ratios: waits span magnitudes."""
 
     def __init__(self, covered: float = 0.9) -> None:
-        self._ratios = HourAhead(covered)
+        self._ratios = HourAhead(covered, adapting=ADAPTING, errors_max=ERRORS_MAX)
 
     def around(self, expected_s: float) -> tuple[float, float] | None:
         """(earliest, latest) in seconds from when `expected_s` was said; None: too few outcomes are known."""

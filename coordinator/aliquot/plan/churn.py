@@ -114,7 +114,7 @@ class Churn:
         after_ms = round(rules.reserve_after * LIFETIME_MS)
         queue = QueueSpec(DEFAULT_QUEUE, policy=QueuePolicy.FIFO, reserve_after_ms=after_ms)
         self._do(c.Apply(queues=((queue, c.ANY_VERSION),)))
-        self._lessons = Lessons(self.planner.engine.policy)
+        self._lessons = Lessons(self.planner.engine.policy, self.state.inventory)
         self._capacity = capacity_milli(self.state.inventory)
         self._ends: list[tuple[float, str]] = []
         self._giving_up: list[tuple[float, str]] = []

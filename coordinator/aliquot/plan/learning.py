@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement import Policy
-from aliquot.coordinator.core.placement.mix import mix_type
+from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 from aliquot.coordinator.upkeep.price_programme import learn_prices
 
 FIRST_LESSON = 200
 """Arrivals before the first prices; the next lessons come each time the arrivals have doubled."""
 
+LOOK_EVERY = 50
+"""Arrivals between two looks at what has changed hands."""
 
-def teach(policy: Policy, mix: Counter[Demand], version: int = 1) -> None:
-    """Give a policy the prices, or the mix, that follow from these requests."""
+
+REPEATED_PERMILLE = 50
+"""Another lesson when so much of the pool's share has been taken or given back since the last."""
+
+
+def teach(policy: Policy, mix: Counter[Demand], version: int = 1, inventory: InventoryView | None = None) -> None:
+    """Give a policy the prices, or the mix, that follow from these requests on this pool."""
     if isinstance(policy, Price):
-        table = _prices(mix, version)
+        table = _prices(mix, version, inventory)
         if table is not None:
             policy.set_prices(table)
     elif policy.mix_dependent:
@@ -27,11 +35,13 @@ def teach(policy: Policy, mix: Counter[Demand], version: int = 1) -> None:
 
 
 class Lessons:
-    """Prices from what has arrived so far, ever more rarely."""
+    """Prices from what has arrived so far: ever more rarely, and whenever much of the pool has changed hands."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, inventory: InventoryView) -> None:
         """A policy that knows no prices is given none."""
         self._wanted = isinstance(policy, Price)
+        self._inventory = inventory
+        self._idle_milli = -1
         self._seen: Counter[Demand] = Counter()
         self._next = FIRST_LESSON
         self._arrivals = 0
@@ -42,15 +52,26 @@ class Lessons:
             return None
         self._seen[demand] += 1
         self._arrivals += 1
-        if self._arrivals < self._next:
+        if self._arrivals < self._next and not (self._arrivals % LOOK_EVERY == 0 and self._has_changed()):
             return None
-        self._next *= 2
-        return _prices(self._seen, self._arrivals)
+        if self._arrivals >= self._next:
+            self._next *= 2
+        self._idle_milli = self._idle()
+        return _prices(self._seen, self._arrivals, self._inventory)
+
+    def _has_changed(self) -> bool:
+        if self._idle_milli < 0:
+            return False
+        capacity = WHOLE_SHARE_MILLI * sum(each.devices for each in class_totals(self._inventory))
+        return abs(self._idle() - self._idle_milli) * 1000 >= capacity * REPEATED_PERMILLE
+
+    def _idle(self) -> int:
+        return sum(each.idle_milli for each in class_totals(self._inventory))
 
 
-def online(policy: Policy) -> Callable[[int, Demand], None]:
+def online(policy: Policy, inventory: InventoryView) -> Callable[[int, Demand], None]:
     """A watcher of arrivals that gives the policy its prices at once."""
-    lessons = Lessons(policy)
+    lessons = Lessons(policy, inventory)
 
     def watch(arrival: int, demand: Demand) -> None:
         del arrival
@@ -61,8 +82,9 @@ def online(policy: Policy) -> Callable[[int, Demand], None]:
     return watch
 
 
-def _prices(mix: Counter[Demand], version: int) -> PriceTable | None:
-    return learn_prices(_types(mix), version)
+def _prices(mix: Counter[Demand], version: int, inventory: InventoryView | None) -> PriceTable | None:
+    classes = class_totals(inventory) if inventory is not None else ()
+    return learn_prices(_types(mix), version, classes) if classes else learn_prices(_types(mix), version)
 
 
 def _types(mix: Counter[Demand]) -> Counter[Demand]:

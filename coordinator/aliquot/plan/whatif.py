@@ -56,7 +56,7 @@ def evaluate(
     if policy.mix_dependent:
         policy.set_mix(typical(mix))
     engine = Engine(inventory, policy)
-    watch = None if policy.mix_dependent else online(policy)
+    watch = None if policy.mix_dependent else online(policy, inventory)
     timeline: Timeline | None = None
     curve: Curve | None = None
     if in_time:

@@ -14,6 +14,8 @@ import pytest
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.coordinator.core.commands import NoteDemand
+from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
 from aliquot.kube.core.scaling.metrics_documents import CUSTOM
 from aliquot.kube.core.scaling.signals import Signal
 from aliquot.kube.core.scaling.triggers import parse_trigger
@@ -96,6 +98,27 @@ async def test_an_owners_pods_are_measured_by_their_own_share(authority: Authori
         assert await use.value() == pytest.approx(0.8 + 0.2)
         none = Keda(to, metric=GPU_USE, target="60%", owner="Deployment/none")
         assert (await none.value(), await none.active()) == (0.0, False)
+
+
+async def test_forecasts_are_told_where_the_pool_has_them(authority: Authority, tmp_path: Path) -> None:
+    async with scaled(authority, tmp_path, cards=1) as place, channel(place) as to:
+        make_namespace(place.cluster.api, "research")
+        asked = Keda(to, "research", metric=Signal.FORECAST, target="2", hours="6")
+        assert await asked.spec() == (Signal.FORECAST, 2.0)
+        with pytest.raises(grpc.aio.AioRpcError, match="this pool offers no forecast") as caught:
+            await asked.value()
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        leading = place.cluster.pool.leading
+        last = place.scaling.follower.now_ms() // HOUR_MS - 1
+        for hour in range(last - 8 * 24 + 1, last + 1):
+            rows = ((WHOLE, 9_000), ("tenant/research", 3_000), ("tenant/research/vision", 1_000), ("tenant/x", 5_000))
+            await leading.writer.submit(NoteDemand(hour, 1000, rows))
+        assert await leading.forecaster.forecast_once()
+        place.scaling.follower._forecast_due_s = 0.0  # it was asked for within this minute
+        await eventually(lambda: place.scaling.follower.picture().forecasts, "forecasts")
+        assert await asked.value() == pytest.approx(4.0, abs=0.5)
+        everybody = Keda(to, "kube-system", metric=Signal.FORECAST, target="2", scope="pool")
+        assert await everybody.value() == pytest.approx(9.0, abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ FOLLOWS = {
     SERVICE: {VERIFYING, PROBATION},
 }
 AT_ONCE_PERMILLE = 100
+SOFT_PERMILLE = 200
+DEGRADED = 2
+OPENED_BY_HAND = {"by-hand", "check"}
 STUCK_S, STUCK_FLAPPING_S = 1_800.0, 25_200.0
 """Whatever is well for so long has returned, or waits for a person; a card that flaps must rest for up to six hours."""
 
@@ -149,7 +152,7 @@ class Health:
         case.well = well
 
     def _opened(self, fact: list[Any]) -> str:
-        number, cause, _severity, scope, _remedy, node_id, units, _reason, pool, model, absorbs, by = fact[2:14]
+        number, cause, severity, scope, _remedy, node_id, units, _reason, pool, model, absorbs, by = fact[2:14]
         suspect = fact[14] if len(fact) > 14 else ""
         if number <= self._last:
             return f"incident {number} after {self._last}"
@@ -166,7 +169,7 @@ class Health:
             return f"{taken[0]} is in two incidents"
         if scope <= CARD_SCOPE and len(units) != 1:
             return f"incident {number} takes {len(units)} cards out, and is about one"
-        return ""
+        return self._too_soft(case) if severity == DEGRADED and not by and cause not in OPENED_BY_HAND else ""
 
     def _moved(self, fact: list[Any]) -> str:
         number, state, _text, _due, order, _action, _remedy, _well, units, absorbs = fact[2:12]
@@ -216,18 +219,32 @@ class Health:
             for other in self.cases.values()
             if other is not case and other.kind == case.kind and other.state in (REPAIRING, VERIFYING)
         )
-        pool, model = case.kind
-        cards = {
-            self._parents.get(uuid, "") or uuid
-            for machine in self._books.machines.values()
-            if machine.pool == pool
-            for uuid in machine.devices
-            if self._books.models[uuid] == model
-        }
-        most = max(1, len(cards) * AT_ONCE_PERMILLE // 1000)
+        cards = self._cards_like(case)
+        most = max(1, cards * AT_ONCE_PERMILLE // 1000)
         if busy and busy + len(case.units) > most:
-            return f"{busy + len(case.units)} of {len(cards)} {model} are repaired at once"
+            return f"{busy + len(case.units)} of {cards} {case.kind[1]} are repaired at once"
         return ""
+
+    def _too_soft(self, case: Case) -> str:
+        """By soft evidence no more than a fifth of a model in a pool is out, and one in any case."""
+        out = sum(len(other.units) for other in self.cases.values() if other.kind == case.kind and other.state in OUT)
+        cards = self._cards_like(case)
+        if out > max(1, cards * SOFT_PERMILLE // 1000):
+            return f"incident {case.number} takes out {out} of {cards} {case.kind[1]}, on soft evidence"
+        return ""
+
+    def _cards_like(self, case: Case) -> int:
+        """How many cards there are of its model in its pool."""
+        pool, model = case.kind
+        return len(
+            {
+                self._parents.get(uuid, "") or uuid
+                for machine in self._books.machines.values()
+                if machine.pool == pool
+                for uuid in machine.devices
+                if self._books.models[uuid] == model
+            }
+        )
 
     def _told(self, fact: list[Any]) -> str:
         story = self._books.stories.get(fact[2])

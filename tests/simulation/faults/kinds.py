@@ -107,7 +107,12 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "money.correct": (2, 0, 0),
     "money.invoice": (4, 0, 0),
     "money.close_books": (3, 0, 0),
+    "rack.power": (0, 10_000, 60_000),
+    "rack.sick": (0, 20_000, 60_000),
+    "rack.hot": (0, 20_000, 60_000),
 }
+RACK_WEIGHT = 12
+"""Of faults of whole racks, where a pool has racks; elsewhere they don't happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class Fault:
 def schedule(random: Random, config: Any, only: Sequence[str] = ()) -> list[Fault]:
     """Faults of one run, in order of time. Some come alone, some in clusters, as they do. `only`: of these kinds."""
     kinds = list(only or KINDS)
-    weights = [KINDS[kind][0] for kind in kinds]
+    weights = [KINDS[kind][0] or RACK_WEIGHT * bool(config.racks) for kind in kinds]
     faults: list[Fault] = []
     at_ms = 8_000
     until_ms = config.busy_s * 1000

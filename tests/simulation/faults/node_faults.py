@@ -47,6 +47,43 @@ def _power(world: World, fault: Fault, random: Random) -> None:
     some_node(world, random).cut_power(fault.duration_ms * US_PER_MS)
 
 
+def _some_rack(world: World, random: Random) -> list[SimNode]:
+    """All nodes of one rack."""
+    of = world.config.racks
+    first = random.randrange(-(-len(world.nodes) // of)) * of
+    return world.nodes[first : first + of]
+
+
+def _rack_power(world: World, fault: Fault, random: Random) -> None:
+    """A rack loses its power; its machines come back one by one."""
+    for node in _some_rack(world, random):
+        node.cut_power((fault.duration_ms + random.randrange(5_000)) * US_PER_MS)
+
+
+def _rack_devices(field: str, value: Any, well: Any) -> Callable[[World, Fault, Random], Undo]:
+    """All cards of a rack at once, as after a dip of the voltage or a fan that stopped."""
+
+    def happen(world: World, fault: Fault, random: Random) -> Undo:
+        devices = [device for node in _some_rack(world, random) for device in node.devices.values()]
+        for device in devices:
+            _put(device, field, value)
+
+        def mend() -> None:
+            for device in devices:
+                _put(device, field, well)
+
+        return mend
+
+    return happen
+
+
+def _put(device: SimDevice, field: str, value: Any) -> None:
+    if field == "recovery":
+        device.recovery = value
+    else:
+        device.sample[field] = value
+
+
 def _power_in_save(world: World, fault: Fault, random: Random) -> None:
     """Not only the agent ends while it writes: what it has not synced is lost as well."""
     node = some_node(world, random)
@@ -279,6 +316,9 @@ ACTIONS: dict[str, Any] = {
     "device.foreign": _foreign,
     "device.hidden_memory": _hidden,
     "device.unplugged": _unplugged,
+    "rack.power": _rack_power,
+    "rack.sick": _rack_devices("recovery", RecoveryAction.RESET, RecoveryAction.NONE),
+    "rack.hot": _rack_devices("margin_c", 0, 30),
     "process.pid_reused": _pid_reused,
     "process.killed": _killed,
     "process.many_forks": _many_forks,

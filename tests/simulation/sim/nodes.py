@@ -117,6 +117,10 @@ class SimNode(SimMachine):
             repair=REPAIRS if number % 2 else RepairSettings(verify=number % 4 == 0),
         )
 
+    def in_rack(self, name: str) -> None:
+        """It stands in this rack, from its agent's next start on."""
+        self._settings = msgspec.structs.replace(self._settings, failure_domain=name)
+
     def repairs_with(self, settings: RepairSettings) -> None:
         """What its agent may do about sick cards, from its next start on."""
         self._settings = msgspec.structs.replace(self._settings, repair=settings)

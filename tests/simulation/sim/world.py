@@ -50,6 +50,8 @@ class Config:
     faults_per_s: float = 0.5
     policy: str = "binpack"
     snapshot_every_s: int = 45
+    racks: int = 0
+    """Nodes of a rack, which fail together; 0: there are no racks."""
 
 
 MIG_EVERY = 6
@@ -61,7 +63,12 @@ CROWDED = Config(
     nodes=4, launchers=8, busy_s=100, settle_s=400, whole_s=0, faults_per_s=0.25, think_s=3.0, leases_per_launcher=8
 )
 """More is asked for than there is: queues, preemption and holds all the time."""
-SIZES = {"whole": Config(), "small": SMALL, "crowded": CROWDED}
+RACKS = Config(
+    nodes=16, racks=4, launchers=5, busy_s=100, settle_s=300, whole_s=0, faults_per_s=0.2, think_s=4.5,
+    leases_per_launcher=8,
+)  # fmt: skip
+"""Whole racks lose their power, get sick and get hot."""
+SIZES = {"whole": Config(), "small": SMALL, "crowded": CROWDED, "racks": RACKS}
 """By the names under which the command line and the list of past failures know them."""
 
 
@@ -126,6 +133,8 @@ class World:
             )
             for number in range(config.nodes)
         ]
+        for node in self.nodes if config.racks else ():
+            node.in_rack(f"rack-{node.number // config.racks}")
         for node in self.nodes[4::MIG_EVERY]:
             node.put_in_mig_mode(machines.choice((1, 1, 2)), machines)
         self.twins: dict[str, SimNode] = {}

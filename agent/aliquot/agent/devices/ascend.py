@@ -151,7 +151,7 @@ class AscendBackend:
 
     def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
         """Virtual NPUs."""
-        return [(VENDOR, InstanceEnforcer(self.memory))]
+        return [(VENDOR, InstanceEnforcer(self._instance_bytes))]
 
     def probe(self, device: DeviceInfo) -> tuple[str, ...]:
         """None: Ascend's programs come with CANN, which the agent does not need."""
@@ -166,6 +166,14 @@ class AscendBackend:
         if part is None or _template(part) != self._infos[uuid].mig_profile:
             raise DeviceLost(f"{uuid} is no part of its chip any more")
         return MemorySample(part.computing.memory_size * MIB, 0, None)
+
+    def _instance_bytes(self, uuid: str) -> int | None:
+        try:
+            return self.memory(uuid).total_bytes
+        except DeviceLost:
+            return None
+        except DeviceError as error:
+            raise EnforcementError(f"the virtual NPU can't be read: {error.message}") from error
 
     def _memory(self, chip: Chip) -> MemorySample:
         total_mb, used_mb = self.dcmi.memory_mb(chip)

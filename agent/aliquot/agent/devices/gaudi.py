@@ -24,7 +24,7 @@ from aliquot.agent.core.samples import (
     ProcessSample,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
-from aliquot.agent.devices.owners import processes_on
+from aliquot.agent.devices.owners import Owners
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.catalog import canonical_model
 
@@ -62,10 +62,10 @@ class GaudiBackend:
     name = "gaudi"
     geometry: Geometry | None = None
 
-    def __init__(self, library: str = "", sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> None:
-        """`library`: its path; empty: where the driver puts it."""
+    def __init__(self, library: str = "", sys_root: Path = Path("/sys"), owners: Owners | None = None) -> None:
+        """`library`: its path; empty: where the driver puts it. `owners`: looks at this machine's processes."""
         self._path = library or os.environ.get(LIBRARY_VARIABLE, "") or PATH
-        self._sys, self._proc = sys_root, proc_root
+        self._sys, self._owners = sys_root, owners or Owners()
         self._library: ctypes.CDLL | None = None
         self._lock = threading.Lock()
         self._handles: dict[str, ctypes.c_void_p] = {}
@@ -159,7 +159,7 @@ class GaudiBackend:
         """What is in use beyond what the card held when nobody was on it."""
         found = Memory()
         self._demand("hlml_device_get_memory_info", self._handle(uuid), ctypes.byref(found))
-        if uuid not in self._reserved and not processes_on(self._proc, self._files[uuid]).processes:
+        if uuid not in self._reserved and not self._owners.on(self._files[uuid]).processes:
             self._reserved[uuid] = found.used
         reserved = min(self._reserved.get(uuid, 0), found.used)
         return MemorySample(found.total, reserved, found.used - reserved)
@@ -167,7 +167,8 @@ class GaudiBackend:
     def processes(self, uuid: str) -> ProcessList:
         """Who has the card's file open."""
         used_bytes = self.memory(uuid).used_bytes
-        listed = processes_on(self._proc, self._files[uuid])
+        self._handle(uuid)
+        listed = self._owners.on(self._files[uuid])
         if len(listed.processes) != 1:
             return listed
         return ProcessList((ProcessSample(listed.processes[0].pid, used_bytes),), listed.complete)

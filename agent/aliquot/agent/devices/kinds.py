@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
+from aliquot.agent.devices.owners import Owners
 from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
 from aliquot.common.errors import ConfigError
 
@@ -139,7 +140,7 @@ def _gaudi(rest: str) -> DeviceBackend:
 
     root = Path(rest)
     if rest and root.is_dir():
-        return GaudiBackend(sys_root=root / "sys", proc_root=root / "proc")
+        return GaudiBackend(sys_root=root / "sys", owners=Owners(root / "proc", fresh_s=0))
     return GaudiBackend(rest)
 
 
@@ -150,18 +151,13 @@ def _gaudi_shows() -> bool:
 def _tpu(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
 
-    return TpuBackend(Path(rest, "sys"), Path(rest, "proc")) if rest else TpuBackend()
+    return TpuBackend(Path(rest, "sys"), Owners(Path(rest, "proc"), fresh_s=0)) if rest else TpuBackend()
 
 
 def _tpu_shows() -> bool:
-    return any(_is_tpu(path) for path in Path("/sys/bus/pci/devices").glob("*/vendor"))
+    from aliquot.agent.devices.tpu import chips  # noqa: PLC0415
 
-
-def _is_tpu(vendor: Path) -> bool:
-    try:
-        return vendor.read_text().strip() == "0x1ae0" and not (vendor.parent / "net").exists()
-    except OSError:
-        return False
+    return bool(chips())
 
 
 KINDS: Mapping[str, Row] = {

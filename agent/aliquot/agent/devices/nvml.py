@@ -26,7 +26,7 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices import visible
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry
-from aliquot.agent.devices.nvml_activity import Counters, ProcessSamples
+from aliquot.agent.devices.nvml_activity import Counters, EnergyCounter, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.nvml_query import Query, text
@@ -69,6 +69,7 @@ class NvmlBackend:
         self._events: EventSource | None = None
         self._process_samples = ProcessSamples(self._query)
         self._counters = Counters(self._query)
+        self._energy = EnergyCounter(self._query)
         self._power_limits: dict[str, tuple[float, int | None]] = {}
         """By device: until when it holds, and what it is."""
         self._used_bytes: dict[str, int] = {}
@@ -265,6 +266,7 @@ class NvmlBackend:
             memory_percent=None if utilisation is None else utilisation.memory,
             temperature_c=temperature,
             power_mw=self._query.ask(uuid, "PowerUsage", pynvml.nvmlDeviceGetPowerUsage, handle),
+            mean_power_mw=self._energy.mean_power_mw(uuid, handle, time.monotonic()),
             sm_clock_mhz=self._query.ask(uuid, "ClockInfo", pynvml.nvmlDeviceGetClockInfo, handle, clock),
             activity_percent=activity,
             activity_source=ActivitySource.UNKNOWN if activity is None else source,

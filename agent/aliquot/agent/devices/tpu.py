@@ -22,7 +22,7 @@ from aliquot.agent.core.samples import (
     ProcessList,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
-from aliquot.agent.devices.owners import processes_on
+from aliquot.agent.devices.owners import Owners
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.catalog import memory_total_bytes
 
@@ -32,11 +32,14 @@ _CHIPS = {"0x005e": "TPU-V4", "0x0062": "TPU-V5P", "0x0063": "TPU-V5E", "0x006f"
 """By PCI device, as Google's `tpu-info` has them."""
 _OLD = {"0x004e": "TPU-V2", "0x004f": "TPU-V3"}
 """By PCI subsystem device, of PCI device 0x0027."""
+_OLD_DEVICE = "0x0027"
 _ACCEL_FILE = re.compile(r"accel[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Chip:
+class Chip:
+    """One chip."""
+
     address: str
     """On the bus, without the function."""
     model: str
@@ -50,14 +53,14 @@ class TpuBackend:
     name = "tpu"
     geometry: Geometry | None = None
 
-    def __init__(self, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> None:
-        self._sys, self._proc = sys_root, proc_root
-        self._known: dict[str, _Chip] = {}
+    def __init__(self, sys_root: Path = Path("/sys"), owners: Owners | None = None) -> None:
+        self._sys, self._owners = sys_root, owners or Owners()
+        self._known: dict[str, Chip] = {}
         self.calls = 0
 
     def open(self) -> DriverInfo:
         """There is nothing to open: only to see that there are chips."""
-        if not self._chips():
+        if not chips(self._sys):
             raise BackendUnavailable("no TPU is on the PCI bus of this machine", hint="look at lspci -d 1ae0:")
         return DriverInfo("", "")
 
@@ -66,11 +69,11 @@ class TpuBackend:
 
     def discover(self) -> Discovery:
         """Every chip. A chip is known by its place on the bus: it has no name of its own."""
-        chips = self._chips()
-        self._known = {f"TPU-{chip.address}": chip for chip in chips}
+        self.calls += 1
+        self._known = {f"TPU-{chip.address}": chip for chip in chips(self._sys)}
         return Discovery(tuple(self._info(uuid, chip) for uuid, chip in self._known.items()))
 
-    def _info(self, uuid: str, chip: _Chip) -> DeviceInfo:
+    def _info(self, uuid: str, chip: Chip) -> DeviceInfo:
         return DeviceInfo(
             uuid=uuid,
             index=chip.number,
@@ -81,24 +84,6 @@ class TpuBackend:
             memory_reserved_bytes=0,
             pci_bus_id=f"{chip.address}.0",
         )
-
-    def _chips(self) -> list[_Chip]:
-        """In the order of the bus. The functions of one chip (its cores) are one."""
-        self.calls += 1
-        found: dict[str, tuple[str, set[str]]] = {}
-        folder = self._sys / "bus/pci/devices"
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if _word(path / "vendor") != PCI_VENDOR:
-                continue
-            device = _word(path / "device")
-            model = _CHIPS.get(device) or _OLD.get(_word(path / "subsystem_device"))
-            if model is not None:
-                files = found.setdefault(path.name.partition(".")[0], (model, set()))[1]
-                files.update(_files(path))
-        return [
-            _Chip(address, model, frozenset(files), number)
-            for number, (address, (model, files)) in enumerate(found.items())
-        ]
 
     def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
         """By number in the order of the bus, because libtpu takes nothing else; and no chip beyond this host's."""
@@ -130,7 +115,7 @@ class TpuBackend:
     def processes(self, uuid: str) -> ProcessList:
         """Who has one of its files open."""
         self.calls += 1
-        return processes_on(self._proc, self._chip(uuid).files)
+        return self._owners.on(self._chip(uuid).files)
 
     def load(self, uuid: str) -> LoadSample:
         """Nothing is told."""
@@ -153,11 +138,28 @@ class TpuBackend:
         threading.Event().wait(timeout_ms / 1000)
         return ()
 
-    def _chip(self, uuid: str) -> _Chip:
+    def _chip(self, uuid: str) -> Chip:
         chip = self._known.get(uuid)
         if chip is None:
             raise DeviceError(f"{uuid} is not there (any more)")
         return chip
+
+
+def chips(sys_root: Path = Path("/sys")) -> list[Chip]:
+    """Those on the bus, in its order. The functions of one chip (its cores) are one."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    folder = sys_root / "bus/pci/devices"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if _word(path / "vendor") != PCI_VENDOR:
+            continue
+        device = _word(path / "device")
+        model = _CHIPS.get(device) or (_OLD.get(_word(path / "subsystem_device")) if device == _OLD_DEVICE else None)
+        if model is not None:
+            files = found.setdefault(path.name.partition(".")[0], (model, set()))[1]
+            files.update(_files(path))
+    return [
+        Chip(address, model, frozenset(files), number) for number, (address, (model, files)) in enumerate(found.items())
+    ]
 
 
 def _files(device: Path) -> list[str]:

@@ -5,10 +5,10 @@
 One line of JSON on standard output: `problem` (empty: well), `story` and `copy_mb_s` (null: not measured). Level 1:
 its driver answers under this UUID, nothing is held of its memory, its error fields ask for nothing. Level 2 besides:
 memory is allocated through the CUDA driver, filled with patterns and read back; a kernel computes what is known
-beforehand; and the rate of copies within the card is measured, for whoever knows other cards of its model to judge. Where there is
-no CUDA driver, and for cards of other vendors, level 2 is not run, and the story says so. With `--dcgm` NVIDIA's own
-diagnostics run last, where `dcgmi` is installed: what they call a failure is one. That they can't be run says nothing
-of the card.
+beforehand; and the rate of copies within the card is measured, for whoever knows other cards of its model to judge.
+Where there is no CUDA driver, and for cards of other vendors, level 2 is not run, and the story says so. With `--dcgm`
+NVIDIA's own diagnostics run last, where `dcgmi` is installed: what they call a failure is one. That they can't be run
+says nothing of the card.
 """
 
 from __future__ import annotations

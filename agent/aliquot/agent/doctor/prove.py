@@ -182,13 +182,13 @@ def _prove_held(
     program = backend.probe(limited.device)
     if not program or tree is None:
         return Finding(subject, Mark.NOTE, UNTRIED)
-    before_bytes = backend.memory(limited.device.uuid).used_bytes
+    before_bytes = backend.memory(limited.device.uuid).used_bytes or 0
     attempt = _Attempt(program, {}, limit_bytes + LIMIT_BYTES)
     try:
         tree.add(attempt.process.pid, HOLDER)
         answer = attempt.go()
         charged_bytes = enforcer.charged_bytes(limited)
-        grown_bytes = backend.memory(limited.device.uuid).used_bytes - before_bytes
+        grown_bytes = (backend.memory(limited.device.uuid).used_bytes or 0) - before_bytes
     except ContainmentError as error:
         return Finding(subject, Mark.BAD, error.message)
     finally:

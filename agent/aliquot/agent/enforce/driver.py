@@ -23,6 +23,8 @@ from aliquot.common.tiers import Tier
 T = TypeVar("T")
 
 NO_LIMIT = 2**64 - 1
+TOOLKIT_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
+"""In bytes, for each device of a container."""
 SCRATCH = "offered"
 """A cgroup in which nothing ever runs, made and removed where leases have theirs."""
 SCRATCH_BYTES = 1 << 30
@@ -91,8 +93,10 @@ class DriverEnforcer:
                 self._set(limited, path, NO_LIMIT)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Nothing: the process need not take part."""
-        return {}
+        """The process need not take part. A container that it starts gets this limit from NVIDIA's container toolkit,
+        whose hook reads the variable: the same one that is set here once the container's cgroup is attached.
+        """
+        return {TOOLKIT_LIMIT: str(limited.spec.memory_bytes)}
 
     def forget(self, holder: Holder) -> None:
         """Nothing is kept."""

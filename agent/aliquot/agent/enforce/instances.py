@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from aliquot.agent.core.model import Holder
-from aliquot.agent.core.samples import MemorySample
-from aliquot.agent.devices.base import DeviceError, DeviceLost
-from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.base import Limited
 from aliquot.common.tiers import Tier
 
 
 class InstanceEnforcer:
-    """See `base.Enforcer`. `memory(device_uuid)` asks the backend."""
+    """See `base.Enforcer`. `size(device_uuid)` asks the driver for an instance's memory in bytes: None where there is
+    no such instance any more. Raises `EnforcementError`.
+    """
 
     tier = Tier.MIG
 
-    def __init__(self, memory: Callable[[str], MemorySample]) -> None:
-        self._memory = memory
+    def __init__(self, size: Callable[[str], int | None]) -> None:
+        self._size = size
 
     def available(self, limited: Limited) -> str:
         """Empty for slices of an instance that nothing else can share."""
@@ -36,12 +36,7 @@ class InstanceEnforcer:
 
     def read_back(self, limited: Limited) -> bool:
         """Whether the instance is there, with the memory it had. Raises `EnforcementError`."""
-        try:
-            return self._memory(limited.device.uuid).total_bytes == limited.device.memory_total_bytes
-        except DeviceLost:
-            return False
-        except DeviceError as error:
-            raise EnforcementError(f"the instance can't be read: {error.message}") from error
+        return self._size(limited.device.uuid) == limited.device.memory_total_bytes
 
     def clear(self, limited: Limited) -> None:
         """Instances stay."""

@@ -274,9 +274,15 @@ def _control(books: Books, group: str) -> str:
 
 def _put(path: Path, text: str) -> None:
     """As a whole: readers see the old text or the new one."""
+    whole = text + "\n" if text else ""
+    try:
+        if path.read_text(encoding="utf-8") == whole:
+            return
+    except OSError:
+        pass
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
-    new.write_text(text + "\n" if text else "", encoding="utf-8")
+    new.write_text(whole, encoding="utf-8")
     new.replace(path)
 
 

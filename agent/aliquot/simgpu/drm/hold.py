@@ -3,7 +3,8 @@
     python -m aliquot.simgpu.drm.hold /tmp/machine --minor 128 --most 2Gi --hold
 
 One line of JSON: what it took, what of that is in the machine's memory instead, the error that refused more (0: nobody
-did; 2: there was no room). With `--hold` it keeps what it has until its standard input is closed.
+did; 2: there was no room). With `--hold` it keeps what it has until its standard input is closed, with `--seconds` so
+long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from aliquot.common.quantity import parse_bytes
@@ -29,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--piece", type=parse_bytes, default=64 << 20)
     parser.add_argument("--most", type=parse_bytes, required=True)
     parser.add_argument("--hold", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.0, help="keep it so long")
     options = parser.parse_args(arguments)
     machine = Machine(options.machine)
     places = [
@@ -52,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.flush()
     if options.hold:
         sys.stdin.read()
+    time.sleep(options.seconds)
     machine.end(os.getpid())
     return 0
 

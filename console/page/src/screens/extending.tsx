@@ -23,7 +23,7 @@ const MORE: [string, number][] = [
 export function endOf(lease: Lease, now: number): string {
   if (!lease.time_limit_s) return "when it is released";
   if (!lease.ends_ms) return `${span(1000 * lease.time_limit_s)} after it is granted`;
-  return `${inTime(lease.ends_ms, now)}, ${moment(lease.ends_ms)}`;
+  return `${inTime(lease.ends_ms, now)}, at ${moment(lease.ends_ms)}`;
 }
 
 export function Extend(props: { lease: Lease; onDone: () => void }): JSX.Element | null {
@@ -52,7 +52,7 @@ export function Extend(props: { lease: Lease; onDone: () => void }): JSX.Element
               ))}
             </select>
           </Field>
-          {lease.ends_ms > 0 && <p class="dim">Then it ends {moment(lease.ends_ms + 1000 * more_s)}.</p>}
+          {lease.ends_ms > 0 && <p class="dim">Then it ends at {moment(lease.ends_ms + 1000 * more_s)}.</p>}
         </>
       }
       // In all, so that it can be sent again.

@@ -11,7 +11,7 @@ import { Elsewhere, Fact, Name, State } from "../ui/basics";
 import { leaseAddress, Link } from "../ui/router";
 import { Shown } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
-import { inTime, lower, money, plural, share, shortId, span, UNKNOWN } from "../ui/words";
+import { inTime, money, plural, share, shortId, span, UNKNOWN } from "../ui/words";
 
 const HOUR_MS = 3_600_000;
 const QUIET = ["HELD", "IDLE", "HUNG", "GHOST"];
@@ -44,7 +44,7 @@ export function Doing(props: { use: Lease["use"] }): JSX.Element {
 export function Idleness(props: { lease: Lease; onDone: () => void }): JSX.Element | null {
   const { lease } = props;
   const { use } = lease;
-  if (!use || use.state === "UNSPECIFIED") return null;
+  if (lease.redacted || !lease.active_ms || lease.state === "QUEUED") return null;
   const now = nowMs.value;
   return (
     <section class="card">
@@ -54,17 +54,17 @@ export function Idleness(props: { lease: Lease; onDone: () => void }): JSX.Eleme
       </div>
       <dl class="facts">
         <Fact name="State">
-          <State word={use.state} /> {use.since_ms > 0 && <span class="dim">for {span(now - use.since_ms)}</span>}
+          <Doing use={use} /> {use && use.since_ms > 0 && <span class="dim">for {span(now - use.since_ms)}</span>}
         </Fact>
-        <Fact name="Efficiency">{permille(use.efficiency_permille)}</Fact>
-        <Fact name="What follows">{follows(use, now)}</Fact>
-        {use.warned > 0 && (
+        <Fact name="Efficiency">{permille(use?.efficiency_permille ?? null)}</Fact>
+        <Fact name="What follows">{use ? follows(use, now) : "nothing"}</Fact>
+        {use && use.warned > 0 && (
           <Fact name="Warnings">
             {use.warned}, of which {use.told} reached somebody
           </Fact>
         )}
       </dl>
-      <p class="dim">{MEANING[use.state] ?? ""}</p>
+      <p class="dim">{MEANING[use?.state ?? ""] ?? "It was not measured for long enough, or can’t be: nothing follows from that."}</p>
     </section>
   );
 }
@@ -82,8 +82,8 @@ const permille = (value: number | null): string => (value === null ? "not known 
 function Exempt(props: { lease: Lease; onDone: () => void; small?: boolean }): JSX.Element | null {
   const { lease } = props;
   const mine = lease.asked_by === identity.value?.principal;
-  if (lease.redacted || !lease.use || (!mine && !may(["MANAGER", "OPERATOR", "ADMIN"], lease.tenant))) return null;
-  const ends = lease.use.exempt_until_ms > nowMs.value;
+  if (lease.redacted || (!mine && !may(["MANAGER", "OPERATOR", "ADMIN"], lease.tenant))) return null;
+  const ends = (lease.use?.exempt_until_ms ?? 0) > nowMs.value;
   const for_s = ends ? 0 : EXEMPT_S;
   return (
     <Action
@@ -165,18 +165,26 @@ const columnsOf = (currency: string, onDone: () => void): Column<UseRow>[] => [
     cell: ({ lease }) => share(lease.slices.reduce((sum, part) => sum + part.share_milli, 0)),
     right: true,
     minor: true,
+    spare: true,
   },
   {
-    title: "Wasted",
-    cell: (row) => `${(row.wasted_milli_ms / 1000 / HOUR_MS).toFixed(1)} h, ${money(row.wasted_micro, currency)}`,
+    title: "GPU hours",
+    cell: (row) => (row.wasted_milli_ms / 1000 / HOUR_MS).toFixed(2),
     sort: (row) => row.wasted_milli_ms,
     right: true,
+  },
+  {
+    title: "Cost",
+    cell: (row) => <span class="nowrap">{money(row.wasted_micro, currency)}</span>,
+    sort: (row) => row.wasted_micro,
+    right: true,
+    minor: true,
   },
   {
     title: "What follows",
     cell: (row) => {
       const said = row.lease.use ? follows(row.lease.use, nowMs.value) : "nothing";
-      return <span class="dim">{said === "nothing" ? `${lower(row.policy)} after ${span(row.policy_after_ms)}` : said}</span>;
+      return <span class="dim">{said === "nothing" ? `${FOLLOWS[row.policy] ?? row.policy} after ${span(row.policy_after_ms)}` : said}</span>;
     },
     wide: true,
     minor: true,

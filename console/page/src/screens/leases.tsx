@@ -146,7 +146,7 @@ const COLUMNS: Column<Lease>[] = [
   { title: "Where, or why not", cell: (lease) => <Where lease={lease} />, wide: true },
   { title: "Used", cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
   { title: "Does", cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
-  { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true },
+  { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true, spare: true },
   { title: "Tenant", cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
   {
     title: "For",

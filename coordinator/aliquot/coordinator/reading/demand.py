@@ -53,6 +53,8 @@ class DemandMeter(Follower):
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """See `Follower`."""
+        if old is not None and new is not None and old.slices is new.slices and _over(old) == _over(new):
+            return
         lease = new or old
         if lease is not None:
             wanted = {} if new is None else self._of(new)
@@ -100,17 +102,26 @@ class DemandMeter(Follower):
         request = lease.request
         for piece in lease.holding:
             use = self._totals.devices.get(piece.plan.device_uuid)
-            pool = f"pool/{use.pool}" if use is not None and use.pool else ""
-            _add(found, piece.plan.own_share_milli, f"model/{piece.model}" if piece.model else "", pool)
+            pool = use.pool if use is not None else ""
+            _add(found, piece.plan.own_share_milli, pool, piece.model, f"class/{pool}/{piece.model}")
         if lease.waiting and not found:
             demand = request.demand
             share = demand.share_milli or self._share_of(demand.memory_bytes)
             model = _only_model(demand.models)
             milli = demand.gang_size * demand.count * share
-            _add(found, milli, f"model/{model}" if model else "", f"pool/{demand.pool}" if demand.pool else "")
+            _add(found, milli, demand.pool, model, self._only_class(demand.pool, demand.models))
         if found:
             found[f"tenant/{request.tenant}"] = found[WHOLE]
         return found
+
+    def _only_class(self, pool: str, models: tuple[tuple[str, ...], ...]) -> str:
+        """Where a request can only be for devices of one model in one pool: these."""
+        suiting = [
+            key
+            for key, there in self._totals.classes.items()
+            if there.devices and pool in ("", key[0]) and (not models or any(key[1] in each for each in models))
+        ]
+        return f"class/{suiting[0][0]}/{suiting[0][1]}" if len(suiting) == 1 else ""
 
     def _share_of(self, memory_bytes: int) -> int:
         """What memory alone takes of a device of mean size."""
@@ -122,11 +133,15 @@ class DemandMeter(Follower):
         return min(-(-memory_bytes * WHOLE_SHARE_MILLI // mean_bytes), WHOLE_SHARE_MILLI)
 
 
-def _add(found: Milli, milli: int, *names: str) -> None:
+def _add(found: Milli, milli: int, pool: str, model: str, of_class: str) -> None:
     found[WHOLE] = found.get(WHOLE, 0) + milli
-    for name in names:
+    for name in (f"pool/{pool}" if pool else "", f"model/{model}" if model else "", of_class):
         if name:
             found[name] = found.get(name, 0) + milli
+
+
+def _over(lease: Lease) -> tuple[str, int]:
+    return lease.end_reason, lease.ended_ms
 
 
 def _only_model(models: tuple[tuple[str, ...], ...]) -> str:

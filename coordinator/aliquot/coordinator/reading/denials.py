@@ -31,6 +31,9 @@ class Denial:
     times: int = 1
 
 
+USUAL = ("TOKEN_MISSING", "TOKEN_UNKNOWN", "TOKEN_EXPIRED", "TOKEN_REVOKED", "NOT_PERMITTED")
+
+
 class Denials:
     """The last of them."""
 
@@ -38,8 +41,8 @@ class Denials:
         self.now_ms: Callable[[], int] = lambda: 0
         """The clock; set by whoever has one."""
         self.latest: deque[Denial] = deque(maxlen=KEPT)
-        self.by_reason: Counter[str] = Counter()
-        """Since the start."""
+        self.by_reason: Counter[str] = Counter(dict.fromkeys(USUAL, 0))
+        """Since the start; the usual ones from 0 on, because a rise from nothing is not seen as one."""
         self._logged_ms = -_LOGGED_EVERY_MS
         self._unlogged = 0
 

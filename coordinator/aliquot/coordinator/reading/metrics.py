@@ -86,6 +86,11 @@ class Metrics(Collector, Follower):
         self.grant_to_active = Histogram(
             "aliquot_grant_to_active_seconds", "From a grant to all its slices confirmed by their agents", _SLOW_S
         )
+        self.guaranteed_start = Histogram(
+            "aliquot_guaranteed_start_seconds",
+            "From a request that a guarantee covered to all its slices confirmed by their agents",
+            _SLOW_S,
+        )
         self.queue_wait = Histogram("aliquot_queue_wait_seconds", "From a request to its first grant", _SLOW_S)
         self.gc_pause = Histogram("aliquot_gc_pause_seconds", "Pauses of the garbage collector", _FAST_S)
         self.commit_failures = 0
@@ -136,6 +141,8 @@ class Metrics(Collector, Follower):
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             took_s = (new.active_ms - new.granted_ms) / 1000
             self.grant_to_active.observe_of(new, took_s, new.active_ms)
+            if new.entitled and new.requeues == 0:
+                self.guaranteed_start.observe((new.active_ms - new.created_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):
             self.ended[new.end_reason] += 1
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
@@ -154,6 +161,7 @@ class Metrics(Collector, Follower):
             self.commit,
             self.group_facts,
             self.grant_to_active,
+            self.guaranteed_start,
             self.queue_wait,
             self.gc_pause,
         ):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.commands import NoteDemand
+from aliquot.coordinator.core.capacity.expectation import POINTS_MAX, ExpectedUse, Forecast
+from aliquot.coordinator.core.commands import ExpectDemand, Expected, NoteDemand
 from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
@@ -29,6 +30,7 @@ from aliquot.forecast.starts import middle
 logger = logging.getLogger(__name__)
 
 PROGRAMME = "aliquot.forecast.programme"
+CLASS = "class/"
 FIRST_AFTER_S = 30.0
 """After a take-over there is more urgent work."""
 STARTS_EVERY_S = 60.0
@@ -52,12 +54,15 @@ class Forecaster:
         clock: Clock,
         demand: DemandForecasts,
         starts: StartForecasts,
+        submit: Callable[[ExpectDemand], Awaitable[object]],
         run: Run = run_programme,
     ) -> None:
+        """`submit` has nodes ordered earlier than anybody waits for them, where that is allowed."""
         self._view = view
         self._clock = clock
         self._demand = demand
         self._starts = starts
+        self._submit = submit
         self._run = run
         self._noted = asyncio.Event()
 
@@ -95,6 +100,10 @@ class Forecaster:
             return False
         found = {name: answer for name, answer in answers.series.items() if sound(answer, series.get(name))}
         self._demand.take(hour, found)
+        expected = expected_of(hour, found)
+        if expected.series:
+            with contextlib.suppress(AliquotError):
+                await self._submit(expected)
         return True
 
     async def expect(self) -> None:
@@ -124,6 +133,27 @@ class Forecaster:
         except (ProgrammeError, msgspec.MsgspecError) as error:
             logger.warning("no forecast of %s: %s", kind, error)
             return None
+
+
+def expected_of(hour: int, answers: Mapping[str, Answer]) -> ExpectDemand:
+    """What the planner of nodes is told: of each model in each pool, and only what keeps its word is fit for it."""
+    found: list[Expected] = []
+    for name, answer in answers.items():
+        if name.startswith(CLASS):
+            pool, _, model = name.removeprefix(CLASS).rpartition("/")
+            points = tuple(
+                ExpectedUse(
+                    (hour + 1 + index) * HOUR_MS, milli, _or(answer.low[index], milli), _or(answer.high[index], milli)
+                )
+                for index, milli in enumerate(answer.middle[:POINTS_MAX])
+            )
+            fit = answer.method == "median" and answer.score.origins > 0
+            found.append(Expected(pool, model, Forecast((hour + 1) * HOUR_MS, points, fit)))
+    return ExpectDemand(tuple(found))
+
+
+def _or(bound: int | None, milli: int) -> int:
+    return milli if bound is None else bound
 
 
 def sound(answer: Answer, hours: list[int | None] | None) -> bool:

@@ -14,21 +14,25 @@ import msgspec
 
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import PriceTable
+from aliquot.coordinator.upkeep.lesson import Lesson
 from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 
 logger = logging.getLogger(__name__)
 
 LESSON_MAX_S = 60.0
-"""The programme takes a tenth of a second, and a second to start; one that hangs is ended."""
+"""The programme takes a second to start, and up to ten where cards differ in memory; one that hangs is ended."""
+
+CHANGED_MILLI = 50
+"""Of a device: where so much of each has been taken or given back on average, what is short may be something else."""
 
 PROGRAMME = "aliquot.coordinator.upkeep.price_programme"
 
 
-async def run_lesson(summary: bytes, version: int) -> PriceTable | None:
+async def run_lesson(summary: bytes, version: int) -> Lesson | None:
     """One lesson in a process of its own; None where the mix teaches nothing. Raises ProgrammeError."""
     out = await run_programme(PROGRAMME, summary, str(version), within_s=LESSON_MAX_S)
     try:
-        return msgspec.msgpack.decode(out, type=PriceTable) if out else None
+        return msgspec.msgpack.decode(out, type=Lesson) if out else None
     except msgspec.MsgspecError as error:
         raise ProgrammeError(f"it says nothing that makes sense: {error}") from error
 
@@ -56,6 +60,7 @@ class PriceLearner:
         self._interval_s = interval_s
         self._arrivals_min = arrivals_min
         self._noted = 0
+        self._idle_milli = 0
 
     async def run(self) -> None:
         """Learn every `interval_s` until cancelled."""
@@ -66,16 +71,20 @@ class PriceLearner:
     async def learn_once(self) -> bool:
         """One lesson, if enough has arrived since the last; True if a table was submitted."""
         summary = self._summarise()
-        if summary.noted - self._noted < self._arrivals_min:
+        idle_milli = sum(each.idle_milli for each in summary.classes)
+        devices = sum(each.devices for each in summary.classes)
+        changed = abs(idle_milli - self._idle_milli) >= devices * CHANGED_MILLI
+        new = summary.noted - self._noted
+        if new < self._arrivals_min and not (changed and self._noted and new):
             return False
         try:
-            table = await run_lesson(msgspec.msgpack.encode(summary), self._version + 1)
+            lesson = await run_lesson(msgspec.msgpack.encode(summary), self._version + 1)
         except ProgrammeError as error:
             logger.warning("prices were not learnt, and stay as they are: %s", error)
             return False
-        self._noted = summary.noted
-        if table is None:
+        self._noted, self._idle_milli = summary.noted, idle_milli
+        if lesson is None:
             return False
         self._version += 1
-        await self._submit(table)
+        await self._submit(lesson.take_in())
         return True

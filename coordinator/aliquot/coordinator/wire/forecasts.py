@@ -12,7 +12,7 @@ from aliquot.forecast.backtest import Score
 from aliquot.forecast.messages import Answer
 from aliquot.v1 import pool_pb2, types_pb2
 
-KINDS = ("pool", "model", "tenant")
+KINDS = ("pool", "model", "tenant", "class")
 _TENANT = "tenant/"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from aliquot.client import AsyncPool, Lease, LeaseState, PoolError, Slice, SliceState
+from aliquot.client import AsyncPool, Lease, LeaseState, PoolError, Refused, Slice, SliceState
 from aliquot.common.errors import AliquotError
 from aliquot.common.request import parse_request
 from aliquot.kube.api import resources
@@ -20,7 +20,7 @@ from aliquot.kube.core import names
 from aliquot.kube.core.asking import request_text
 from aliquot.kube.core.leases import is_ours
 from aliquot.kube.core.remote_pods import pod_uid
-from aliquot.kube.core.scaling.picture import Held, Picture, PodLease, Waiting, asked_milli, models_of
+from aliquot.kube.core.scaling.picture import Forecast, Held, Picture, PodLease, Waiting, asked_milli, models_of
 from aliquot.kube.core.scaling.pods import PodFacts, RawOwnedPod, facts_of
 from aliquot.kube.holding.requests import Requests
 
@@ -31,6 +31,7 @@ _NOTHING: Final = frozenset({LeaseState.UNSPECIFIED, LeaseState.QUEUED, LeaseSta
 _HOLDING: Final = tuple(state for state in LeaseState if state not in _NOTHING)
 _PAGE: Final = 1000
 _REST: Final = 10
+_FORECAST_S: Final = 60.0
 
 
 class Unknown(AliquotError):
@@ -103,6 +104,8 @@ class Follower:
         self._picture: Picture | None = None
         self._running = _Ours()
         self._due_s = float("-inf")
+        self._forecasts: tuple[Forecast, ...] | None = None
+        self._forecast_due_s = float("-inf")
 
     def picture(self) -> Picture:
         """The last one. Raises Unknown where there is none, or none that is recent enough."""
@@ -156,7 +159,26 @@ class Follower:
                 pod = await self._pod(facts)
                 if pod is not None:
                     waiting.append(pod)
-        return Picture(at_ms, tuple(waiting), ours.leases, ours.of_pod)
+        return Picture(at_ms, tuple(waiting), ours.leases, ours.of_pod, await self._expected(now_s))
+
+    async def _expected(self, now_s: float) -> tuple[Forecast, ...] | None:
+        """Forecasts, which change once an hour; None: the pool has none, or is older than they are."""
+        if now_s < self._forecast_due_s:
+            return self._forecasts
+        try:
+            found = await self._pool.forecast()
+        except Refused as error:
+            log.debug("no forecasts: %s", error.message)
+            series = None
+        else:
+            known = [one for one in found.series if found.from_ms and one.hours]
+            series = tuple(
+                Forecast(one.kind, one.name, one.hours[0].start_ms, tuple(hour.milli for hour in one.hours))
+                for one in known
+            )
+        self._forecasts = series or None
+        self._forecast_due_s = now_s + _FORECAST_S
+        return self._forecasts
 
     async def _list(self) -> _Ours:
         """This cluster's leases that hold something."""

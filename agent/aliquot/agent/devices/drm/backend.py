@@ -25,11 +25,11 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.drm import kfd, sensors
-from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, text
+from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
-from aliquot.agent.processes.tree import RealTree, Tree
+from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
 
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
 GROWTH_BYTES = 64 << 20
@@ -47,6 +47,9 @@ class DrmBackend:
         self._tree = tree or RealTree()
         self._clients = Clients(self._tree, clock_ns)
         self._found: dict[str, Found] = {}
+        self._minors_of: dict[str, frozenset[int]] = {}
+        """By address: of a card's files and its parts'."""
+        self._all_minors: frozenset[int] = frozenset()
         self._before: dict[str, Look] = {}
         self._shares: dict[str, dict[int, int]] = {}
         self._used_bytes: dict[str, int] = {}
@@ -82,6 +85,11 @@ class DrmBackend:
         except OSError as error:
             raise DeviceError(f"{CLASS} can't be read: {error}") from error
         leasable = [found for found in inventory.found if not found.why_not]
+        minors: dict[str, frozenset[int]] = {}
+        for found in inventory.found:
+            address = found.info.pci_bus_id
+            minors[address] = minors.get(address, frozenset()) | found.minors | _numbers(found.opened_by)
+        self._minors_of, self._all_minors = minors, frozenset().union(*minors.values())
         self._found = {found.info.uuid: found for found in inventory.found}
         return Discovery(
             tuple(found.info for found in leasable),
@@ -159,7 +167,7 @@ class DrmBackend:
 
     def _used_by_part(self, found: Found, card_used: int) -> int:
         parts = [other for other in self._found.values() if other.info.parent_uuid == found.info.parent_uuid]
-        look_now = self._clients.look(found.info.pci_bus_id)
+        look_now = self._clients.look(found.info.pci_bus_id, self._others(found))
         held = {part.info.uuid: sum(self._by_pid(part, look_now).values()) for part in parts}
         nobodys = max(0, card_used - sum(held.values()))
         return held[found.info.uuid] + -(-nobodys // len(parts))
@@ -183,13 +191,17 @@ class DrmBackend:
     def _look(self, found: Found) -> Look:
         """At those who are known; at everybody where more memory is in use than they account for, unless it was so."""
         address = found.info.pci_bus_id
-        now = self._clients.look(address)
+        now = self._clients.look(address, self._others(found))
         missing = self._unexplained(found, now)
         if missing > self._nobodys.get(address, 0) + GROWTH_BYTES:
-            now = self._clients.look(address, everybody=True)
+            now = self._clients.look(address, self._others(found), everybody=True)
             missing = self._nobodys[address] = self._unexplained(found, now)
         self._nobodys[address] = min(missing, self._nobodys.get(address, 0))
         return now
+
+    def _others(self, found: Found) -> frozenset[int]:
+        """Minors of the other cards."""
+        return self._all_minors - self._minors_of.get(found.info.pci_bus_id, frozenset())
 
     def _unexplained(self, found: Found, now: Look) -> int:
         """What is in use of a card, as last read, and by nobody that was seen."""
@@ -206,7 +218,7 @@ class DrmBackend:
         for each in self._of(found, now):
             sizes[each.pid] = sizes.get(each.pid, 0) + (each.client.memory_bytes or 0) * each.counted
         if found.node is not None:
-            for pid, size in kfd.held(self._tree, found.node.gpu_id).items():
+            for pid, size in kfd.held(self._tree, found.node.gpu_id, None if now.everybody else list(sizes)).items():
                 if size or pid in sizes:
                     sizes[pid] = max(size, sizes.get(pid, 0))
         return sizes
@@ -221,7 +233,7 @@ class DrmBackend:
     def process_load(self, uuid: str) -> Mapping[int, int] | None:
         """By what its clients have had of the busiest engine since the last call."""
         found = self._there(uuid)
-        now = self._clients.look(found.info.pci_bus_id)
+        now = self._clients.look(found.info.pci_bus_id, self._others(found))
         before = self._before.get(uuid)
         self._before[uuid] = now
         if before is None:
@@ -265,6 +277,8 @@ class DrmBackend:
             raise DeviceLost(f"{address} is gone, or its driver was unloaded") from error
         if driver != found.driver:
             raise DeviceLost(f"{address} has another driver now: {driver}")
+        if opened_by(self._tree, address) != found.opened_by:
+            raise DeviceLost(f"the driver of {address} was loaded again")
         if found.cut and cut_of(self._tree, address) != found.cut:
             now = cut_of(self._tree, address) or "not at all"
             raise DeviceLost(f"its card was cut anew: {now}, and not {found.cut}")
@@ -280,3 +294,8 @@ class DrmBackend:
             raise kind(f"{path}: {error.strerror}") from error
         except ValueError as error:
             raise DeviceError(f"{path}: {error}") from error
+
+
+def _numbers(names: frozenset[str]) -> frozenset[int]:
+    found = (minor_of_name(f"/dev/dri/{name}") for name in names)
+    return frozenset(number for number in found if number is not None)

@@ -43,6 +43,8 @@ class Found:
     """Of its card."""
     why_not: str = ""
     """Why it can't be leased."""
+    opened_by: frozenset[str] = frozenset()
+    """The files that open its card, by name: others after its driver was loaded again."""
     place: int = 0
     """Among Intel's cards, in the order of the bus."""
 
@@ -74,7 +76,8 @@ def look(tree: Tree) -> Inventory:
                 found.append(replace(card, place=intel.index(address)))
         except (OSError, ValueError) as error:
             problems.append(f"{address} ({driver}): {error}")
-    return Inventory(tuple(found), tuple(problems))
+    names = {address: opened_by(tree, address) for address in minors}
+    return Inventory(tuple(replace(each, opened_by=names[each.info.pci_bus_id]) for each in found), tuple(problems))
 
 
 def capacities(tree: Tree) -> dict[str, int | None]:
@@ -91,6 +94,14 @@ def cut_of(tree: Tree, address: str) -> str:
     """How an AMD card is cut now; empty where it can't be."""
     words = (text(tree, f"{PCI}/{address}/current_{what}_partition") for what in ("compute", "memory"))
     return "/".join(filter(None, words))
+
+
+def opened_by(tree: Tree, address: str) -> frozenset[str]:
+    """The names of a card's own files now; its parts' are elsewhere."""
+    try:
+        return frozenset(name for name in tree.names(f"{PCI}/{address}/drm") if _RENDER.fullmatch(name))
+    except OSError:
+        return frozenset()
 
 
 def text(tree: Tree, path: str) -> str:
@@ -131,7 +142,7 @@ def _amd(
     folder = f"{PCI}/{address}"
     total_bytes = int(tree.read(f"{folder}/mem_info_vram_total"))
     unique = text(tree, f"{folder}/unique_id")
-    uuid = f"GPU-{int(unique, 16):016x}" if unique else f"AMD-{_machine(tree)}-{address}"
+    uuid = f"GPU-{int(unique, 16):016x}" if unique.strip("0") else f"AMD-{_machine(tree)}-{address}"
     name = text(tree, f"{folder}/product_name") or product_name(
         text(tree, f"{folder}/vendor"), text(tree, f"{folder}/device")
     )

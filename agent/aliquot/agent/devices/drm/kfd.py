@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aliquot.agent.processes.tree import Tree
@@ -89,13 +90,14 @@ def islands(nodes: list[Node]) -> dict[int, int]:
     return found
 
 
-def held(tree: Tree, gpu_id: int) -> dict[int, int]:
-    """By pid: memory of one node that a process has from the compute driver. Empty where nothing is told."""
+def held(tree: Tree, gpu_id: int, pids: Iterable[int] | None = None) -> dict[int, int]:
+    """By pid: memory of one node that a process has from the compute driver. `pids`: None for all that it knows."""
     found: dict[int, int] = {}
-    for name in _names(tree, PROCESSES):
-        if name.isdecimal():
-            with contextlib.suppress(OSError, ValueError):
-                found[int(name)] = int(tree.read(f"{PROCESSES}/{name}/vram_{gpu_id}"))
+    if pids is None:
+        pids = [int(name) for name in _names(tree, PROCESSES) if name.isdecimal()]
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            found[pid] = int(tree.read(f"{PROCESSES}/{pid}/vram_{gpu_id}"))
     return found
 
 

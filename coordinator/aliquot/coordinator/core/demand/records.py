@@ -15,7 +15,8 @@ HOURS_MAX = 45 * 24
 SERIES_MAX = 100
 """In one hour: the whole, and those with most demand. Some 10 MB in all."""
 WHOLE = ""
-"""The name of the series of everything; others are `pool/NAME`, `model/NAME`, `tenant/NAME`."""
+"""The name of the series of everything; others are `pool/NAME`, `model/NAME`, `tenant/NAME`, and `class/POOL/MODEL`
+for the devices of a model in a pool."""
 LEAST_COVERED_PERMILLE = 500
 """Of an hour that was seen: with less its mean is not known."""
 

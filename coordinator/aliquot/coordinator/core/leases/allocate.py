@@ -19,16 +19,29 @@ from aliquot.coordinator.core.leases.granting import (
     check_access,
     granted,
     held_to,
+    is_entitled,
     offer,
     offer_before,
     refuse_held_back,
     sterner,
 )
+from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.maintenance.closing import why_not
 from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.tenancy import ceilings
+from aliquot.coordinator.core.types import RequestSpec
+
+
+def _is_first_entitled(state: Planning, request: RequestSpec, now_ms: int) -> bool:
+    """Whether a guarantee covers a request as it comes, and nobody of its owner waits who would use that up first."""
+    if not state.tenancy.guarantees:
+        return False
+    top = request.tenant.partition("/")[0]
+    if state.lines.waiting_below(top) or state.lines.length_of(state.tenancy.queue_of(request.tenant, request.queue)):
+        return False
+    return is_entitled(state, Lease("", state.next_arrival, request, created_ms=now_ms))
 
 
 def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
@@ -50,6 +63,7 @@ def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         key=command.key,
         body_sha256=command.body_sha256,
         by=command.by,
+        entitled=_is_first_entitled(state, request, now_ms),
     )
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(state, queued):

@@ -61,6 +61,7 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
         body_sha256=fact.body_sha256,
         seq=state.seq,
         by=fact.by,
+        entitled=fact.entitled,
     )
     state.next_arrival = max(state.next_arrival, fact.arrival + 1)
     if fact.key:

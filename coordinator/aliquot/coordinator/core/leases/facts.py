@@ -26,6 +26,8 @@ class LeaseQueued(Fact, frozen=True, tag="queued"):
     body_sha256: bytes = b""
     by: str = ""
     """The principal that asked; empty: before there were any."""
+    entitled: bool = False
+    """A guarantee of its owner covers it as it comes, and nobody of that owner waits before it."""
 
 
 class LeaseGranted(Fact, frozen=True, tag="granted"):

@@ -227,6 +227,8 @@ class Lease(msgspec.Struct, frozen=True):
     """What it does with what it holds."""
     requeued_ms: int = 0
     """When it last came back to its queue; 0: never, or before that was kept."""
+    entitled: bool = False
+    """A guarantee of its owner covered it when it came, and nobody of that owner waited before it."""
 
     @property
     def state(self) -> LeaseState:

@@ -128,14 +128,12 @@ class Accelerator:
     def _gather(self, index: IndexArrays) -> Any:  # noqa: ANN401 - `price_kernel.Scene`, which may not be importable
         """The arrays as they are now."""
         table, shapes = self._scorer.inventory.table, self._scorer.shapes
-        worth, cpu_prices = self._policy.by_left()
         return self._make_scene(
             **{name: getattr(table, name) for name in _TABLE},
             **{name: getattr(shapes, name) for name in _SHAPES},
             counts=shapes.count,
             classes=shapes.classes,
-            worth=worth,
-            cpu_prices=cpu_prices,
+            **self._policy.worths._asdict(),
             groups=self._policy.groups,
             eligible=index.eligible,
             keys=index.keys,

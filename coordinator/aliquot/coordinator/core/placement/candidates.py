@@ -40,6 +40,7 @@ class Candidates:
         "_of_row",
         "_slots",
         "all_left",
+        "all_memory",
         "all_usable",
         "count",
         "cpu",
@@ -48,10 +49,13 @@ class Candidates:
         "fits",
         "kind",
         "left",
+        "memory",
+        "memory_left",
         "row_of",
         "rows",
         "size",
         "starts",
+        "taken",
         "usable",
     )
 
@@ -66,6 +70,8 @@ class Candidates:
     """[row] their numbers."""
     all_left: Ints
     """[row, device] share left; 0 for padding and for devices that can't serve."""
+    all_memory: Ints
+    """[row, device] memory left, in bytes."""
     all_usable: Ints
     """[row, device] the smaller of share left and memory left: what is left of a device as one number."""
     cpu_left: Ints
@@ -76,8 +82,14 @@ class Candidates:
     """[row] position of each row's first state."""
     left: Ints
     """[state, 1] share left."""
+    memory_left: Ints
+    """[state, 1] memory left, in bytes."""
     usable: Ints
     """[state, 1] as `all_usable`."""
+    taken: Ints
+    """[state or 1, shape] share that a slice takes; more than there is where the class does not suit."""
+    memory: Ints
+    """[state or 1, shape] memory that a slice takes, in bytes."""
     fits: Bools
     """[state, shape] a slice of the shape fits the device."""
     size: Ints
@@ -152,7 +164,7 @@ def gather(
         of_state = class_id[states.row_of]
     c = Candidates(by_row, shapes.by_class, of_row, slots, extent)
     c.rows = rows
-    c.all_left, c.all_usable = by_device[0], by_device[2]
+    c.all_left, c.all_memory, c.all_usable = by_device[0], by_device[1], by_device[2]
     c.row_of, c.starts = states.row_of, states.starts
     c.left, memory_left, c.usable, base = by_device.reshape(4, -1)[:, states.flat, None]
     c.cpu, host, c.count, c.kind = shapes.plain[:, None, slots]
@@ -163,7 +175,7 @@ def gather(
         memory = np.where(proportional, proportional_memory(base, share), memory)
         fits &= ~proportional | (base >= 0)
     fits &= memory_left >= memory
-    c.fits = fits
+    c.fits, c.memory_left, c.taken, c.memory = fits, memory_left, share, memory
     cpu_left, host_left = by_row[:2, :, None]
     c.cpu_left = cpu_left
     allowed = np.add.reduceat(fits * states.weight, states.starts, axis=0) >= c.count

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+
+Ints = npt.NDArray[np.int64]
 
 TYPES_MAX = 1024
 """More types than this and the rarest are forgotten."""
@@ -42,14 +47,22 @@ def by_share(types: Mapping[Demand, int], reference: int) -> dict[Demand, int]:
     return result
 
 
+class ClassTotals(msgspec.Struct, frozen=True, array_like=True):
+    """How many devices of a class there are."""
+
+    device_class: DeviceClass
+    devices: int
+    idle_milli: int
+    """What is left of them all, in thousandths of a device."""
+
+
 class MixSummary(msgspec.Struct, frozen=True):
     """What the price learner is sent: integers only, so that it can cross a process."""
 
     noted: int
     """Arrivals counted since the start; a learner that saw this number already has nothing to do."""
     types: tuple[tuple[Demand, int], ...]
-    reference_bytes: int
-    """Leasable memory of the most frequent device class: what a request's memory is a part of."""
+    classes: tuple[ClassTotals, ...]
 
 
 class ArrivalMix:
@@ -82,7 +95,22 @@ class ArrivalMix:
     def summary(self, inventory: InventoryView) -> MixSummary:
         """The types and their counts, the most frequent first."""
         types = tuple(sorted(self._counts.items(), key=lambda item: -item[1]))
-        return MixSummary(self.noted, types, reference_bytes(inventory))
+        return MixSummary(self.noted, types, class_totals(inventory))
+
+
+def class_totals(inventory: InventoryView) -> tuple[ClassTotals, ...]:
+    """The devices of a pool, by class."""
+    table = inventory.table
+    width: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
+    idle: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
+    class_id = table.class_id[: table.rows]
+    np.add.at(width, class_id, table.width[: table.rows])
+    np.add.at(idle, class_id, table.usable[: table.rows].sum(axis=1))
+    return tuple(
+        ClassTotals(device_class, devices, left)
+        for device_class, devices, left in zip(inventory.classes, width.tolist(), idle.tolist(), strict=False)
+        if devices
+    )
 
 
 def reference_bytes(inventory: InventoryView) -> int:

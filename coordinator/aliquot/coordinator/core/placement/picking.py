@@ -68,12 +68,12 @@ def _close_together(
 
     plans = smallest(lambda device: device.spec.nvlink_island)
     if plans is not None:
-        return tuple(plans[: shape.count]), f"{shape.count} devices in one NVLink island"
+        return tuple(plans[: shape.count]), f"{shape.count} devices in one island"
     if shape.topology == Topology.REQUIRE_ISLAND:
         return None
     note = ""
     if any(device.spec.nvlink_island != UNKNOWN for device, _ in fitting):
-        note = f"{shape.count} devices across NVLink islands: no island had as many free"
+        note = f"{shape.count} devices across islands: no island had as many free"
     plans = smallest(lambda device: device.spec.numa_node)
     if plans is not None:
         return tuple(plans[: shape.count]), note or f"{shape.count} devices on one NUMA node"

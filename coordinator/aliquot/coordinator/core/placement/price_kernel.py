@@ -53,9 +53,13 @@ class Scene(NamedTuple):
     require_island: Bools
     proportional: Bools
     classes: int
-    # The prices: [left 0..1000][cpu price], [cpu price].
+    # The prices, as in `policies.price.Worths`.
     worth: Ints
+    table_of: Ints
+    leasable: Ints
     cpu_prices: Ints
+    share_parts: int
+    memory_parts: int
     # Places for several devices: [group][devices, CPU, worth of a device].
     groups: Ints
     # The index: [row][slot], [block][slot].
@@ -127,18 +131,25 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
     n_prices, n_groups, columns, n_rows = len(prices), len(groups), share_left.shape[1], len(rows)
     before, without = np.empty(n_prices, np.int64), np.empty(n_prices, np.int64)
     states, weight = np.empty(columns, np.int64), np.empty(columns, np.int64)
+    share_parts, memory_parts = s.share_parts, s.memory_parts
     for position in range(n_rows):
         row = rows[position]
         cpu_left, host_left, foreign = s.cpu_left[row], s.host_left[row], s.has_foreign[row] != 0
         class_id = s.class_id[row] if s.class_id[row] >= 0 else s.classes
+        table, leasable = s.table_of[class_id], s.leasable[class_id]
         # The row's worth at each CPU price, and its distinct device states.
         idle = free = n_states = 0
         for p in range(n_prices):
             before[p] = prices[p] * cpu_left
         for d in range(columns):
             left, whole = share_left[row, d], usable[row, d]
+            at, at_memory = whole, 0
+            if memory_parts:
+                at = (left * share_parts + WHOLE // 2) // WHOLE
+                kept = min(max(memory_left[row, d], 0), leasable)
+                at_memory = (kept * memory_parts + leasable // 2) // leasable
             for p in range(n_prices):
-                before[p] += worth[whole, p]
+                before[p] += worth[table, at, at_memory, p]
             idle += left
             if whole == WHOLE:
                 free += 1
@@ -176,8 +187,8 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
             for n in range(n_states):
                 d = states[n]
                 fit = share_left[row, d] >= share
+                wanted = memory
                 if fit:
-                    wanted = memory
                     if by_base:
                         of_base = base[row, d]
                         fit = of_base >= 0
@@ -192,10 +203,18 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
                     continue
                 whole = usable[row, d]
                 rest = whole - size
-                kept = max(rest, 0)
-                gain = without[0] + count * (worth[kept, 0] - worth[whole, 0])
+                at, to, at_memory, to_memory = whole, max(rest, 0), 0, 0
+                if memory_parts:
+                    left, kept = share_left[row, d], min(max(memory_left[row, d], 0), leasable)
+                    at = (left * share_parts + WHOLE // 2) // WHOLE
+                    to = (max(left - share, 0) * share_parts + WHOLE // 2) // WHOLE
+                    at_memory = (kept * memory_parts + leasable // 2) // leasable
+                    kept = min(max(memory_left[row, d] - wanted, 0), leasable)
+                    to_memory = (kept * memory_parts + leasable // 2) // leasable
+                gain = without[0] + count * (worth[table, to, to_memory, 0] - worth[table, at, at_memory, 0])
                 for p in range(1, n_prices):
-                    gain = min(gain, without[p] + count * (worth[kept, p] - worth[whole, p]))
+                    fall = worth[table, to, to_memory, p] - worth[table, at, at_memory, p]
+                    gain = min(gain, without[p] + count * fall)
                 free_after = max(free - count, 0) if whole == WHOLE else free
                 for g in range(n_groups):
                     places = min(free_after // groups[g, 0], (cpu_left - cpu) // groups[g, 1])

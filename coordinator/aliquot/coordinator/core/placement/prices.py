@@ -1,34 +1,44 @@
-"""Price tables: what remainders of a device are worth, as integers that a fact can carry."""
+"""Price tables: what each sort of request is worth, as integers that a fact can carry.
+
+What is left of a device is worth what can still be cut from it at those prices (`worth.worth_on`), so that the same
+prices say something else of each class of device.
+"""
 
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
-from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 DEVICE = 1_000_000
 
 
+class SortPrice(msgspec.Struct, frozen=True, array_like=True):
+    """What one slice of a sort of request is worth."""
+
+    sort: Demand
+    """Of it: share, memory, models, vendor and MIG profile of a slice."""
+    worths: tuple[int, ...]
+    """Millionths of a device, one for each CPU price."""
+
+
 class PriceTable(msgspec.Struct, frozen=True):
-    """Worth of remainders by CPU price. `steps[i]` belongs to `cpu_prices[i]`: (from this remainder on, worth)."""
+    """Worth by CPU price. Tables without `sorts` say themselves what remainders are worth, of any device alike."""
 
     version: int
     cpu_prices: tuple[int, ...]
     """Millionths of a device for a thousandth of a CPU, ascending from 0."""
-    steps: tuple[tuple[tuple[int, int], ...], ...]
+    steps: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """Of tables without sorts: `steps[i]` belongs to `cpu_prices[i]`: (from this remainder on, worth)."""
     groups: tuple[tuple[int, int, int], ...] = ()
     """What places for several devices on one node are worth: (devices, their CPU in thousandths, millionths of a
     device for each device of such a place). None where smaller requests abound that fill any gap."""
+    sorts: tuple[SortPrice, ...] = ()
 
-    def worth(self) -> Ints:
-        """[left 0..1000, λ] in millionths of a device."""
-        table = np.zeros((WHOLE_SHARE_MILLI + 1, len(self.cpu_prices)), np.int64)
-        for column, steps in enumerate(self.steps):
-            for start, worth in steps:
-                table[start:, column] = worth
-        return table
+    @property
+    def by_memory(self) -> bool:
+        """Some request states its memory, so that a remainder's share and memory are worth something apart."""
+        return any(each.sort.memory_bytes for each in self.sorts)
 
 
 def linear_prices() -> PriceTable:

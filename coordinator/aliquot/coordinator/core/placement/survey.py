@@ -292,7 +292,7 @@ class _Obstacles:
             _, memory = self._inventory.classes[class_id].size_of(self._of_class[class_id].shape)
             return f"{gib(memory)} was asked for; devices with the share left have at most {gib(number)}"
         if reason is Reason.FRAGMENTED:
-            close = " in one NVLink island" if demand.topology == Topology.REQUIRE_ISLAND else ""
+            close = " in one island" if demand.topology == Topology.REQUIRE_ISLAND else ""
             return f"{number} devices fit, not {demand.count}{close}"
         if reason is Reason.TOO_FEW_DEVICES_ON_NODE:
             return f"it has fewer than {demand.count} such devices"
@@ -304,7 +304,7 @@ class _Obstacles:
 
 _WORDS = {
     Reason.NO_DEVICES: "it has no devices",
-    Reason.NO_ISLAND: "no NVLink island of it has so many devices",
+    Reason.NO_ISLAND: "no island of it has so many devices",
     Reason.SERVE: "its agent can't serve leases so",
     Reason.SELECTOR: "it does not have the labels asked for",
     Reason.TIER: "its agent can't give the tier asked for",

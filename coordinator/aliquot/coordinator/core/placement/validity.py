@@ -75,5 +75,5 @@ def _of_member(
         return "its devices differ"
     islands = {device.spec.nvlink_island for device in devices}
     if shape.topology == Topology.REQUIRE_ISLAND and (len(islands) > 1 or UNKNOWN in islands):
-        return "its devices are not of one NVLink island"
+        return "its devices are not of one island"
     return ""

@@ -103,6 +103,7 @@ class Picture:
                 lease_id: lease if (known := before.leases.get(lease_id)) is None else _remembering(lease, known)
                 for lease_id, lease in self.leases.items()
             },
+            forecasts=before.forecasts if self.forecasts is None else self.forecasts,
         )
 
 

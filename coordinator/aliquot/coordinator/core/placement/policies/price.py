@@ -1,26 +1,50 @@
 """Prices: place where the node loses the least value, a device remainder being worth what the mix can make of it.
 
-A linear programme over the requests that arrive (`upkeep.price_learner`) gives every size of slice a price. From
-those follows what a remainder of r thousandths is worth, `worth[λ, r]`, when CPU costs λ. A node is worth
+A linear programme over the requests that arrive (`upkeep.price_programme`) gives every sort of slice a price. From
+those follows what a remainder of r is worth on a device of class c, `worth[c, r, λ]`, when CPU costs λ. A node is worth
 
-    V = min over λ of (Σ over devices of worth[λ, left] + λ · CPU left),
+    V = min over λ of (Σ over devices of worth[class, left, λ] + λ · CPU left),
 
 the Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
-arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there.
+arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there;
+what other requests need more is worth more, so that large memory is kept for those who ask for it.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
+from aliquot.coordinator.core.placement.worth import parts_of, worth_on
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 GRAIN = 4096
 """Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""
+
+GIB = 1 << 30
+
+
+class Worths(NamedTuple):
+    """Prices for the classes of a pool, as arrays."""
+
+    worth: Ints
+    """[table, share left, memory left, λ] in millionths of a device; the last table is for rows without devices."""
+    table_of: Ints
+    """[class] and one more for rows without devices: which table. Classes that differ by less than a GiB share one."""
+    leasable: Ints
+    """[class] and one more: memory of a device in bytes, at least 1."""
+    cpu_prices: Ints
+    """[λ]"""
+    share_parts: int
+    memory_parts: int
+    """0: what is left of a device is one number, the smaller of share and memory in thousandths."""
 
 
 class Price(Policy):
@@ -31,30 +55,60 @@ class Price(Policy):
     per_device = True
 
     def __init__(self) -> None:
+        self._classes: tuple[DeviceClass, ...] = ()
         self.set_prices(linear_prices())
 
     def set_prices(self, table: PriceTable) -> None:
         """Take a new table; cached scores are thrown away."""
         self.table = table
-        self._worth: Ints = np.ascontiguousarray(table.worth().T)
-        """[λ, left]"""
-        self._lambdas: Ints = np.array(table.cpu_prices, np.int64)[:, None]
         self.groups: Ints = np.array(table.groups, np.int64).reshape(-1, 3)
         """[group, (devices, CPU, worth of a device)]"""
-        self.version += 1
+        self._lay_out()
 
-    def by_left(self) -> tuple[Ints, Ints]:
-        """(worth [left, λ], CPU prices [λ]): the table as the kernel wants it."""
-        return np.ascontiguousarray(self._worth.T), np.ascontiguousarray(self._lambdas[:, 0])
+    def learn_classes(self, inventory: Inventory) -> None:
+        """See `Policy.learn_classes`."""
+        if len(inventory.classes) != len(self._classes):
+            self._classes = tuple(inventory.classes)
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        numbers: dict[tuple[object, ...], int] = {}
+        tables: list[Ints] = []
+        table_of: list[int] = []
+        for each in self._classes:
+            key = each.vendor, each.model, each.mig_profile, each.compute_milli, round(each.leasable_bytes / GIB)
+            if key not in numbers:
+                numbers[key] = len(tables)
+                tables.append(worth_on(self.table, each))
+            table_of.append(numbers[key])
+        share_parts, memory_parts = parts_of(by_memory=self.table.by_memory)
+        prices = np.array(self.table.cpu_prices, np.int64)
+        nothing: Ints = np.zeros((share_parts + 1, memory_parts + 1, len(prices)), np.int64)
+        leasable = np.array([*(max(each.leasable_bytes, 1) for each in self._classes), 1], np.int64)
+        of = np.array([*table_of, len(tables)], np.int64)
+        self.worths = Worths(np.stack([*tables, nothing]), of, leasable, prices, share_parts, memory_parts)
+        self.version += 1
 
     def device_scores(self, c: Candidates) -> Ints:
         """Minus the cost in millionths of a device: the fall of V in grains, then fit, then emptiness."""
-        worth, lambdas, row_of = self._worth, self._lambdas, c.row_of
-        before = worth.take(c.all_usable, axis=1).sum(axis=2)
-        before += lambdas * c.cpu_left[:, 0]
+        w, row_of = self.worths, c.row_of
+        class_id = c.class_id[:, 0]
+        table, leasable = w.table_of[class_id], w.leasable[class_id]
+        lambdas = w.cpu_prices[:, None]
         rest = c.usable - c.size
-        after = worth.take(np.maximum(rest, 0), axis=1)
-        after -= worth.take(c.usable, axis=1)
+        if w.memory_parts:
+            at = self._parts(c.all_left, c.all_memory, leasable[:, None])
+            of, by_state = table[row_of][:, None], leasable[row_of][:, None]
+            here = self._parts(c.left, c.memory_left, by_state)
+            there = self._parts(c.left - c.taken, c.memory_left - c.memory, by_state)
+        else:
+            zero: Ints = np.zeros((1, 1), np.int64)
+            at, here, there = (c.all_usable, zero), (c.usable, zero), (np.maximum(rest, 0), zero)
+            of = table[row_of][:, None]
+        # λ last in the table, first in what follows.
+        before = np.moveaxis(w.worth[table[:, None], at[0], at[1]].sum(axis=1), -1, 0)
+        before += lambdas * c.cpu_left[:, 0]
+        after = np.moveaxis(w.worth[of, there[0], there[1]] - w.worth[of, here[0], here[1]], -1, 0)
         after *= c.count
         after += before.take(row_of, axis=1)[:, :, None]
         after -= lambdas[:, :, None] * c.cpu
@@ -66,6 +120,13 @@ class Price(Policy):
         gain -= rest * c.count.astype(bool)
         gain -= (c.idle // np.maximum(c.width, 1))[row_of]
         return gain
+
+    def _parts(self, share: Ints, memory: Ints, leasable: Ints) -> tuple[Ints, Ints]:
+        """A remainder as a place in the table."""
+        w = self.worths
+        shares = (np.maximum(share, 0) * w.share_parts + WHOLE_SHARE_MILLI // 2) // WHOLE_SHARE_MILLI
+        memories = (np.clip(memory, 0, leasable) * w.memory_parts + leasable // 2) // leasable
+        return shares, memories
 
     def _fall_of_groups(self, c: Candidates) -> Ints:
         """[state, shape] what places for several whole devices are worth after the placement, less before."""
