@@ -12,7 +12,7 @@ from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.errors import InvalidField, NeverFits
 from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Quota, TenantSpec
-from tests.capacity.world import LEAD_MS, MINUTE_MS, Site, shape
+from tests.capacity.world import HOUR_MS, LEAD_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
 
 
@@ -214,3 +214,38 @@ def test_the_books_are_the_same_after_a_replay_and_from_a_snapshot() -> None:
         mine, theirs = pool.state.capacity, other.capacity
         assert (mine.spec, mine.orders, mine.slots) == (theirs.spec, theirs.orders, theirs.slots)
         assert list(mine.closed) == list(theirs.closed)
+
+
+def test_looks_come_by_the_clock_alone_while_somebody_waits_and_nothing_happens() -> None:
+    pool = site(1)
+    pool.declare(shape(), act=False)
+    for _ in range(2):
+        pool.allocate(request())
+    pool.pass_by(MINUTE_MS)
+    looks = 0
+    for _ in range(60):
+        pool.now_ms += 1_000
+        while (due_ms := pool.planner.next_due_ms(pool.now_ms)) is not None and due_ms <= pool.now_ms:
+            pool.do(c.Tick())
+            looks += 1
+            assert looks <= 12, "a look that finds nothing to do is not made again at once"
+    assert looks >= 5
+
+
+def test_spare_nodes_are_ordered_ahead_of_those_who_will_ask_and_stay() -> None:
+    pool = site(4)
+    with pytest.raises(InvalidField):
+        pool.declare(shape(), spare_permille=200)
+    pool.declare(shape(devices=4), spare_permille=200, headroom_permille=200)
+    for _ in range(3):
+        pool.allocate(request())
+    pool.pass_by(2 * MINUTE_MS)
+    assert not pool.orders, "a quarter is free"
+    pool.allocate(request())
+    pool.pass_by(2 * MINUTE_MS)
+    (order,) = pool.orders
+    assert "would be free" in order.why
+    pool.serve()
+    pool.pass_by(HOUR_MS, 60_000)
+    assert not pool.orders
+    assert len(pool.looked().nodes) == 1

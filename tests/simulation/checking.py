@@ -15,6 +15,7 @@ from tests.simulation import (
     mutations_access,
     mutations_health,
     mutations_kept,
+    mutations_orders,
     mutations_people,
     mutations_use,
 )
@@ -24,7 +25,15 @@ from tests.simulation.running import Case, run
 from tests.simulation.sim.world import SIZES
 from tests.simulation.stage import Stage
 
-CATALOGUE = (mutations, mutations_people, mutations_kept, mutations_access, mutations_health, mutations_use)
+CATALOGUE = (
+    mutations,
+    mutations_people,
+    mutations_kept,
+    mutations_access,
+    mutations_health,
+    mutations_use,
+    mutations_orders,
+)
 """What fills the list of mutants."""
 SEEDS_MAX = 16
 """A mutant that so many seeds do not catch counts as not caught."""

@@ -22,6 +22,10 @@
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
 > exempt NAME SECONDS
+> asleep NODE                       its machine is off at the start
+> offer [KEY=VALUE]                 the sleeping machines: lead=5 target=10 idle=20 keep=20 rest=120 late=60 max=N at=1
+> provider KIND                     honest, twice, late, never, fails or hangs: how machines are woken and put to sleep
+> promise TENANT DEVICES            a guarantee
 > extend NAME SECONDS              its time limit, in all
 > maintain NODE SECONDS             in so many seconds a window opens; until then, only what ends before is placed
 """
@@ -36,8 +40,9 @@ from typing import Any
 
 from aliquot.agent.core.samples import DeviceInfo, RecoveryAction
 from aliquot.agent.local.peer import Peer
-from aliquot.v1 import admin_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
+from aliquot.v1 import admin_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
 from tests.simulation.faults.rules_faults import wall
+from tests.simulation.providers import Provider
 from tests.simulation.sim.calls import CallFailed
 from tests.simulation.sim.loop import US_PER_S
 from tests.simulation.sim.machine import SimProc
@@ -49,6 +54,7 @@ from tests.simulation.sim.world import Config, World
 GIB = 1 << 30
 MODEL = "A100-40"
 LEASES, POOL, ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
+CAPACITY = "/aliquot.v1.CapacityService/"
 QUIET_US = US_PER_S // 2
 """After each command so much time passes, in which what follows from it happens."""
 SMALLEST = tuple((0, start) for start in range(7))
@@ -65,6 +71,8 @@ class Stage:
         self._keys: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
         self._programs: dict[str, list[SimProc]] = {}
+        self._asleep: list[SimNode] = []
+        self._provider: Provider | None = None
         self._launcher = self.world.loop.spawn("launcher")
         self._launcher.host = SimpleNamespace(host="launcher")
 
@@ -215,7 +223,57 @@ class Stage:
         connection.client_cancel()
 
     def _do_wait(self, seconds: str) -> None:
-        self._pass(int(float(seconds) * US_PER_S))
+        left_us = int(float(seconds) * US_PER_S)
+        while self._provider is not None and left_us > 0 and not self.violations:
+            self._pass(min(left_us, 5 * US_PER_S))
+            left_us -= 5 * US_PER_S
+            self._provider.look()
+        if self._provider is None:
+            self._pass(left_us)
+
+    def _do_asleep(self, name: str) -> None:
+        node = self._node(name)
+        node.powered = False
+        self._asleep.append(node)
+
+    def _do_offer(self, *said: str) -> None:
+        words = {"lead": "5", "target": "10", "idle": "20", "keep": "20", "rest": "120", "late": "60", "at": "1"}
+        words |= dict(word.split("=", 1) for word in said)
+        machines = [node.node_name for node in self._asleep]
+        shape = capacity_pb2.NodeShape(
+            name="metal",
+            model=MODEL,
+            devices=max(len(node.devices) for node in self._asleep),
+            nodes_max=int(words.get("max", len(machines))),
+            lead_s=int(words["lead"]),
+            machines=machines,
+        )
+        policy = capacity_pb2.CapacityPolicy(
+            act=words["at"] == "1",
+            target_wait_s=int(words["target"]),
+            idle_s=int(words["idle"]),
+            keep_s=int(words["keep"]),
+            rest_s=int(words["rest"]),
+            late_s=int(words["late"]),
+            headroom_permille=0,
+        )
+        spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
+        self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))
+
+    def _do_provider(self, kind: str) -> None:
+        if self._provider is None:
+            self._provider = Provider(self.world, self._asleep, self._ask_capacity)
+        self._provider.kind = kind
+
+    def _ask_capacity(self, method: str, request: Any) -> bytes | None:
+        return self._call(CAPACITY, method, request)
+
+    def _do_promise(self, tenant: str, devices: str) -> None:
+        spec = admin_pb2.TenantSpec(name=tenant)
+        spec.quota.guaranteed.share_milli = int(devices) * 1000
+        request = admin_pb2.ApplyRequest()
+        request.tenants.add(spec=spec)
+        self._call(ADMIN, "Apply", request)
 
     def _do_crash(self, who: str) -> None:
         if who == "leader":

@@ -86,6 +86,8 @@ class CapacityPolicy:
     """86400: ...and was not given back within this time already."""
     headroom_permille: int | None = None
     """100: so much of what is left stays free when nodes are given back."""
+    spare_permille: int | None = None
+    """0: a node is ordered ahead when less than this is free; at most the headroom."""
     late_s: int | None = None
     """900: a node that is so much later than expected is ordered elsewhere."""
     orders_max: int | None = None

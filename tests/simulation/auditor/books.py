@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.simulation.auditor.budgets import Budgets
+from tests.simulation.auditor.capacity import Capacity
 from tests.simulation.auditor.cards import Cards
 from tests.simulation.auditor.ceilings import Ceilings
 from tests.simulation.auditor.health import Health
@@ -107,6 +108,7 @@ class Books:
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.use = Use(self)
+        self.capacity = Capacity(self)
         self.limits = Limits(self)
         self.holds = self._holds.by_owner
 
@@ -275,6 +277,7 @@ class Books:
         wrong = (
             wrong
             or self.windows.keep_off(self.machines[node_id], story, at_ms)
+            or self.capacity.placed(node_id)
             or self.budgets.used_up(story.tenant, at_ms)
             or self.offences.granted(story, uuid, share, at_ms)
         )

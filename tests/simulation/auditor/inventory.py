@@ -49,6 +49,7 @@ class Inventory:
                 del books.cards[uuid]
             machine.devices, machine.agentless = devices, spec.get("agentless", False)
             machine.registered = machine.registered or fact[3]
+        machine.name = spec["name"]
         machine.pool, machine.labels, machine.changed_ms = (
             spec.get("pool", "default"),
             dict(spec.get("labels", ())),

@@ -147,13 +147,14 @@ class Quotas:
             return False
         held = self._held.get((tenant, ""), (0, 0))
         usable = self._books.inventory.usable()
-        for promised, kept, wanted in zip(self._promised(), usable, ((share, held[0]), (memory, held[1])), strict=True):
+        for promised, kept, wanted in zip(self.promised(), usable, ((share, held[0]), (memory, held[1])), strict=True):
             scaled = wanted[0] if promised <= kept else wanted[0] * kept // promised
             if wanted[0] and wanted[1] > scaled:
                 return False
         return True
 
-    def _promised(self) -> tuple[int, int]:
+    def promised(self) -> tuple[int, int]:
+        """(share, memory) of all guarantees together."""
         tenants = self._guaranteed.keys() | {loan.borrower for loan in self._loans.values()}
         promises = [self.guaranteed(tenant) for tenant in tenants]
         return sum(share for share, _ in promises), sum(memory for _, memory in promises)

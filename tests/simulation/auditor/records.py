@@ -148,6 +148,7 @@ class Machine:
     cpu_milli: int = -1
     host_memory: int = -1
     """What it has for members; below zero: it does not say."""
+    name: str = ""
 
 
 @dataclass(slots=True)

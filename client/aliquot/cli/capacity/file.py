@@ -19,7 +19,8 @@
       idle: 10m                 # empty for so long, ...
       keep: 30m                 # ... here for so long, ...
       rest: 24h                 # ... and not given back within this time already: it is given back
-      headroom: 10              # per cent that stay free
+      headroom: 10              # per cent that stay free when nodes are given back
+      spare: 0                  # per cent that are kept free by ordering ahead; at most the headroom
       late: 15m
       orders: 32
       budget: {hour: 200, month: 50000}
@@ -48,7 +49,7 @@ _T = TypeVar("_T")
 _SHAPE = {"name", "model", "devices", "max", "min", "lead", "price", "pool", "labels", "memory", "cpu", "host_memory"}
 _SHAPE |= {"linked", "machines"}
 _POLICY = {"act", "target", "means", "believe", "idle", "keep", "rest", "headroom", "late", "orders", "budget"}
-_POLICY |= {"empties_by_moving"}
+_POLICY |= {"empties_by_moving", "spare"}
 
 
 def read_capacity_file(path: Path) -> CapacitySpec:
@@ -114,6 +115,7 @@ def _policy(policy: Mapping[str, Any]) -> CapacityPolicy:
         keep_s=_seconds(policy, "keep", "policy"),
         rest_s=_seconds(policy, "rest", "policy"),
         headroom_permille=_permille(policy, "headroom", "policy"),
+        spare_permille=_permille(policy, "spare", "policy"),
         late_s=_seconds(policy, "late", "policy"),
         orders_max=_whole(policy, "orders", "policy", 0) if "orders" in policy else None,
         hour_micro=_micro(budget, "hour", "policy.budget"),

@@ -118,6 +118,8 @@ class Memory:
         """How many nodes with cards the last look has passed."""
         self.capacity_due_ms = 0
         """When it is looked at next which nodes should come or go; 0: nothing asks for it."""
+        self.capacity_calm = False
+        """That look is late, because nobody waited when it was put off."""
         self.forget_due_ms = 0
         """When ended leases are to be forgotten next; 0: nothing asks for it."""
         self.forgot_ms = 0

@@ -320,9 +320,11 @@ class Planning:
 
     def _note_waiting(self) -> None:
         """Look soon at which nodes should come where somebody waits."""
-        if not self.memory.capacity_due_ms:
+        memory = self.memory
+        if not memory.capacity_due_ms:
             self.look_for_capacity(self.now_ms + 1_000)
-        elif len(self.lines):
+        elif memory.capacity_calm and len(self.lines):
+            memory.capacity_calm = False  # once: this is the time of the fact that put somebody in line
             self.look_for_capacity(self.now_ms + self.config.capacity_look_ms)
 
     def _note_pools(self) -> None:

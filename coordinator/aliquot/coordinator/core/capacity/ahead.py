@@ -1,4 +1,4 @@
-"""Nodes that a forecast wants earlier than anybody waits for them."""
+"""Nodes that come before anybody waits for them: those that a forecast wants, and spare ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.capacity.bounds import Bounds
 from aliquot.coordinator.core.capacity.expectation import Forecasts
+from aliquot.coordinator.core.capacity.nodes import free_and_capacity
 from aliquot.coordinator.core.capacity.records import CapacitySpec, NodeShape, Order
 from aliquot.coordinator.core.planning import Planning
 
@@ -60,3 +61,28 @@ def _usable_milli(state: Planning, pool: str, model: str) -> int:
         for device in state.inventory.node(node_id).devices
         if device.spec.model == model and device.healthy and device.present
     )
+
+
+def spare(
+    state: Planning, spec: CapacitySpec, bounds: Bounds, coming: list[Order], chosen: list[Advice], waiting_milli: int
+) -> list[Advice]:
+    """What to order beside `chosen` so that a part of each model stays free for those who have not asked yet."""
+    found: list[Advice] = []
+    permille = spec.policy.spare_permille
+    kinds = {(shape.node.pool, device.model) for shape in spec.shapes for device in shape.node.devices}
+    for pool, model in sorted(kinds) if permille else ():
+        shapes = [
+            shape
+            for shape in spec.shapes
+            if shape.node.pool == pool and any(device.model == model for device in shape.node.devices)
+        ]
+        shape = min(shapes, key=lambda each: (each.price_micro / _milli(each, model), each.name))
+        free, capacity = free_and_capacity(state.inventory, pool, model)
+        ordered = [spec.shape(order.shape) for order in coming] + [advice.shape for advice in chosen]
+        more = sum(_milli(each, model) for each in ordered if each is not None and each in shapes)
+        free, capacity = free + max(0, more - waiting_milli), capacity + more
+        while free * 1000 < capacity * permille and not bounds.against(shape):
+            why = f"less than {permille / 10:g} % of {model} in pool {pool} would be free"
+            found.append(Advice(shape, bounds.take(shape), why))
+            free, capacity = free + _milli(shape, model), capacity + _milli(shape, model)
+    return found

@@ -31,7 +31,7 @@ from aliquot.coordinator.core.planning import Planning
 
 SOON_MS = 1_000
 CALM_MS = 60_000
-"""How often to look while nobody waits and nothing is ordered."""
+"""How often to look while nobody waits, nothing is ordered and nothing is to be spare."""
 POSTPONED_MAX = 3
 """A look waits for a pass along the lines that is under way, but not for ever."""
 
@@ -64,6 +64,10 @@ def _check(spec: CapacitySpec) -> None:
         twice = next((name for name in each if each.count(name) > 1), "")
         if twice:
             raise InvalidField(field, f"{twice} is named twice")
+    if spec.policy.spare_permille > min(
+        map(spec.headroom_permille, {shape.node.pool for shape in spec.shapes}), default=0
+    ):
+        raise InvalidField("policy.spare_permille", "more would be ordered ahead than stays when nodes are given back")
     for shape in spec.shapes:
         if not shape.node.devices:
             raise InvalidField("shapes", f"nodes of shape {shape.name} have no devices")
@@ -85,7 +89,8 @@ def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     if facts:
         state.look_for_capacity(now_ms + SOON_MS)
         return facts
-    busy = bool(len(state.lines) or state.capacity.orders)
+    busy = bool(len(state.lines) or state.capacity.orders or spec.policy.spare_permille)
+    state.memory.capacity_calm = not busy
     state.look_for_capacity(now_ms + (state.config.capacity_look_ms if busy else CALM_MS))
     if not spec.policy.act:
         return []
@@ -151,7 +156,7 @@ def _unneeded(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
             continue
         shape = spec.shape(order.shape)
         models = {(order.pool, device.model) for device in shape.node.devices} if shape is not None else set()
-        wanted = bool(models & believed) if order.early else growth.oldest_wait_ms > 0
+        wanted = bool(models & believed) if order.early else growth.oldest_wait_ms > 0 or spec.policy.spare_permille > 0
         if not wanted:
             why = "the forecast is not believed any more" if order.early else "nobody waits for it any more"
             facts += over(state, order, OrderState.WITHDRAWN, why, now_ms)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from aliquot.coordinator.core.capacity.expectation import Forecasts
-from aliquot.coordinator.core.capacity.nodes import Here, is_up, nodes_here, open_orders
+from aliquot.coordinator.core.capacity.nodes import Here, free_and_capacity, is_up, nodes_here, open_orders
 from aliquot.coordinator.core.capacity.records import CapacitySpec, Order, Slot, Way
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.inventory import Inventory
@@ -154,7 +152,7 @@ def _against(
     if after < min(before, MILLIONTHS):
         return "guarantees count on it"
     for model in {device.model for device in node.spec.devices}:
-        free, capacity = _free_and_capacity(inventory, node.spec.pool, model)
+        free, capacity = free_and_capacity(inventory, node.spec.pool, model)
         if capacity and free * 1000 < capacity * spec.headroom_permille(node.spec.pool):
             return f"less than {spec.headroom_permille(node.spec.pool) / 10:g} % of {model} would be free"
         horizon_ms = each.shape.lead_ms + policy.keep_ms
@@ -164,22 +162,6 @@ def _against(
         if capacity < wanted:
             return f"{wanted / 1000:g} devices {model} are expected to be used soon"
     return ""
-
-
-def _free_and_capacity(inventory: Inventory, pool: str, model: str) -> tuple[int, int]:
-    """(what is free, what there is) of a model on open nodes of a pool, in thousandths of devices."""
-    table = inventory.table
-    rows = table.rows
-    if pool not in inventory.pools or not rows:
-        return 0, 0
-    classes = np.array([device_class.model == model for device_class in inventory.classes] + [False], np.bool_)
-    chosen = (
-        table.grantable[:rows] & (table.pool[:rows] == inventory.pools.index(pool)) & classes[table.class_id[:rows]]
-    )
-    free = int(table.share_left[:rows][chosen].sum())
-    numbers = np.flatnonzero(chosen).tolist()
-    capacity = sum(device.spec.compute_milli for row in numbers for device in table.devices_of_row[row])
-    return free, capacity
 
 
 def to_order(state: Planning, going: Going, number: int, now_ms: int) -> Order:

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from aliquot.coordinator.core.capacity.records import (
     HOUR_MS,
     SHAPE_LABEL,
@@ -14,6 +16,7 @@ from aliquot.coordinator.core.capacity.records import (
     Order,
     Way,
 )
+from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.types import NodeState
@@ -152,3 +155,19 @@ def month_start_ms(now_ms: int) -> int:
     """When the calendar month began, in UTC."""
     now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
     return int(dt.datetime(now.year, now.month, 1, tzinfo=dt.UTC).timestamp()) * 1000
+
+
+def free_and_capacity(inventory: InventoryView, pool: str, model: str) -> tuple[int, int]:
+    """(what is free, what there is) of a model on open nodes of a pool, in thousandths of devices."""
+    table = inventory.table
+    rows = table.rows
+    if pool not in inventory.pools or not rows:
+        return 0, 0
+    classes = np.array([device_class.model == model for device_class in inventory.classes] + [False], np.bool_)
+    chosen = (
+        table.grantable[:rows] & (table.pool[:rows] == inventory.pools.index(pool)) & classes[table.class_id[:rows]]
+    )
+    free = int(table.share_left[:rows][chosen].sum())
+    numbers = np.flatnonzero(chosen).tolist()
+    capacity = sum(device.spec.compute_milli for row in numbers for device in table.devices_of_row[row])
+    return free, capacity

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aliquot.coordinator.core.capacity.ahead import Advice, ahead
+from aliquot.coordinator.core.capacity.ahead import Advice, ahead, spare
 from aliquot.coordinator.core.capacity.bounds import Bounds
 from aliquot.coordinator.core.capacity.nodes import Costs, Here, nodes_here, on_their_way
 from aliquot.coordinator.core.capacity.offers import LAID_OUT_MAX, LaidOut, members_per_node
@@ -19,7 +19,7 @@ from aliquot.coordinator.core.capacity.records import CapacitySpec, NodeShape, O
 from aliquot.coordinator.core.capacity.waiting import Need, Served, waiting
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 PLACED_MAX = 128
 """Requests that one look places one by one: some 10 ms. Of those beyond, nodes are counted..."""
@@ -98,6 +98,7 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
     if sum(wanted.requests for wanted in put) <= BULK_MIN:
         chosen = _without_spare(spec, coming, chosen, put, bounds)
     chosen += ahead(state, spec, bounds, coming, chosen, now_ms)
+    chosen += spare(state, spec, bounds, coming, chosen, sum(map(_milli_of, found.needs)))
     return Growth(
         tuple(chosen),
         found.served,
@@ -107,6 +108,12 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
         bounds.costs,
         max((need.waited_ms for need in found.needs), default=0),
     )
+
+
+def _milli_of(need: Need) -> int:
+    """About how much they ask for together, in thousandths of devices."""
+    demand = need.demand
+    return len(need.lease_ids) * demand.count * demand.gang_size * (demand.share_milli or WHOLE_SHARE_MILLI)
 
 
 def _wanted(state: Planning, need: Need) -> _Wanted:

@@ -83,6 +83,8 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """...and was not given back within this time already: at most two reversals of one node a day."""
     headroom_permille: int = 100
     """So much of what is left stays free when nodes are given back."""
+    spare_permille: int = 0
+    """A node is ordered ahead of those who will ask, when less than this is free. Not above the headroom."""
     late_ms: int = 900_000
     """A node that is so much later than it was promised does not come any more: it is ordered elsewhere, and this one
     is cancelled."""
