@@ -14,6 +14,8 @@ from aliquot.v1 import (
     access_pb2_grpc,
     admin_pb2,
     admin_pb2_grpc,
+    capacity_pb2,
+    capacity_pb2_grpc,
     leases_pb2,
     leases_pb2_grpc,
     pool_pb2,
@@ -157,6 +159,11 @@ READ: dict[str, Any] = {
     "Fits": lambda of: [pool_pb2.FitsRequest(request=of.asks())],
     "GetStatus": lambda of: [pool_pb2.GetStatusRequest()],
     "GetHealth": lambda of: [pool_pb2.GetHealthRequest()],
+    "Forecast": lambda of: [
+        pool_pb2.ForecastRequest(),
+        *(pool_pb2.ForecastRequest(series=pool_pb2.ForecastSeries(kind="tenant", name=each)) for each in (OWN, OTHER)),
+    ],
+    "GetCapacity": lambda of: [capacity_pb2.GetCapacityRequest()],
     "GetTenancy": lambda of: [admin_pb2.GetTenancyRequest()],
     "ListMaintenance": lambda of: [admin_pb2.ListMaintenanceRequest()],
     "GetInvoice": lambda of: [
@@ -177,6 +184,7 @@ SERVICES = {
         (leases_pb2_grpc.LeaseServiceStub, leases_pb2.DESCRIPTOR.services_by_name["LeaseService"]),
         (pool_pb2_grpc.PoolServiceStub, pool_pb2.DESCRIPTOR.services_by_name["PoolService"]),
         (admin_pb2_grpc.AdminServiceStub, admin_pb2.DESCRIPTOR.services_by_name["AdminService"]),
+        (capacity_pb2_grpc.CapacityServiceStub, capacity_pb2.DESCRIPTOR.services_by_name["CapacityService"]),
         (access_pb2_grpc.AccessServiceStub, access_pb2.DESCRIPTOR.services_by_name["AccessService"]),
     )
     for name in [method.name for method in names.methods]

@@ -73,9 +73,9 @@ class LeadersGauges:
             ),
             ("aliquot_demand_milli", "Thousandths of devices that are held or waited for", lambda: demand.milli),
             (
-                "aliquot_demand_hours",
-                "Hours of demand that are known",
-                of_state(lambda state: len(state.demand.numbers)),
+                "aliquot_demand_history_seconds",
+                "How much of the past demand is known",
+                of_state(lambda state: len(state.demand.numbers) * 3600),
             ),
             ("aliquot_ledger_sums", "Sums of usage by the hour and by the day", of_state(_ledger_sums)),
             (
