@@ -258,6 +258,22 @@ def test_an_order_that_is_not_answered_fails_once_the_agent_could_have_answered(
     assert sick.standing("GPU-one-0") is Standing.SERVICE
 
 
+def test_two_cards_that_are_to_be_repaired_in_the_same_moment_have_an_order_each() -> None:
+    """An agent carries each number out once, and answers by number."""
+    sick = Sick(node("one", 40, remedies=ALL))
+    uuids = ["GPU-one-0", "GPU-one-1"]
+    for uuid in uuids:
+        sick.say(uuid, XID_95)
+    sick.books.advance(6_000)
+    orders = sick.books.state.nodes["n-one"].care
+    assert [order.units for order in orders] == [(uuid,) for uuid in uuids]
+    assert len({order.number for order in orders}) == 2
+    for order in orders:
+        sick.books.do(c.ReportCare("n-one", sick.books.sessions["n-one"], order.number, ""))
+    sick.books.settle()
+    assert {sick.standing(uuid) for uuid in uuids} == {Standing.VERIFYING}
+
+
 def test_a_stale_answer_to_an_order_is_ignored() -> None:
     sick = Sick(node("one", remedies=ALL))
     sick.say("GPU-one-0", XID_95)

@@ -36,6 +36,9 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import DeviceSpec, NodeState
 
+NUMBERS_A_MS = 1024
+"""Numbers of orders that a millisecond has: one for each card of a node."""
+
 SUSPECTS = 2
 """Tenants whose programs failed on one card within a day: then it may be the card."""
 
@@ -419,8 +422,9 @@ def _to_service(incident: Incident, text: str, now_ms: int) -> IncidentMoved:
 def _ordered(
     incident: Incident, target: Standing, action: Remedy, text: str, due_ms: int, now_ms: int
 ) -> IncidentMoved:
-    # Also above the numbers of orders from before the books were begun anew.
-    number = max(now_ms, incident.order + 1)
+    # Also above the numbers of orders from before the books were begun anew, and never that of another card of the node:
+    # an agent carries each number out once.
+    number = max(now_ms * NUMBERS_A_MS + incident.number % NUMBERS_A_MS, incident.order + NUMBERS_A_MS)
     return IncidentMoved(now_ms, incident.number, target, text, due_ms, number, action, remedy=incident.remedy)
 
 
