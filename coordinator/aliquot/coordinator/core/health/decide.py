@@ -422,8 +422,8 @@ def _to_service(incident: Incident, text: str, now_ms: int) -> IncidentMoved:
 def _ordered(
     incident: Incident, target: Standing, action: Remedy, text: str, due_ms: int, now_ms: int
 ) -> IncidentMoved:
-    # Also above the numbers of orders from before the books were begun anew, and never that of another card of the node:
-    # an agent carries each number out once.
+    # Also above the numbers of orders from before the books were begun anew, and never that of another card of the
+    # node: an agent carries each number out once.
     number = max(now_ms * NUMBERS_A_MS + incident.number % NUMBERS_A_MS, incident.order + NUMBERS_A_MS)
     return IncidentMoved(now_ms, incident.number, target, text, due_ms, number, action, remedy=incident.remedy)
 
