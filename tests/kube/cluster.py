@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from aliquot.client import AsyncPool
 from aliquot.common.clock import Clock
@@ -76,7 +75,7 @@ class KubeCluster:
         parts = await make_parts(client, sdk, self.settings, "test")
         extender, reconciler = make_extender(parts)
         runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
-        stack.push_async_callback(_cleanup, runner)
+        stack.push_async_callback(runner.cleanup)
         await stack.enter_async_context(running(*following(parts), reconciler.run(), extender.run()))
         await parts.book.synced.wait()
         await parts.pods.informer.synced.wait()
@@ -121,10 +120,6 @@ class KubeCluster:
         """Of pods: the message by reason."""
         items = self.api.store.kind("v1", "events").items.values()
         return {item["reason"]: item["message"] for item in items}
-
-
-async def _cleanup(runner: web.AppRunner) -> None:
-    await runner.cleanup()
 
 
 @contextlib.asynccontextmanager
