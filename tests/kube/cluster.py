@@ -57,6 +57,8 @@ class KubeCluster:
     settings: Settings
     extenders: list[Running] = field(default_factory=list)
     port: int = 0
+    token: str = ADMIN
+    """As whom extenders that are started from now on come to the API server."""
 
     async def declare(self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80") -> None:
         """Nodes of both: of the pool, agentless, and of Kubernetes."""
@@ -70,7 +72,7 @@ class KubeCluster:
     async def start_extender(self) -> Running:
         """One more; at the same port as the one before, if that has stopped."""
         stack = contextlib.AsyncExitStack()
-        client = await stack.enter_async_context(KubeClient(Cluster(self.api.url, lambda: ADMIN), timeout_s=5.0))
+        client = await stack.enter_async_context(KubeClient(Cluster(self.api.url, lambda: self.token), timeout_s=5.0))
         sdk = await stack.enter_async_context(AsyncPool(self.pool.address, token=ADMIN_TOKEN))
         parts = await make_parts(client, sdk, self.settings, "test")
         extender, reconciler = make_extender(parts)

@@ -19,7 +19,7 @@ import msgspec
 
 from aliquot.common.backoff import Backoff
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeExpired, KubeForbidden, KubeNotFound, KubeUnavailable, refused
+from aliquot.kube.api.errors import KubeError, KubeExpired, KubeNotFound, KubeUnavailable, level_of, refused
 from aliquot.kube.api.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class Informer(Generic[R, K]):
     def _unwell(self, error: KubeError) -> None:
         text = error.message
         if text != self.problem:
-            level = logging.ERROR if isinstance(error, (KubeForbidden, KubeNotFound)) else logging.WARNING
+            level = logging.ERROR if isinstance(error, KubeNotFound) else level_of(error)
             if self._optional and isinstance(error, KubeNotFound):
                 level = logging.INFO
             log.log(level, "%s can't be followed: %s", self._path, error.explain())
