@@ -92,6 +92,7 @@ class Extender:
         book.on_resync.append(self.fits.clear)
         book.on_freed.append(self.waker.freed)
         self.fits.on_given_back.append(self.waker.freed)
+        self.gangs.on_reserved.append(self.waker.freed)
 
     async def run(self) -> None:
         """What is done beside answers, until cancelled; then what they began is ended."""
