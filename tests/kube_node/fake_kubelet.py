@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import subprocess
 import time
@@ -32,6 +31,7 @@ from aliquot.kube.node.protos import pluginregistration_pb2_grpc as registration
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from tests.agent.foreign_cgroups import hierarchy, run_in
+from tests.kube_node import cdi
 
 LIST_BYTES_MAX = 4 << 20
 BURST, WINDOW_S = 10, 1.0
@@ -76,6 +76,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     root: str
     systemd: bool = False
     drops_cdi: bool = False
+    cdi_version: str = "0.5.0"
+    """The newest that its runtime knows: containerd 1.7's first releases know no later one."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What containers have beside what the plugin gives them."""
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -314,19 +316,14 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
 
     def _described(self, answer: pb.ContainerAllocateResponse) -> dict[str, str]:
         """What descriptions in the CDI folder add to the environment."""
-        found: dict[str, str] = {}
-        for device in () if self.drops_cdi else answer.cdi_devices:
-            kind, _, name = device.name.partition("=")
-            for path in self.cdi.glob("*.json"):
-                text = json.loads(path.read_text())
-                for each in text["devices"]:
-                    if (text["kind"], each["name"]) == (kind, name):
-                        found |= dict(pair.split("=", 1) for pair in each["containerEdits"].get("env", []))
-                        for mount in each["containerEdits"].get("mounts", []):
-                            assert Path(mount["hostPath"]).is_dir(), "a runtime would refuse this"
-                        break
-            assert found, f"unresolvable CDI devices {device.name}"
-        return found
+        config: dict[str, Any] = {"process": {}, "mounts": [], "linux": {}}
+        cdi.apply(self.edits(answer), config)
+        return dict(pair.split("=", 1) for pair in config["process"].get("env", []))
+
+    def edits(self, answer: pb.ContainerAllocateResponse) -> list[dict[str, Any]]:
+        """What descriptions in the CDI folder change in a container."""
+        devices = [] if self.drops_cdi else [device.name for device in answer.cdi_devices]
+        return cdi.edits_for(self.cdi, devices, newest=self.cdi_version)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,8 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.agent import Agent, held_in
 from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment
+from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
+from aliquot.kube.node.core.claimants import Claimants, Member
 from aliquot.kube.node.core.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
@@ -68,6 +69,16 @@ class Binder:
         self._prepare_s = prepare_s
         self._locks: dict[str, asyncio.Lock] = {}
         self._outside: dict[str, list[str]] = {}
+        self._claimants = Claimants()
+
+    def seen(self, pods: Mapping[str, Pod]) -> None:
+        """All pods of the node, as they are told now: to be called with each change, in order."""
+        self._reporting.pods = pods
+        self._claimants.look(
+            (pod.identity.uid, member)
+            for pod in pods.values()
+            if not pod.ended and (member := _named_by(pod)) is not None
+        )
 
     # a container that is about to start
 
@@ -77,6 +88,7 @@ class Binder:
         while True:
             try:
                 pod = await self._pod_of(units)
+                self._require_seen(pod)
                 async with self._lock(pod):
                     await self._bind(pod, await self._agent.status(), units)
                 return
@@ -199,8 +211,24 @@ class Binder:
         await self._attach(pod, assignment.lease, assignment.member, cgroup, user, units)
         return assignment
 
+    def _require_seen(self, pod: Pod) -> None:
+        """Read alone, an assignment says nothing of who had it first: what is told in order must have come as far."""
+        member = _named_by(pod)
+        if member is not None and not self._claimants.seen(pod.identity.uid, member):
+            raise NotBound("NotSeenYet", f"what the API server tells of this node's pods has not come to {pod.identity}")
+
     def _require_free(self, pod: Pod, assignment: Assignment) -> None:
         """A member of a lease is one pod's: whoever came first keeps it as long as that pod is there."""
+        member = (assignment.lease, assignment.member)
+        known = self._records.of(pod.identity.uid)
+        was_its = known is not None and (known.lease_id, known.member) == member
+        for uid in () if was_its else self._claimants.others(pod.identity.uid, member):
+            other = self._reporting.pods[uid].identity
+            raise NotBound(
+                "AssignmentTaken",
+                f"pods {other} and {pod.identity} both show member {assignment.member} of lease {assignment.lease}; it "
+                f"is {other}'s, or nobody can say whose: assignments must not be copied",
+            )
         for other in self._records.all():
             same = (other.lease_id, other.member) == (assignment.lease, assignment.member)
             if same and other.uid != pod.identity.uid and self._cgroups.exists(other.cgroup):
@@ -232,6 +260,15 @@ class Binder:
 
     def _lock(self, pod: Pod) -> asyncio.Lock:
         return self._locks.setdefault(pod.identity.uid, asyncio.Lock())
+
+
+def _named_by(pod: Pod) -> Member | None:
+    """The member that a pod shows; None: none that can be read."""
+    try:
+        found = read_assignment(pod.annotations)
+    except BadAssignment:
+        return None
+    return (found.lease, found.member) if found is not None else None
 
 
 def _text(error: BaseException) -> str:
