@@ -11,7 +11,7 @@ import os
 import subprocess
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from aliquot.kube.node.protos import pluginregistration_pb2_grpc as registration
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from tests.agent.foreign_cgroups import hierarchy, run_in
-from tests.kube_node import cdi
+from tests.kube_node import cdi, containers
 
 LIST_BYTES_MAX = 4 << 20
 BURST, WINDOW_S = 10, 1.0
@@ -87,6 +87,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     registrations: int = 0
     asked: int = 0
     refused: int = 0
+    containers: list[containers.Container] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
     _plugins: dict[str, grpc.aio.Channel] = field(default_factory=dict)
     _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -153,6 +154,11 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         await self.start()
 
     def kill_all(self) -> None:
+        for container in self.containers:
+            container.end()
+        if self.containers:
+            for top in {"/" + name.split("/")[1] for name in pod_cgroups("of-none", self.root)}:
+                containers.remove_cgroups(top)
         for pod in self.pods.values():
             for each in pod.running:
                 _end(each.process)
@@ -239,7 +245,38 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         return pod
 
     async def run(self, pod: AdmittedPod, container: str, command: list[str], **variables: str) -> Running:
-        """Start a container. Raises `StartRefused` with what the plugin said."""
+        """Start a container's process, in its cgroup. Raises `StartRefused` with what the plugin said."""
+        answer = await self._may_start(pod, container)
+        container_id, cgroup = self._container_cgroup(pod)
+        cgroup.mkdir()
+        environment = {**self.environment, **dict(answer.envs), **variables, **self._described(answer)}
+        # The container's own file system, in which a folder of the node is mounted.
+        for mount in answer.mounts:
+            host = await asyncio.to_thread(os.path.realpath, mount.host_path)
+            environment = {key: text.replace(mount.container_path, host) for key, text in environment.items()}
+        started = Running(container_id, cgroup, run_in(cgroup, command, environment))
+        pod.running.append(started)
+        return started
+
+    async def run_container(
+        self, pod: AdmittedPod, container: str, command: list[str], *, writable: Sequence[Path], **variables: str
+    ) -> containers.Container:
+        """Start a real container, by a real runtime. Raises `StartRefused` with what the plugin said."""
+        answer = await self._may_start(pod, container)
+        container_id, cgroup = self._container_cgroup(pod)
+        mounts = [{"hostPath": each.host_path, "containerPath": each.container_path} for each in answer.mounts]
+        own: dict[str, Any] = {"env": [f"{key}={text}" for key, text in answer.envs.items()], "mounts": mounts}
+        environment = {**self.environment, **variables}
+        path = "/" + str(cgroup.relative_to(hierarchy()))
+        edits = [own, *self.edits(answer)]
+        made = await containers.started(
+            self.folder / "run", container_id, path, command, environment, edits, writable=writable
+        )
+        self.containers.append(made)
+        return made
+
+    async def _may_start(self, pod: AdmittedPod, container: str) -> pb.ContainerAllocateResponse:
+        """What the plugin gives a container, once it lets it start."""
         answer = pb.ContainerAllocateResponse()
         if container in pod.units:
             stub: Any = rpc.DevicePluginStub(self._plugins[pod.resource])
@@ -250,17 +287,11 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             answer = pod.answers[container]
         elif container in pod.answers:
             answer = pod.answers[container]  # of a claim
+        return answer
+
+    def _container_cgroup(self, pod: AdmittedPod) -> tuple[str, Path]:
         container_id = f"{next(self._ids):064x}"
-        cgroup = pod.cgroup / (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
-        cgroup.mkdir()
-        environment = {**self.environment, **dict(answer.envs), **variables, **self._described(answer)}
-        # The container's own file system, in which a folder of the node is mounted.
-        for mount in answer.mounts:
-            host = await asyncio.to_thread(os.path.realpath, mount.host_path)
-            environment = {key: text.replace(mount.container_path, host) for key, text in environment.items()}
-        started = Running(container_id, cgroup, run_in(cgroup, command, environment))
-        pod.running.append(started)
-        return started
+        return container_id, pod.cgroup / (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
 
     # drivers of claims
 
