@@ -70,7 +70,7 @@ def least_version(spec: dict[str, Any]) -> str:
 
 
 def edits_for(folder: Path, devices: Iterable[str], newest: str = VERSIONS[-1]) -> list[dict[str, Any]]:
-    """What these devices (`vendor/class=name`) change, in order. Raises `BadDescription` where one can't be resolved."""
+    """What these devices (`vendor/class=name`) change, in order. Raises `BadDescription` where one isn't described."""
     known: dict[str, dict[str, Any]] = {}
     common: dict[str, dict[str, Any]] = {}
     conflicts = set()

@@ -41,7 +41,9 @@ class Container:
     def end(self) -> None:
         """Kill it and remove what the runtime keeps of it."""
         assert RUNTIME is not None
-        subprocess.run([RUNTIME, "--root", str(self.state), "delete", "--force", self.id], capture_output=True)
+        subprocess.run(
+            [RUNTIME, "--root", str(self.state), "delete", "--force", self.id], capture_output=True, check=False
+        )
         self.process.wait(TRIVIAL_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -121,8 +123,8 @@ def remove_cgroups(cgroup: str) -> None:
 def _config(
     command: Sequence[str], environment: Mapping[str, str], cgroup: str, writable: Sequence[Path]
 ) -> dict[str, Any]:
-    """What containerd makes of a pod's container, as far as it matters here. The pids are this machine's (`hostPID`), as
-    the simulated driver knows processes by the pids that they see; a real one knows this machine's.
+    """What containerd makes of a pod's container, as far as it matters here. Pids are this machine's (`hostPID`), as the
+    simulated driver knows processes by the pids that they see themselves; a real one knows this machine's.
     """
     hierarchy()  # skips where there is none
     system = {Path(each) for each in ("/usr", "/bin", "/lib", "/lib64", "/etc")}

@@ -31,7 +31,8 @@ from aliquot.kube.node.protos import pluginregistration_pb2_grpc as registration
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from tests.agent.foreign_cgroups import hierarchy, run_in
-from tests.kube_node import cdi, containers
+from tests.kube_node import cdi
+from tests.kube_node import containers as real
 
 LIST_BYTES_MAX = 4 << 20
 BURST, WINDOW_S = 10, 1.0
@@ -87,7 +88,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     registrations: int = 0
     asked: int = 0
     refused: int = 0
-    containers: list[containers.Container] = field(default_factory=list)
+    containers: list[real.Container] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
     _plugins: dict[str, grpc.aio.Channel] = field(default_factory=dict)
     _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -158,7 +159,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             container.end()
         if self.containers:
             for top in {"/" + name.split("/")[1] for name in pod_cgroups("of-none", self.root)}:
-                containers.remove_cgroups(top)
+                real.remove_cgroups(top)
         for pod in self.pods.values():
             for each in pod.running:
                 _end(each.process)
@@ -260,7 +261,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
 
     async def run_container(
         self, pod: AdmittedPod, container: str, command: list[str], *, writable: Sequence[Path], **variables: str
-    ) -> containers.Container:
+    ) -> real.Container:
         """Start a real container, by a real runtime. Raises `StartRefused` with what the plugin said."""
         answer = await self._may_start(pod, container)
         container_id, cgroup = self._container_cgroup(pod)
@@ -269,7 +270,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         environment = {**self.environment, **variables}
         path = "/" + str(cgroup.relative_to(hierarchy()))
         edits = [own, *self.edits(answer)]
-        made = await containers.started(
+        made = await real.started(
             self.folder / "run", container_id, path, command, environment, edits, writable=writable
         )
         self.containers.append(made)

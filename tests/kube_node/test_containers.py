@@ -1,5 +1,5 @@
-"""Real containers, started by a real OCI runtime as the device plugin, or the driver of claims, told the kubelet: each is
-held at its own lease's memory, and its neighbour on the same device is left alone.
+"""Real containers, started by a real OCI runtime as the device plugin, or the driver of claims, told the kubelet: each
+is held at its own lease's memory, and its neighbour on the same device is left alone.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ def pid_in(container: containers.Container, said: bytes) -> int:
     return int(found[1])
 
 
+def about(pid: int, name: str) -> str:
+    """What the kernel says of a process."""
+    return Path(f"/proc/{pid}/{name}").read_text()
+
+
 @pytest.mark.parametrize("place", WAYS, indirect=True, ids=lambda way: "-".join(map(str, way)))
 async def test_a_container_is_held_and_its_neighbour_is_left_alone(place: Place) -> None:
     await place.lease("l-1")
@@ -75,10 +80,8 @@ async def test_a_container_is_held_and_its_neighbour_is_left_alone(place: Place)
     await asyncio.to_thread(wait_for_output, held.process, b"] holds ")
     assert kept.process.poll() is None
     cgroup = str(neighbour.cgroup).removeprefix(str(place.settings.cgroup_root))
-    inside = Path(f"/proc/{pid}/cgroup").read_text()
-    assert f"0::{cgroup}/" in inside, "a container is in its pod's cgroup"
-    environment = Path(f"/proc/{pid}/environ").read_bytes()
-    assert f"CUDA_VISIBLE_DEVICES={place.agent.uuids[0]}".encode() in environment
+    assert f"0::{cgroup}/" in about(pid, "cgroup"), "a container is in its pod's cgroup"
+    assert f"CUDA_VISIBLE_DEVICES={place.agent.uuids[0]}" in about(pid, "environ")
     await auntil(lambda: (s := place.agent.slice_of("l-2.1.0")) is not None and pid in s.pids, "it is its lease's")
     place.kubelet.containers[0].end()
     await auntil(lambda: (s := place.agent.slice_of("l-2.1.0")) is not None and not s.pids, "it has gone")

@@ -1,8 +1,8 @@
-"""Whose a container is, is never guessed: a kubelet that gives out units in any order, and again as soon as it can, with
-many pods that ask for the same. Each container finds what is its own lease's, or does not start.
+"""Whose a container is, is never guessed: a kubelet gives out units in any order, and again as soon as it can, to many
+pods that ask for the same. Each container finds what is its own lease's, or does not start.
 
-Here the kubelet, the agent and the API server are played, in memory: what is tested is who is tied to whom, in thousands
-of orders. The same with real parts is in `test_pods`.
+Here the kubelet, the agent and the API server are played, in memory: what is tested is who is tied to whom, in
+thousands of orders. The same with real parts is in `test_pods`.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ class Advertiser:
                 NODE_CONDITION,
                 "False",
                 "OtherName",
-                f"this node is {self._node} in the cluster and {self._pool_names[-1]} in the pool, so nobody could place "
-                f"pods here: start its agent with --node-name {self._node}, or register the node by its old name",
+                f"this node is {self._node} in the cluster and {self._pool_names[-1]} in the pool, so nobody could "
+                f"place pods here: start its agent with --node-name {self._node}, or register the node by its old name",
             )
         if not owners:
             return Condition(NODE_CONDITION, "True", "Sole", f"only aliquot ({PERCENT_RESOURCE}) gives out GPUs here")
