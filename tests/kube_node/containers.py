@@ -123,8 +123,8 @@ def remove_cgroups(cgroup: str) -> None:
 def _config(
     command: Sequence[str], environment: Mapping[str, str], cgroup: str, writable: Sequence[Path]
 ) -> dict[str, Any]:
-    """What containerd makes of a pod's container, as far as it matters here. Pids are this machine's (`hostPID`), as the
-    simulated driver knows processes by the pids that they see themselves; a real one knows this machine's.
+    """What containerd makes of a pod's container, as far as it matters here. Pids are this machine's (`hostPID`): the
+    simulated driver knows processes by the pids that they see themselves, a real one by this machine's.
     """
     hierarchy()  # skips where there is none
     system = {Path(each) for each in ("/usr", "/bin", "/lib", "/lib64", "/etc")}

@@ -85,6 +85,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     """Health by unit, by resource."""
     pods: dict[str, AdmittedPod] = field(default_factory=dict)
     driver: Path = Path()
+    others: int = 0
+    """So many pods with devices of other plugins are listed beside."""
     registrations: int = 0
     asked: int = 0
     refused: int = 0
@@ -197,6 +199,9 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             for name, units in pod.units.items():
                 if name not in pod.first:
                     listed.containers.add(name=name).devices.add(resource_name=pod.resource, device_ids=units)
+        for number in range(self.others):
+            others = answer.pod_resources.add(name=f"other-{number}", namespace="default").containers.add(name="main")
+            others.devices.add(resource_name="other.example/device", device_ids=[f"device-of-another-{number:032d}"])
         return answer
 
     async def _follow(self, resource: str, socket: Path) -> None:
