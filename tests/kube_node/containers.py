@@ -83,14 +83,17 @@ def start(
     edits: Sequence[dict[str, Any]],
     *,
     writable: Sequence[Path] = (),
+    own_pids: bool = False,
 ) -> Container:
     """Start a container. `cgroup`: from the root of the hierarchy; `edits`: of CDI; `writable`: paths of this machine
-    that it sees at the same place.
+    that it sees at the same place; `own_pids`: it has pids of its own, beginning with 1, as pods have without `hostPID`.
     """
     assert RUNTIME is not None
     bundle = folder / name
     (bundle / "rootfs").mkdir(parents=True)
     config = _config(command, environment, cgroup, writable)
+    if own_pids:
+        config["linux"]["namespaces"].append({"type": "pid"})
     cdi.apply(edits, config)
     (bundle / "config.json").write_text(json.dumps(config), encoding="utf-8")
     state = folder / "state"
@@ -123,7 +126,7 @@ def remove_cgroups(cgroup: str) -> None:
 def _config(
     command: Sequence[str], environment: Mapping[str, str], cgroup: str, writable: Sequence[Path]
 ) -> dict[str, Any]:
-    """What containerd makes of a pod's container, as far as it matters here. Pids are this machine's (`hostPID`): the
+    """What containerd makes of a pod's container, as far as it matters here. Pids are this machine's: the
     simulated driver knows processes by the pids that they see themselves, a real one by this machine's.
     """
     hierarchy()  # skips where there is none

@@ -265,7 +265,14 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         return started
 
     async def run_container(
-        self, pod: AdmittedPod, container: str, command: list[str], *, writable: Sequence[Path], **variables: str
+        self,
+        pod: AdmittedPod,
+        container: str,
+        command: list[str],
+        *,
+        writable: Sequence[Path],
+        own_pids: bool = False,
+        **variables: str,
     ) -> real.Container:
         """Start a real container, by a real runtime. Raises `StartRefused` with what the plugin said."""
         answer = await self._may_start(pod, container)
@@ -276,7 +283,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         path = "/" + str(cgroup.relative_to(hierarchy()))
         edits = [own, *self.edits(answer)]
         made = await real.started(
-            self.folder / "run", container_id, path, command, environment, edits, writable=writable
+            self.folder / "run", container_id, path, command, environment, edits, writable=writable, own_pids=own_pids
         )
         self.containers.append(made)
         return made
