@@ -86,7 +86,7 @@ def start(
     own_pids: bool = False,
 ) -> Container:
     """Start a container. `cgroup`: from the root of the hierarchy; `edits`: of CDI; `writable`: paths of this machine
-    that it sees at the same place; `own_pids`: it has pids of its own, beginning with 1, as pods have without `hostPID`.
+    that it sees at the same place; `own_pids`: it has pids of its own, from 1 on, as pods have without `hostPID`.
     """
     assert RUNTIME is not None
     bundle = folder / name
