@@ -23,8 +23,8 @@ from tests.kube_node.test_pods import visible
 
 pytestmark = pytest.mark.root("to start containers")
 
+# Units with CDI in the other layout of cgroups are in `test_whole`.
 WAYS = [
-    ("preload,watchdog", "cdi", False),
     ("preload,watchdog", "cdi", True),
     ("preload,watchdog", "mounts", False),
     ("preload,watchdog", "cdi", False, "dra"),

@@ -96,7 +96,7 @@ async def test_a_second_agent_on_a_node_is_refused(place: Place) -> None:
     async with asyncio.timeout(60):
         said, _ = await process.communicate()
     assert process.returncode not in (0, None)
-    assert f"another agent answers on {place.agent.socket}" in said.decode()
+    assert f"another agent ({NODE}) answers on {place.agent.socket}" in said.decode()
     assert place.agent.answers()
 
 

@@ -1,5 +1,5 @@
-"""From a pod that somebody creates to a container that is held, with all that is ours: a scheduler asks the extender, or
-allocates a claim that the controllers mirror; the coordinator grants, the agent enforces, and the node's part lets the
+"""From a pod that somebody creates to a container that is held, with all that is ours: a scheduler asks the extender or
+allocates a claim that the controllers mirror; the coordinator grants, the agent enforces, and the node's part lets a
 container start. Then all of it is given back.
 """
 
