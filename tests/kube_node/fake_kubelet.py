@@ -85,6 +85,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     """Health by unit, by resource."""
     pods: dict[str, AdmittedPod] = field(default_factory=dict)
     driver: Path = Path()
+    used_up: int = 0
+    """So many questions are refused, since others on the node have asked too often."""
     others: int = 0
     """So many pods with devices of other plugins are listed beside."""
     registrations: int = 0
@@ -189,7 +191,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         self._times.append(now)
         while self._times[0] < now - WINDOW_S:
             self._times.popleft()
-        if len(self._times) > BURST:
+        if len(self._times) > BURST or self.used_up:
+            self.used_up = max(0, self.used_up - 1)
             self.refused += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self.asked += 1
