@@ -137,6 +137,20 @@ async def test_a_static_pod_has_no_part(place: Place) -> None:
 
 
 @root
+async def test_a_pod_that_asks_for_no_units_is_told_that_it_was_given_nothing(place: Place) -> None:
+    """By its annotation alone it has a lease, but no device plugin is asked when its containers start."""
+    await place.lease("l-1")
+    pod = Pod(PodIdentity("default", "a", str(uuid.uuid4())), NODE, place.annotations("l-1"))
+    await place.cluster.put(pod)
+    admitted = await place.kubelet.admit("a", pod.identity.uid, {})
+    job = await place.kubelet.run(admitted, "main", ["sleep", "60"])
+    place.service.binder.containers.patience_s = 0  # type: ignore[union-attr]
+    await place.cluster.update(admitted.uid, container_ids=(f"containerd://{job.id}",))
+    assert "ask for units beside the annotation" in await place.condition(admitted, reason="NoUnits")
+    assert len(place.cgroups_of("l-1")) == 1, "what holds a cgroup holds it all the same"
+
+
+@root
 async def test_a_kubelet_whose_questions_others_use_up(place: Place) -> None:
     """Everybody on a node shares its limit."""
     await place.lease("l-1")

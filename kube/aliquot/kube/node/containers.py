@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.identity import NotBound
+from aliquot.kube.node.core.resources import UNIT_RESOURCES
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.seam import Pod
@@ -53,14 +54,19 @@ class Containers:
                 f"container {outside[0]} of pod {pod.identity} is not in {cgroup}: nothing can be said of its limits"
             )
         bound, variable = self._records.of(pod.identity.uid), self._injection.variable
-        if bound is None or not bound.places or not variable:
+        if bound is None or not variable:
             return found
         looks = [
             self._cgroups.has_variable(each, variable)
             for each in self._cgroups.of_containers(cgroup, pod.container_ids)
         ]
         # Containers that ask for no units are given nothing: one that has it shows that the runtime can.
-        if False in looks and True not in looks:
+        if False in looks and True not in looks and not bound.places:
+            found["NoUnits"] = (
+                f"no container of pod {pod.identity} has a limit of {' or '.join(UNIT_RESOURCES)}: nothing could be "
+                "put into them, and they started before their limits were in force; ask for units beside the annotation"
+            )
+        elif False in looks and True not in looks:
             found["NotInjected"] = (
                 f"the containers of pod {pod.identity} were started without {variable}: the container runtime left out "
                 "what the device plugin gave it; see docs/kubernetes-node.md"
