@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from aliquot.coordinator.core.commands import Admit, Command, Tick
+from aliquot.coordinator.core.commands import Admit, Command, MoveQuotas, Tick
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.troubles import WorkFailed
@@ -113,6 +113,8 @@ class CommandQueue:
         budget_ns = self.config.turn_ms * 1_000_000
         started = self._perf_ns()
         queue, room = self._queue, self.config.group_facts_max
+        if planner.quotas_move(now_ms):  # before anything is decided at this time
+            self._carry_out(planner, group, MoveQuotas(), None, now_ms)
         while queue and len(group.facts) < room:
             command, reply, _ = queue.take()
             if reply.cancelled():
