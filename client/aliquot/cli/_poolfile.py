@@ -24,7 +24,7 @@
         limit: {gpus: 24}
         models: {A100-80: {limit: {gpus: 8}}}
         windows:                            # the first that is open is in force; of queues too
-          - {when: "weekdays 08:00-18:00 Europe/Zurich", limit: {gpus: 4}}
+          - {when: "weekdays 08:00-18:00 Europe/Zurich", limit: {gpus: 12}}
           - {when: weekends, guaranteed: {gpus: 16}, limit: {gpus: 48}}
         budget: {period: month, gpu_hours: 5000, money: 8000}
         disruptions: {max: 3, per: 1h}

@@ -26,6 +26,7 @@ from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, bound_above, gua
 from aliquot.coordinator.core.tenancy.offences import held as held_by
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountKey
+from aliquot.coordinator.core.tenancy.view import TenancyView as Accounts
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange
@@ -98,6 +99,11 @@ class DurableBooks:
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
+
+    @property
+    def accounts(self) -> Accounts:
+        """What was declared of tenants and queues, and what each holds."""
+        return self._tenancy
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
