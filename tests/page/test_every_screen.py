@@ -24,6 +24,7 @@ SCREENS = (
     "/queues",
     "/incidents",
     "/use?tenant=vision",
+    "/calendar",
     "/maintenance",
     "/access",
     "/what-if",
