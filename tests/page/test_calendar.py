@@ -18,7 +18,13 @@ FROM_MS = 1_795_392_000_000
 """Monday, 23 November 2026, 00:00 UTC."""
 
 
-def hours(first: int, number: int, *, past: bool, hole: int = -1) -> list[dict[str, Any]]:
+SPRING_MS = 1_806_163_200_000
+"""Saturday, 27 March 2027, 16:00 UTC: on Sunday at 02:00 clocks in Zurich are put forward."""
+AUTUMN_MS = 1_824_912_000_000
+"""Saturday, 30 October 2027, 16:00 UTC: on Sunday at 03:00 clocks in Zurich are put back."""
+
+
+def hours(first: int, number: int, *, past: bool, hole: int = -1, from_ms: int = FROM_MS) -> list[dict[str, Any]]:
     """Demand that is highest at 14:00 UTC, more so on each later day; bounds for the first day ahead."""
     found: list[dict[str, Any]] = []
     for hour in range(first, first + number):
@@ -26,7 +32,7 @@ def hours(first: int, number: int, *, past: bool, hole: int = -1) -> list[dict[s
         bounded = not past and hour < 24
         found.append(
             {
-                "start_ms": FROM_MS + hour * HOUR_MS,
+                "start_ms": from_ms + hour * HOUR_MS,
                 "milli": None if hour == hole else milli,
                 "low_milli": milli - 2000 if bounded else None,
                 "high_milli": milli + 3000 if bounded else None,
@@ -40,14 +46,16 @@ def series(kind: str, name: str, method: str, known: list[dict[str, Any]]) -> di
     return {"kind": kind, "name": name, "method": method, "hours": known, "score": None}
 
 
-def document(method: str = "median", *, past: int = 24 * 14) -> dict[str, Any]:
+def document(method: str = "median", *, past: int = 24 * 14, from_ms: int = FROM_MS) -> dict[str, Any]:
     """What REST answers about one series."""
-    known = [*hours(-past, past, past=True, hole=-5), *hours(0, 168, past=False)]
-    return {"from_ms": FROM_MS, "series": [series("", "", method, known)], "hours_known": past}
+    known = [*hours(-past, past, past=True, hole=-5, from_ms=from_ms), *hours(0, 168, past=False, from_ms=from_ms)]
+    return {"from_ms": from_ms, "series": [series("", "", method, known)], "hours_known": past}
 
 
-async def answering(visitor: Visitor, found: dict[str, Any], path: str = "/calendar") -> Page:
+async def answering(visitor: Visitor, found: dict[str, Any], zone: str = "UTC") -> Page:
     """The page, where forecasts are these: a pool has none before it is three days old."""
+    devtools = await visitor.context.new_cdp_session(visitor.page)
+    await devtools.send("Emulation.setTimezoneOverride", {"timezoneId": zone})
     every = {
         **found,
         "series": [*found["series"], series("tenant", "vision", "median", []), series("pool", "a", "", [])],
@@ -59,7 +67,7 @@ async def answering(visitor: Visitor, found: dict[str, Any], path: str = "/calen
 
     await visitor.context.route("**/api/v1/forecast*", answer)
     await visitor.page.emulate_media(reduced_motion="reduce")
-    return await visitor.sign_in(visitor.site.admin_token, path)
+    return await visitor.sign_in(visitor.site.admin_token, "/calendar")
 
 
 async def test_the_peak_is_told_and_keys_move_from_hour_to_hour(visitor: Visitor) -> None:
@@ -92,6 +100,23 @@ async def test_the_usual_week_and_one_tenant_of_it_are_in_the_address(visitor: V
         await page.get_by_label("Of").select_option("tenant vision")
     assert page.url.endswith("/calendar?show=usual&series=tenant%2Fvision")
     await expect(page.locator("details.elsewhere pre").first).to_have_text("aliquot forecast tenant/vision --hours 168")
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "day", "unknown"),
+    [(SPRING_MS, "Sun 28 Mar", 1), (AUTUMN_MS, "Sun 31 Oct", 0)],
+    ids=["put forward", "put back"],
+)
+async def test_a_day_on_which_clocks_change_has_a_gap_or_no_hour_twice(
+    visitor: Visitor, from_ms: int, day: str, unknown: int
+) -> None:
+    page = await answering(visitor, document(from_ms=from_ms), "Europe/Zurich")
+    grid = page.get_by_role("grid")
+    row = grid.get_by_role("row").filter(has=page.get_by_role("rowheader", name=day))
+    await expect(row.get_by_role("gridcell")).to_have_count(24)
+    await expect(row.locator(".unknown")).to_have_count(unknown)
+    if unknown:
+        await expect(row.get_by_label("02:00")).to_have_attribute("title", f"{day}, 02:00: not known")
 
 
 @pytest.mark.parametrize(
