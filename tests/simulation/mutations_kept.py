@@ -21,7 +21,7 @@ from aliquot.coordinator.core.tenancy import ceilings, in_force, limits, offence
 from aliquot.coordinator.core.tenancy import decide as tenancy_decide
 from aliquot.coordinator.core.tenancy.in_force import Step
 from aliquot.coordinator.reading import watch
-from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.rpc import keeping, lease_service
 from aliquot.coordinator.upkeep import keepalive
 from aliquot.coordinator.wire import leases
 from aliquot.coordinator.writing import committer
@@ -314,7 +314,7 @@ def _lost(put: Put) -> None:
     def lost_reason(lease: Any) -> str:
         return original(lease) or ("" if lease.slices else "WAITING")
 
-    put(lease_service, "lost_reason", lost_reason)
+    put(keeping, "lost_reason", lost_reason)
 
 
 @mutant("pruned to the end", "old records are dropped up to the newest snapshot and beyond")
