@@ -198,10 +198,10 @@ def _windows_stand_still(put: Put) -> None:
 def _last_window(put: Put) -> None:
     original = in_force.steps
 
-    def steps(quota: Any, now_ms: int, **more: Any) -> Any:
+    def steps(quota: Any, now_ms: int, days: int = 8) -> Any:
         turned = msgspec.structs.replace(quota, windows=tuple(reversed(quota.windows)))
         last = len(quota.windows) - 1
-        return [Step(at_ms, last - place if place >= 0 else place) for at_ms, place in original(turned, now_ms, **more)]
+        return [Step(at_ms, last - place if place >= 0 else place) for at_ms, place in original(turned, now_ms, days=days)]
 
     put(in_force, "steps", steps)
 
