@@ -201,7 +201,8 @@ def _last_window(put: Put) -> None:
     def steps(quota: Any, now_ms: int, days: int = 8) -> Any:
         turned = msgspec.structs.replace(quota, windows=tuple(reversed(quota.windows)))
         last = len(quota.windows) - 1
-        return [Step(at_ms, last - place if place >= 0 else place) for at_ms, place in original(turned, now_ms, days=days)]
+        found = original(turned, now_ms, days=days)
+        return [Step(at_ms, last - place if place >= 0 else place) for at_ms, place in found]
 
     put(in_force, "steps", steps)
 

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, Step, steps
 from aliquot.coordinator.core.tenancy.limits import guaranteed_of
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota
+from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, Quota
+from aliquot.coordinator.core.tenancy.view import TenancyView
+
+HOUR_MS = 3_600_000
 
 
 class Promised(NamedTuple):
@@ -60,6 +63,25 @@ def too_much(quotas: Iterable[Quota], own: Quota | None, most: Amount | None, no
         if compared.exceeds:
             return compared
     return None
+
+
+class MostPromised:
+    """The most that is guaranteed to everybody at any one time within the next week; worked out once in an hour."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, int] = (-1, 0)
+        self._most = Amount()
+
+    def of(self, tenancy: TenancyView, now_ms: int) -> Amount:
+        """See the class."""
+        key = tenancy.version, now_ms // HOUR_MS
+        if key != self._key:
+            owners = [tenant.spec.quota for tenant in tenancy.tenants.values()]
+            owners += [queue.spec.quota for name, queue in tenancy.queues.items() if queue.spec.parent == ROOT != name]
+            found = [promise.total for promise in promised_together(owners, None, now_ms)]
+            share = max(amount.share_milli for amount in found)
+            self._key, self._most = key, Amount(share, max(amount.memory_bytes for amount in found))
+        return self._most
 
 
 def _steps(quota: Quota, now_ms: int) -> Sequence[Step]:
