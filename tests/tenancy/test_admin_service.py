@@ -327,7 +327,7 @@ async def test_windows_are_declared_by_a_file_and_by_a_command_shown_and_told_to
         assert now["until_ms"] > 0
         assert now["next"]["limit"] != now["in_force"]["limit"]
         assert view["spec"]["quota"]["limit"]["share_milli"] == 8000, "what is not named stays"
-        assert (await cli(pool.address, "quota", "queue", "batch", "--limit", "4,10Gi", "--weight", "2"))[0] == 0
+        assert (await cli(pool.address, "quota", "queue", "batch", "--limit", "4,10Gi", "--guaranteed", ",1Gi"))[0] == 0
         assert (await cli(pool.address, "quota", "tenant", "research", "--no-windows"))[0] == 0
         _, said, _ = await cli(pool.address, "tenants")
         assert "NEXT" not in said
@@ -340,6 +340,7 @@ async def test_windows_are_declared_by_a_file_and_by_a_command_shown_and_told_to
         (("--window", "weekdays 08:00-18:00"), "does not say what is in force then"),
         (("--window", "weekdays 08:00-18:00: most 4"), "is neither `limit AMOUNT` nor `guaranteed AMOUNT`"),
         (("--window", "weekdays 08:00-18:00: limit four"), "limit"),
+        (("--limit", ","), "--limit: nothing is said"),
         (("--window", "weekdays 8-18: limit 4"), "'8-18' is not known here"),
         (("--window", "weekdays 08:00-18:00 Nowhere/Land: limit 4"), "Nowhere/Land"),
         (("--limit", "2", "--guaranteed", "4"), "the limit is 2000"),

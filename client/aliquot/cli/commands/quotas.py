@@ -14,8 +14,9 @@ from aliquot.client import admin
 from aliquot.common.errors import ConfigError
 from aliquot.common.quantity import human_bytes, parse_bytes, parse_milli
 
+_AMOUNTS = "such as 4, `0.5,20Gi`, `,20Gi` or none"
 _EPILOG = """\
-AMOUNT is a number of GPUs, and memory after a comma: 4, 0.5,20Gi, or `none`. What is not named stays as it is.
+AMOUNT is a number of GPUs, memory after a comma, or both: 4, 0.5,20Gi, or `none`. What is not named stays as it is.
 
 A window says when, then what is in force while it is open; the first of several that is open counts:
 
@@ -122,11 +123,13 @@ def _views(tenancy: admin.Tenancy, kind: str) -> Iterable[admin.TenantView | adm
 def _amount(text: str, where: str) -> admin.Amount:
     if text.strip() == "none":
         return admin.Amount()
-    gpus, _, memory = text.partition(",")
+    gpus, _, memory = (part.strip() for part in text.partition(","))
+    if not (gpus or memory):
+        raise ConfigError(f"{where}: nothing is said", hint=_AMOUNTS)
     try:
-        return admin.Amount(parse_milli(gpus.strip()), parse_bytes(memory.strip()) if memory.strip() else None)
+        return admin.Amount(parse_milli(gpus) if gpus else None, parse_bytes(memory) if memory else None)
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}", hint="such as 4, 0.5,20Gi or none") from error
+        raise ConfigError(f"{where}: {error}", hint=_AMOUNTS) from error
 
 
 def _window(text: str) -> admin.QuotaWindow:

@@ -249,6 +249,15 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
     };
     return { method: "PUT", path: "/tenancy", body: { [props.kind]: [{ ...spec, quota }] } };
   };
+  const words = (text: string, memory: number | null): string =>
+    memory === null ? text.trim() || "none" : `${text.trim()},${memory}`;
+  const asCommand = (): string =>
+    command(
+      "quota", props.kind === "tenants" ? "tenant" : "queue", spec.name,
+      "--weight", form.value.weight,
+      "--guaranteed", words(form.value.guaranteed, spec.quota.guaranteed.memory_bytes),
+      "--limit", words(form.value.limit, spec.quota.limit.memory_bytes),
+    );
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
     error.value = null;
@@ -290,7 +299,12 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
             <div class="row end">
               <button class="primary">{tried.value ? "Declare" : "Try"}</button>
             </div>
-            <Elsewhere call={call()} command={command("apply", "--file", "pool.yaml")} />
+            {spec.quota.windows.length > 0 && (
+              <p class="dim">
+                Outside of its windows, which stay as they are: <bdi>{spec.quota.windows.map((each) => each.when).join("; ")}</bdi>.
+              </p>
+            )}
+            <Elsewhere call={call()} command={asCommand()} />
           </form>
         </Dialog>
       )}

@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -207,7 +207,7 @@ class Tenancy:
         self.guaranteed_version += 1
         self.covered_version += 1
         self._forget_chains()
-        self.edge_ms = min((item.until_ms for item in self.in_force.values() if item.until_ms), default=0)
+        self._find_edge()
         for account in self.accounts.values():
             self._rule(account)
             self._note(account)
@@ -229,6 +229,33 @@ class Tenancy:
         """Windows of quotas have opened or closed. What follows from it is `redeclared`."""
         for item in items:
             self.in_force[item.kind, item.name] = item
+
+    def put_in_force(self, items: Sequence[InForce]) -> bool:
+        """The same where all that is held is counted as before: only amounts differ, and not whether there is a limit,
+        a guarantee, or one of a kind of devices. False: nothing was done, and it takes `redeclared`.
+        """
+        if self.loans:  # what is lent may be all that there is to a guarantee
+            return False
+        for item in items:
+            declared = self.queue_spec(item.name).quota if item.kind == "q" else self.tenant_spec(item.name).quota
+            if not _counted_alike(self.quota_of(item.kind, item.name), declared.under(item.window)):
+                return False
+        self.set_in_force(items)
+        self.version += 1
+        self.chains_version += 1
+        self.guaranteed_version += 1
+        self.covered_version += 1
+        self._find_edge()
+        for item in items:
+            for kind in ("q",) if item.kind == "q" else ("t", "s"):
+                account = self.accounts.get((kind, item.name))
+                if account is not None:
+                    self._rule(account)
+                    self._note(account)
+        return True
+
+    def _find_edge(self) -> None:
+        self.edge_ms = min((item.until_ms for item in self.in_force.values() if item.until_ms), default=0)
 
     def _quota(self, kind: str, name: str) -> Quota:
         if kind != "q":
@@ -469,6 +496,14 @@ def _published(account: Account) -> Held:
 def _limited(quota: Quota) -> bool:
     limits = [quota.limit, *(model.limit for model in quota.models)]
     return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
+
+
+def _counted_alike(one: Quota, other: Quota) -> bool:
+    return (
+        _limited(one) == _limited(other)
+        and one.guarantees == other.guarantees
+        and [model.model for model in one.models] == [model.model for model in other.models]
+    )
 
 
 def _accrue(account: Account, at_ms: int, half_life_ms: int) -> None:

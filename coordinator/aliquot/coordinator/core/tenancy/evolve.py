@@ -63,6 +63,11 @@ def _queue_removed(state: State, fact: QueueRemoved) -> None:
 
 
 def _quotas_in_force(state: State, fact: QuotasInForce) -> None:
+    edge_ms = state.tenancy.edge_ms
+    if state.tenancy.put_in_force(fact.items):
+        _watch_next(state, edge_ms)
+        state.free_capacity()
+        return
     state.tenancy.accrue(fact.at_ms)
     state.tenancy.set_in_force(fact.items)
     redeclared(state)
@@ -75,14 +80,19 @@ def redeclared(state: State) -> None:
     """
     edge_ms = state.tenancy.edge_ms
     state.tenancy.redeclared()
-    if state.tenancy.edge_ms != edge_ms:
-        state.timers.drop(edge_ms, Due.QUOTA, "")
-        watch_quotas(state)
+    _watch_next(state, edge_ms)
     for tenant in state.tenancy.offences:
         watch_offences(state, tenant)
     recount_all(state)
     line_up_anew(state)
     state.free_capacity()
+
+
+def _watch_next(state: State, edge_ms: int) -> None:
+    """Look at the next edge instead of this one."""
+    if state.tenancy.edge_ms != edge_ms:
+        state.timers.drop(edge_ms, Due.QUOTA, "")
+        watch_quotas(state)
 
 
 def watch_quotas(state: State) -> None:
