@@ -160,6 +160,9 @@ class Poller:
         self._state.notes.pop("unleasable", None)
         if found.unleasable:
             self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
+        self._state.notes.pop("untold", None)
+        if found.untold:
+            self._state.notes["untold"] = "; ".join(found.untold)
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)

@@ -6,10 +6,12 @@ cannot tell is unknown here: the memory that programs hold on one virtual NPU am
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from aliquot.agent.core.islands import islands
 from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
 from aliquot.agent.core.samples import (
     ActivitySource,
@@ -90,7 +92,9 @@ class AscendBackend:
         cards: list[Card] = []
         problems: list[str] = []
         known: dict[str, _Known] = {}
-        for index, chip in enumerate(self.dcmi.chips()):
+        chips = self.dcmi.chips()
+        reach = self._reach(chips)
+        for index, chip in enumerate(chips):
             try:
                 whole, where = self._describe(index, chip)
                 parts = self.dcmi.parts(chip) or []
@@ -99,7 +103,7 @@ class AscendBackend:
                 continue
             known[whole.uuid] = where
             if not parts:
-                found.append(whole)
+                found.append(replace(whole, fabric_island=reach.get(chip)))
                 continue
             card, devices, untold = _divided(whole, where.physical_id, parts)
             cards.append(card)
@@ -111,6 +115,16 @@ class AscendBackend:
         self._infos = {info.uuid: info for info in found}
         self._cards = {card.uuid: card for card in cards}
         return Discovery(tuple(found), tuple(problems), tuple(cards))
+
+    def _reach(self, chips: Sequence[Chip]) -> dict[Chip, int]:
+        """Which chips reach one another over HCCS. Each pair is asked for once: a link has two ends."""
+        links: dict[Chip, list[Chip]] = {chip: [] for chip in chips}
+        for place, chip in enumerate(chips):
+            for other in chips[place + 1 :]:
+                with contextlib.suppress(DeviceError):
+                    if self.dcmi.linked(chip, other):
+                        links[chip].append(other)
+        return islands(links)
 
     def _describe(self, index: int, chip: Chip) -> tuple[DeviceInfo, _Known]:
         info = self.dcmi.chip_info(chip)

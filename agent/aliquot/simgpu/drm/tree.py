@@ -14,6 +14,8 @@ from pathlib import Path
 from aliquot.simgpu.drm import files
 from aliquot.simgpu.drm.books import Books, locked
 from aliquot.simgpu.drm.machine import order_limit, reap
+from aliquot.simgpu.errors import NotBuiltError
+from aliquot.simgpu.vendors.scene import library
 
 MOUNT = "/sys/fs/cgroup"
 REAPED_S = 0.05
@@ -44,6 +46,15 @@ class SimulatedTree:
     def taker(self) -> tuple[str, ...]:
         """The program that takes memory of a simulated card."""
         return ("aliquot.simgpu.drm.hold", self._root)
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """What vendors' libraries must find in their environment to read this machine's cards."""
+        roots = {"SIMSYS": "sys", "SIMPROC": "proc", "SIMCGROUP": "sys/fs/cgroup"}
+        names = {"ALIQUOT_AMD_SMI_LIBRARY": "libamd_smi.so", "ALIQUOT_ZE_LIBRARY": "libze_loader.so.1"}
+        return {f"ALIQUOT_{name}": f"{self._root}/{path}" for name, path in roots.items()} | {
+            variable: os.environ.get(variable) or _built(name) for variable, name in names.items()
+        }
 
     def cgroups(self) -> SimulatedMount:
         """It is always there."""
@@ -146,3 +157,11 @@ class SimulatedTree:
             reap(books)
             if len(books.held) != before:
                 files.show_use(Path(self._root), books)
+
+
+def _built(name: str) -> str:
+    """A stand-in's path; `off` where none was built."""
+    try:
+        return str(library(name))
+    except NotBuiltError:
+        return "off"

@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.fdinfo import percent
+from aliquot.agent.core.islands import islands
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -27,6 +29,7 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.drm import kfd, sensors
 from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
+from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
 from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
@@ -38,13 +41,21 @@ KERNEL = "/proc/sys/kernel/osrelease"
 
 
 class DrmBackend:
-    """`tree`: of this machine, or of a recorded or simulated one."""
+    """`tree`: of this machine, or of a recorded or simulated one. `libraries`: what its vendors' tell of its cards, if they
+    are to be asked.
+    """
 
     name = "drm"
     geometry = None
 
-    def __init__(self, tree: Tree | None = None, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        tree: Tree | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        libraries: Libraries | None = None,
+    ) -> None:
         self._tree = tree or RealTree()
+        self._libraries = libraries
         self._clients = Clients(self._tree, clock_ns)
         self._found: dict[str, Found] = {}
         self._minors_of: dict[str, frozenset[int]] = {}
@@ -76,7 +87,9 @@ class DrmBackend:
         return DriverInfo(f"{', '.join(told)} on Linux {text(self._tree, KERNEL)}", "")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the programs that ask vendors' libraries."""
+        if self._libraries is not None:
+            self._libraries.close()
 
     def discover(self) -> Discovery:
         """Every card, or its parts."""
@@ -84,6 +97,7 @@ class DrmBackend:
             inventory = look(self._tree)
         except OSError as error:
             raise DeviceError(f"{CLASS} can't be read: {error}") from error
+        inventory = replace(inventory, found=self._linked(inventory.found))
         leasable = [found for found in inventory.found if not found.why_not]
         minors: dict[str, frozenset[int]] = {}
         for found in inventory.found:
@@ -99,7 +113,29 @@ class DrmBackend:
                 for found in inventory.found
                 if found.why_not
             ),
+            untold=self._libraries.problems if self._libraries is not None else (),
         )
+
+    def _linked(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+        """With islands of cards whose links only their vendor's library tells."""
+        if self._libraries is None:
+            return found
+        self._libraries.look({each.info.vendor for each in found}, wait=True)
+        whole = [each for each in found if not each.info.parent_uuid and each.parts == 1]
+        if any(each.info.fabric_island is not None for each in whole):
+            return found  # the kernel tells links on this machine
+        there = {each.info.pci_bus_id for each in whole}
+        reach = islands({each.info.pci_bus_id: there & set(self._told(each).peers) for each in whole})
+        numbers = {each.info.uuid: reach.get(each.info.pci_bus_id) for each in whole}
+        return tuple(
+            replace(each, info=replace(each.info, fabric_island=numbers.get(each.info.uuid))) for each in found
+        )
+
+    def _told(self, found: Found) -> Told:
+        """What the library of its vendor says of a card."""
+        if self._libraries is None:
+            return NOTHING
+        return self._libraries.of(found.info.vendor, found.info.pci_bus_id)
 
     def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
         """AMD's by identity, or by its place where it has none; Intel's by place in the order of the bus."""
@@ -182,10 +218,15 @@ class DrmBackend:
                 "or with CAP_SYS_PTRACE"
             )
         own = self._of(found, now)
+        ours = self._libraries.pids if self._libraries is not None else frozenset()
         untold = {each.pid for each in own if each.counted and each.client.memory_bytes is None}
         sizes = self._by_pid(found, now)
         return ProcessList(
-            tuple(ProcessSample(pid, None if pid in untold else size) for pid, size in sorted(sizes.items()))
+            tuple(
+                ProcessSample(pid, None if pid in untold else size)
+                for pid, size in sorted(sizes.items())
+                if pid not in ours
+            )
         )
 
     def _look(self, found: Found) -> Look:
@@ -258,7 +299,13 @@ class DrmBackend:
         )
         if found is None:
             raise DeviceError(f"{uuid} is not there (any more)")
-        return sensors.health(self._tree, self._there(found.info.uuid).info.pci_bus_id)
+        sample = sensors.health(self._tree, self._there(found.info.uuid).info.pci_bus_id)
+        if self._libraries is None:
+            return sample
+        self._libraries.look({found.info.vendor})
+        told = self._told(found)
+        errors = sample.uncorrected_errors if sample.uncorrected_errors is not None else told.uncorrected
+        return replace(sample, uncorrected_errors=errors, links_up=told.links_up)
 
     def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
         """These drivers report nothing by themselves."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.devices.drm.kfd import Node, islands, read_nodes
+from aliquot.agent.devices.drm.kfd import Node, reach, read_nodes
 from aliquot.agent.devices.drm.names import product_name
 from aliquot.agent.processes.tree import Tree
 from aliquot.common.catalog import canonical_model
@@ -61,7 +61,7 @@ def look(tree: Tree) -> Inventory:
     """Every card of a driver that is known. Raises `OSError` where there are no DRM devices at all."""
     minors = _minors(tree)
     nodes = read_nodes(tree)
-    reach = islands(nodes)
+    linked = reach(nodes)
     memory = capacities(tree)
     found: list[Found] = []
     problems: list[str] = []
@@ -70,7 +70,7 @@ def look(tree: Tree) -> Inventory:
         driver, own = minors[address]
         try:
             if driver == "amdgpu":
-                found += _amd(tree, index, address, own, [node for node in nodes if node.address == address], reach)
+                found += _amd(tree, index, address, own, [node for node in nodes if node.address == address], linked)
             elif driver in VENDORS:
                 card = _intel(tree, index, address, driver, own, memory)
                 found.append(replace(card, place=intel.index(address)))
@@ -137,7 +137,7 @@ def _minors(tree: Tree) -> dict[str, tuple[str, dict[int, bool]]]:
 
 
 def _amd(
-    tree: Tree, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], reach: Mapping[int, int]
+    tree: Tree, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], linked: Mapping[int, int]
 ) -> list[Found]:
     folder = f"{PCI}/{address}"
     total_bytes = int(tree.read(f"{folder}/mem_info_vram_total"))
@@ -156,7 +156,7 @@ def _amd(
         memory_reserved_bytes=0,
         pci_bus_id=address,
         numa_node=_numa(tree, address),
-        fabric_island=reach.get(nodes[0].number) if len(nodes) == 1 else None,
+        fabric_island=linked.get(nodes[0].number) if len(nodes) == 1 else None,
     )
     cut = cut_of(tree, address)
     mode, _, banks = cut.partition("/")
