@@ -37,7 +37,7 @@ _VDEV, _VDEV_RESOURCE, _TOTAL_RESOURCE = 52, 0, 1
 _ASKED_FOR_KINDS = frozenset({"dcmi_get_device_utilization_rate", "dcmi_get_device_info"})
 """Functions that may offer one thing and not another."""
 _HCCS = frozenset({3, 7})
-"""Ways from chip to chip: by HCCS, and by HCCS through a switch. By version, 6 is a die's to its neighbour or "unknown".
+"""Ways from chip to chip: by HCCS, and by HCCS through a switch. By version, 6 is a die's neighbour or "unknown".
 """
 AI_CORES, HBM_BANDWIDTH = 2, 10
 

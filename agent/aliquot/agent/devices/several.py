@@ -131,6 +131,7 @@ class SeveralKinds:
         there = [kind for kind in self._kinds if kind.backend is not None]
         found = self._each(there, lambda kind: _open(kind).discover())
         devices: dict[str, DeviceInfo] = {}
+        measured: list[DeviceInfo] = []
         problems = [f"{kind.name}: {kind.problem}" for kind in self._kinds if kind.problem]
         for number, kind in enumerate(self._kinds):
             if kind.name not in found:
@@ -145,6 +146,9 @@ class SeveralKinds:
                     self._of[info.uuid] = self._of[info.physical_uuid] = kind
             for card in own.cards:
                 self._of[card.uuid] = kind
+            for info in own.measured:
+                self._of[info.uuid] = kind
+                measured.append(_apart(info, number * INDEX_STEP))
         answers = list(found.values())
         return Discovery(
             tuple(devices.values()),
@@ -152,6 +156,7 @@ class SeveralKinds:
             tuple(card for each in answers for card in each.cards),
             tuple(text for each in answers for text in each.card_problems),
             tuple(text for each in answers for text in each.unleasable),
+            tuple(measured),
             tuple(text for each in answers for text in each.untold),
             {kind.name: kind.problem for kind in self._kinds},
         )

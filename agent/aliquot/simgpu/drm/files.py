@@ -216,7 +216,13 @@ def _fdinfo(card: Card, held: Held) -> str:
             "drm-total-cycles-ccs:\t1000000000",
         ]
     else:
-        lines += [f"drm-resident-local0:\t{held.memory_bytes // 1024} KiB", f"drm-engine-render:\t{held.engine_ns} ns"]
+        own = f"{held.memory_bytes // 1024} KiB"
+        spilled = f"{held.spilled_bytes // 1024} KiB"
+        lines += [f"drm-total-system0:\t{spilled}", f"drm-resident-system0:\t{spilled}"]
+        if not model.integrated:
+            lines += [f"drm-total-local0:\t{own}", f"drm-resident-local0:\t{own}"]
+        lines += [f"drm-engine-{name}:\t0 ns" for name in ("render", "copy", "video", "video-enhance")]
+        lines += ["drm-engine-capacity-video:\t2", f"drm-engine-compute:\t{held.engine_ns} ns"]
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ KERNEL = "/proc/sys/kernel/osrelease"
 
 
 class DrmBackend:
-    """`tree`: of this machine, or of a recorded or simulated one. `libraries`: what its vendors' tell of its cards, if they
+    """`tree`: of this machine, or of a recorded or simulated one. `libraries`: what its vendors' tell, if these
     are to be asked.
     """
 
@@ -113,6 +113,7 @@ class DrmBackend:
                 for found in inventory.found
                 if found.why_not
             ),
+            measured=tuple(found.info for found in inventory.found if found.why_not and not found.divided),
             untold=self._libraries.problems if self._libraries is not None else (),
         )
 
@@ -190,6 +191,8 @@ class DrmBackend:
             if found.parts > 1:
                 used = self._used_by_part(found, used)
             return MemorySample(found.info.memory_total_bytes, 0, used)
+        if found.why_not:
+            return MemorySample(found.info.memory_total_bytes, 0, None)
         mount = self._tree.cgroups()
         try:
             current = dmem.parse(self._tree.read(f"{mount.directory}/dmem.current")) if mount is not None else {}

@@ -43,6 +43,8 @@ class Found:
     """Of its card."""
     why_not: str = ""
     """Why it can't be leased."""
+    divided: bool = False
+    """Its parts are devices, and it is none."""
     opened_by: frozenset[str] = frozenset()
     """The files that open its card, by name: others after its driver was loaded again."""
     place: int = 0
@@ -199,11 +201,11 @@ def _intel(
     regions = [memory[region] or 0 for region in dmem.regions_of(dict(memory), address)]
     machine = _machine(tree)
     parent = _target(tree, f"{folder}/physfn")
-    why = ""
+    why, divided = "", False
     if driver == "i915":
-        why = "the driver i915 tells no memory of processes' that a limit could go by: use xe"
+        why = "the driver i915 does not tell how much memory the card has, nor how much is in use: use xe"
     elif number(tree, f"{folder}/sriov_numvfs"):
-        why = "it is cut into virtual functions, which are devices of their own"
+        why, divided = "it is cut into virtual functions, which are devices of their own", True
     elif not regions:
         why = "its memory is not told: that needs Linux 6.14 with CONFIG_CGROUP_DMEM, and cgroup v2"
     siblings = number(tree, f"{PCI}/{parent}/sriov_numvfs") if parent else None
@@ -220,7 +222,7 @@ def _intel(
         parent_uuid=f"XE-{machine}-{parent}" if parent else "",
         compute_milli=WHOLE_SHARE_MILLI // max(1, siblings or 1),
     )
-    return Found(info, driver, frozenset(own), parts=max(1, siblings or 1), why_not=why)
+    return Found(info, driver, frozenset(own), parts=max(1, siblings or 1), why_not=why, divided=divided)
 
 
 def _target(tree: Tree, path: str) -> str:
