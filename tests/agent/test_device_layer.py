@@ -181,7 +181,7 @@ async def test_mig_instances_are_devices_of_their_own(tmp_path: Path, coordinato
         assert sorted(part.mig_profile for part in parts) == sorted(created)
         assert all(part.model == "A100-40" for part in parts)
         assert all(0 < part.memory_total_bytes < 40 * GIB for part in parts)
-        assert not any(part.HasField("nvlink_island") for part in parts)
+        assert not any(part.HasField("fabric_island") for part in parts)
 
 
 def _partition(node: Node) -> list[str]:
