@@ -321,13 +321,10 @@ class DrmBackend:
         if found is None:
             raise DeviceError(f"{uuid} is not there (any more)")
         address = found.info.pci_bus_id
-        try:
-            driver = self._tree.link(f"{PCI}/{address}/driver").rpartition("/")[2]
-        except OSError as error:
-            raise DeviceLost(f"{address} is gone, or its driver was unloaded") from error
-        if driver != found.driver:
-            raise DeviceLost(f"{address} has another driver now: {driver}")
-        if opened_by(self._tree, address) != found.opened_by:
+        opened = opened_by(self._tree, address)
+        if not opened:
+            raise DeviceLost(f"{address} is gone, or its driver was unloaded")
+        if opened != found.opened_by:
             raise DeviceLost(f"the driver of {address} was loaded again")
         if found.cut and cut_of(self._tree, address) != found.cut:
             now = cut_of(self._tree, address) or "not at all"
