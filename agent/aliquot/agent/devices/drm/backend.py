@@ -37,6 +37,9 @@ from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
 GROWTH_BYTES = 64 << 20
 """So much more that nobody accounts for is worth a look at everybody."""
+NEVER = float("-inf")
+POLL_S = 0.02
+"""So soon after its memory, a device's processes are asked for in the same poll."""
 KERNEL = "/proc/sys/kernel/osrelease"
 
 
@@ -65,6 +68,8 @@ class DrmBackend:
         self._shares: dict[str, dict[int, int]] = {}
         self._used_bytes: dict[str, int] = {}
         """By address: of the card, as last read."""
+        self._checked_s: dict[str, float] = {}
+        """When a device was last found to be who it was."""
         self._nobodys: dict[str, int] = {}
         """By address: of that, what nobody accounted for when everybody was looked at."""
 
@@ -213,7 +218,7 @@ class DrmBackend:
 
     def processes(self, uuid: str) -> ProcessList:
         """Each once, with what is resident for it."""
-        found = self._there(uuid)
+        found = self._just_there(uuid)
         now = self._look(found)
         if now.denied:
             raise DeviceError(
@@ -315,6 +320,13 @@ class DrmBackend:
         time.sleep(timeout_ms / 1000)
         return ()
 
+    def _just_there(self, uuid: str) -> Found:
+        """The same for what is asked right after the memory, in one poll."""
+        found = self._found.get(uuid)
+        if found is not None and time.monotonic() < self._checked_s.pop(uuid, NEVER) + POLL_S:
+            return found
+        return self._there(uuid)
+
     def _there(self, uuid: str) -> Found:
         """Raises `DeviceLost` for one that is gone, or whose card was cut anew."""
         found = self._found.get(uuid)
@@ -331,6 +343,7 @@ class DrmBackend:
             raise DeviceLost(f"its card was cut anew: {now}, and not {found.cut}")
         if found.parts == 1 and found.driver == "xe" and number(self._tree, f"{PCI}/{address}/sriov_numvfs"):
             raise DeviceLost("its card was cut into virtual functions")
+        self._checked_s[uuid] = time.monotonic()
         return found
 
     def _number(self, path: str) -> int:
