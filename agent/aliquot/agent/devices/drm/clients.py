@@ -79,9 +79,9 @@ class Clients:
             if not sure:
                 # It has closed a file, and may have opened another one in its place.
                 with self._lock:
-                    files = self._again(pid)
+                    now = self._again(pid)
                     denied |= self._denied & {pid}
-                found, _ = self._read(pid, [file for file in sorted(files) if file[1] not in others], address, denied)
+                found, _ = self._read(pid, [file for file in sorted(now) if file[1] not in others], address, denied)
             clients += found
         return Look(now_ns, self._counted(address, clients), frozenset(denied), everybody)
 
