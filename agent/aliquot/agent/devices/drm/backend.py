@@ -16,7 +16,6 @@ from aliquot.agent.core import dmem
 from aliquot.agent.core.fdinfo import percent
 from aliquot.agent.core.islands import islands
 from aliquot.agent.core.samples import (
-    DeviceEvent,
     DeviceInfo,
     DriverInfo,
     HealthSample,
@@ -30,6 +29,7 @@ from aliquot.agent.devices.drm import kfd, sensors
 from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
 from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
 from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
@@ -43,13 +43,12 @@ POLL_S = 0.02
 KERNEL = "/proc/sys/kernel/osrelease"
 
 
-class DrmBackend:
+class DrmBackend(PlainBackend):
     """`tree`: of this machine, or of a recorded or simulated one. `libraries`: what its vendors' tell, if these
     are to be asked.
     """
 
     name = "drm"
-    geometry = None
 
     def __init__(
         self,
@@ -314,11 +313,6 @@ class DrmBackend:
         told = self._told(found)
         errors = sample.uncorrected_errors if sample.uncorrected_errors is not None else told.uncorrected
         return replace(sample, uncorrected_errors=errors, links_up=told.links_up)
-
-    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
-        """These drivers report nothing by themselves."""
-        time.sleep(timeout_ms / 1000)
-        return ()
 
     def _just_there(self, uuid: str) -> Found:
         """The same for what is asked right after the memory, in one poll."""
