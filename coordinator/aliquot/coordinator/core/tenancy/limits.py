@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from aliquot.common.catalog import covers, vendor_of
+from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
 from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, most_of
@@ -255,11 +255,12 @@ def scale_of(promise: Amount, usable: Amount) -> int:
 
 def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
-    record = inventory.device_record
+    device = inventory.device_record
     return [
-        (record(plan.device_uuid).spec.model, plan.share_milli, plan.memory_bytes)
+        (kind_of(spec.model, spec.vendor), plan.share_milli, plan.memory_bytes)
         for member in placement.members
         for plan in member
+        for spec in (device(plan.device_uuid).spec,)
     ]
 
 
