@@ -271,3 +271,55 @@ async def test_a_lesson_that_fails_leaves_the_old_prices_in_force(
 
 def test_before_anything_arrived_a_remainder_is_worth_its_size() -> None:
     assert worth(linear_prices(), 250) == WHOLE // 4
+
+
+def test_of_models_that_will_do_alike_the_one_is_taken_whose_rest_is_worth_less() -> None:
+    """`A100|T4` weighs both; `A100>T4` is an order, and the second is taken where the first has no place."""
+    large, either = Demand(share_milli=500, memory_bytes=39 * GIB), (("A100-80", "T4"),)
+    part = Demand(share_milli=500, memory_bytes=7 * GIB)
+    inventory = pool(node("a", 2), node("t", 2, model="T4", memory_gib=16))
+    policy = Price()
+    engine = Engine(inventory, policy)
+    teach(policy, Counter({large: 1, part: 1}), inventory)
+
+    def nodes_of(demand: Demand) -> list[str]:
+        found = []
+        for _ in range(6):
+            placement = engine.place(demand)
+            assert placement is not None
+            hold(inventory, demand, placement)
+            found.append((placement.node_ids[0], placement.note))
+        return [f"{node_id} {note}".strip() for node_id, note in found]
+
+    assert nodes_of(replace(part, models=either)) == ["t"] * 4 + ["a"] * 2
+    inventory = pool(node("a", 2), node("t", 2, model="T4", memory_gib=16))
+    engine = Engine(inventory, policy)
+    assert (
+        nodes_of(replace(part, models=(("A100-80",), ("T4",)))) == ["a"] * 4 + ["t model alternative 2 of 2 (T4)"] * 2
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(["amd", "npu", "nvidia"]), st.integers(2, 3), st.lists(st.integers(0, 2), max_size=9), st.data())
+def test_what_is_preferred_and_has_a_place_is_what_is_got(
+    order: list[str], named: int, taken: list[int], data: st.DataObject
+) -> None:
+    """Of all alternatives, vendors before models, the first that fits by itself; none if none does."""
+    cards = {"amd": "MI300X", "npu": "910B4", "nvidia": "A100-80"}
+    specs = [node(vendor, 3, model=model) for vendor, model in cards.items()]
+    inventory = pool(*(replace(s, devices=tuple(replace(d, vendor=s.node_id) for d in s.devices)) for s in specs))
+    engine = Engine(inventory, Price())
+    for number in taken:
+        filler = Demand(vendor=sorted(cards)[number])
+        placement = engine.place(filler)
+        if placement is not None:
+            hold(inventory, filler, placement)
+    levels = data.draw(st.sampled_from([(), (tuple(sorted(cards.values())),), (("910B4",), ("A100-80", "MI300X"))]))
+    demand = Demand(vendors=tuple(order[:named]), models=levels)
+    alone = [Demand(vendor=v, models=(m,) if m else ()) for v in demand.vendors for m in levels or ((),)]
+    wanted = next((found for each in alone if (found := engine.place(each)) is not None), None)
+    got = engine.place(demand)
+    assert (got is None) == (wanted is None)
+    assert engine.fits(demand) == (wanted is not None)
+    if got is not None and wanted is not None:
+        assert got.members == wanted.members

@@ -56,6 +56,7 @@ def sorts_of(mix: Mapping[Demand, int], classes: Sequence[DeviceClass]) -> dict[
             vendor=demand.vendor,
             mig_profile=demand.mig_profile,
             cpu_milli=cpu_milli,
+            vendors=demand.vendors,
         )
         each_has = demand.count // devices
         found.setdefault(sort, []).append((demand.cpu_milli // each_has, count * each_has * demand.gang_size))

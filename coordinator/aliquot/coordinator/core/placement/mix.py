@@ -34,6 +34,7 @@ def mix_type(demand: Demand) -> Demand:
         mig_profile=demand.mig_profile,
         gang_size=demand.gang_size,
         cpu_milli=demand.cpu_milli,
+        vendors=demand.vendors,
     )
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.placement.mix import CPU_MILLI
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.placement.shapes import Ints, shape_of
+from aliquot.coordinator.core.placement.shapes import Ints, shapes_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 GRAINS = 120
@@ -47,8 +47,8 @@ def like(device_class: DeviceClass) -> DeviceClass:
 
 def slice_on(device_class: DeviceClass, sort: Demand) -> tuple[int, int] | None:
     """(share, memory) that a slice takes of a device of this class by the first alternative that names it, or None."""
-    for models in sort.models or ((),):
-        found = device_class.slice_of(shape_of(sort, models))
+    for shape in shapes_of(sort):
+        found = device_class.slice_of(shape)
         if found is not None:
             return found
     return None
