@@ -272,7 +272,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
-    vendors = {vendor_of(model) or "" for model in models} or {demand.vendor}
+    vendors = {vendor_of(model) or "" for model in models} or set(demand.vendors) or {demand.vendor}
     model = next(iter(models)) if len(models) == 1 else next(iter(vendors)) if len(vendors) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
     if matches:
@@ -282,7 +282,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
             device_class.size_of(demand)
             for device_class in inventory.classes
             if (not models or device_class.model in models)
-            and demand.vendor in ("", device_class.vendor)
+            and demand.takes_vendor(device_class.vendor)
             and device_class.mig_profile == demand.mig_profile
         ]
         if sizes:
