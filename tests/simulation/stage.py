@@ -256,6 +256,7 @@ class Stage:
             rest_s=int(words["rest"]),
             late_s=int(words["late"]),
             headroom_permille=0,
+            ready_permille=int(words.get("ready", "0")),
         )
         spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
         self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))

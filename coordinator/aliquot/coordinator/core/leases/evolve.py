@@ -87,6 +87,8 @@ def _lease_granted(state: State, fact: LeaseGranted) -> None:
     counting.patience_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
+    if not lease.lease_epoch:
+        state.recent.note(lease.created_ms, lease.request.demand)
     new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
     _set_lease(
         state,
