@@ -68,6 +68,7 @@ class Quotas:
     def _queue(self, fact: list[Any]) -> str:
         spec = fact[2]
         self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
+        self._books.turns.declare(spec)
         (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
         return ""
 
