@@ -7,14 +7,14 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.rpc import keeping
 from aliquot.v1 import access_pb2, leases_pb2
 from tests.access.people import OWN, a_stranger, introduce
 from tests.coordinator.pool import reason_of, running, settings_for
 
 
 async def test_those_without_a_token_leave_room_for_those_who_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_service, "KEEPERS_MAX", 4)
+    monkeypatch.setattr(keeping, "KEEPERS_MAX", 4)
     async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
         people = await introduce(pool.channel)
         streams: list[Any] = []
@@ -30,9 +30,9 @@ async def test_those_without_a_token_leave_room_for_those_who_have_one(monkeypat
                 said.append(reason_of(refused))
         assert said == ["", "", "OVERLOADED", "OVERLOADED"]
         lease = await people["user"].lease(OWN)
-        keeping: Any = people["user"].leases.KeepAlive()
-        await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[lease.lease_id]))
-        assert (await keeping.read()).kept == 1
+        known: Any = people["user"].leases.KeepAlive()
+        await known.write(leases_pb2.KeepAliveRequest(lease_ids=[lease.lease_id]))
+        assert (await known.read()).kept == 1
 
 
 @pytest.mark.parametrize("token", ["p9999999999999999999", "p-1", "p", "p１"])

@@ -52,6 +52,15 @@ async def test_what_is_held_and_waits_is_shown_by_pool_model_tenant_and_queue() 
         assert ("aliquot_tenant_share_milli", (("queue", "batch"), ("tenant", "a"))) not in samples
 
 
+async def test_counters_whose_rise_is_watched_begin_at_nothing() -> None:
+    async with running() as pool:
+        samples = scrape(pool)
+    for reason in ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED"):
+        assert value(samples, "aliquot_requests_refused_total", reason=reason) == 0
+    assert value(samples, "aliquot_denied_total", reason="TOKEN_UNKNOWN") == 0
+    assert value(samples, "aliquot_commit_failures_total") == 0
+
+
 async def test_grant_to_active_is_measured() -> None:
     async with running() as pool:
         agent = Agent(pool.address, "n1")

@@ -17,7 +17,7 @@ from aliquot.coordinator.agents import roster
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading import waiting, watch
-from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.rpc import keeping
 from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.v1 import leases_pb2
 from tests.coordinator.pool import (
@@ -163,7 +163,7 @@ async def test_callers_that_wait_beyond_the_bound_leave_nothing_behind(monkeypat
 
 
 async def test_launchers_that_keep_alive_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_service, "KEEPERS_MAX", 1)
+    monkeypatch.setattr(keeping, "KEEPERS_MAX", 1)
     async with running() as pool:
         first = pool.leases.KeepAlive()
         await first.write(leases_pb2.KeepAliveRequest())

@@ -398,7 +398,7 @@ def _by_pid(put: Put) -> None:
         return signals.Outcome.SENT
 
     put(signals.Signaller, "_send", send)
-    from tests.simulation.sim.machine import SimProcesses
+    from tests.simulation.sim.seams import SimProcesses
 
     put(SimProcesses, "alive", lambda self, process: process.pid in self._table.by_pid)
 

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy import ceilings, limits, offences
 from aliquot.coordinator.reading import watch
-from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.rpc import keeping, lease_service
 from aliquot.coordinator.upkeep import keepalive
 from aliquot.coordinator.wire import leases
 from aliquot.coordinator.writing import committer
@@ -272,7 +272,7 @@ def _lost(put: Put) -> None:
     def lost_reason(lease: Any) -> str:
         return original(lease) or ("" if lease.slices else "WAITING")
 
-    put(lease_service, "lost_reason", lost_reason)
+    put(keeping, "lost_reason", lost_reason)
 
 
 @mutant("pruned to the end", "old records are dropped up to the newest snapshot and beyond")

@@ -83,15 +83,21 @@ def build_parser(commands: Sequence[Command]) -> Parser:
 
 
 def commands(arguments: Sequence[str]) -> list[Command]:
-    """The built-in commands, and those of other distributions if none of these is meant: importing takes time."""
+    """The built-in commands, and of those of other distributions the one that is meant; for help, all of them.
+
+    Importing takes time, and so does asking what is installed.
+    """
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
-    first = next((place for place, argument in enumerate(arguments) if argument in ours), None)
-    if first is not None and not {"-h", "--help"} & set(arguments[:1]):
-        before = [argument for argument in arguments[:first] if not argument.startswith("-")]
-        # A word of another's command may be the name of one of ours, too: `autoscale ls`.
-        if not before or not {entry.name for entry in metadata.entry_points(group=ENTRY_POINTS)} & set(before):
-            return list(ours.values())
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    entries = metadata.entry_points(group=ENTRY_POINTS) if not words or words[0] not in ours else ()
+    others = {entry.name for entry in entries}
+    # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale ls`).
+    meant = next((word for word in words if word in ours or word in others), "")
+    if {"-h", "--help"} & set(arguments[:1]):
+        entries, meant = metadata.entry_points(group=ENTRY_POINTS), ""
+    for entry in entries:
+        if meant and entry.name != meant:
+            continue
         command: Command
         try:
             command = entry.load()

@@ -28,8 +28,8 @@ from aliquot.agent.world import World
 from aliquot.v1 import agent_pb2
 from tests.simulation.sim.disk import SimFiles, SimRecords
 from tests.simulation.sim.loop import current
-from tests.simulation.sim.machine import SimDriverTier, SimGuard, SimProcesses, SimTree
 from tests.simulation.sim.network import Connection, Network
+from tests.simulation.sim.seams import SimDriverTier, SimGuard, SimProcesses, SimTree
 from tests.simulation.sim.server import AGENT_SESSION
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from tests.simulation.sim.clocks import WallClock
 from tests.simulation.sim.disk import StateDisk
 from tests.simulation.sim.enrolling import JOINS_EVERY
 from tests.simulation.sim.loop import US_PER_S, Process, SimLoop, current
-from tests.simulation.sim.machine import ProcessTable, SimBackend, SimMachine
+from tests.simulation.sim.machine import ProcessTable, SimMachine
 from tests.simulation.sim.mig import BEGINNINGS, SimCard
 from tests.simulation.sim.network import Network
+from tests.simulation.sim.seams import SimBackend
 
 GIB = 1 << 30
 COMMAND_S = 8.0

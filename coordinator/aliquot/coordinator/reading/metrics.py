@@ -75,6 +75,10 @@ class Histogram:
         return family
 
 
+_OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
+"""Reasons for which the coordinator is to blame and not who called."""
+
+
 class Metrics(Collector, Follower):
     """What is counted and timed, and sums of the View. The writer reports to it, and it follows what is durable."""
 
@@ -101,7 +105,9 @@ class Metrics(Collector, Follower):
         self.ended: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         """Calls with one answer, by method."""
-        self.refused: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter(dict.fromkeys(_OUR_FAULT, 0))
+        """Calls answered with an error, by reason; those that the objectives count from 0 on, because a rise from
+        nothing is not seen as one."""
         self.denials = Denials()
         """Refusals for who called."""
         self.agent_messages: Counter[str] = Counter()

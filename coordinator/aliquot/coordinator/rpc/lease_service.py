@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -15,7 +15,7 @@ from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.errors import LeaseNotFound, NeverFits
+from aliquot.coordinator.core.errors import LeaseNotFound
 from aliquot.coordinator.core.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.outcomes import AllocateOutcome
 from aliquot.coordinator.core.queries import Explain, ExplainLease
@@ -29,25 +29,32 @@ from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
+from aliquot.coordinator.rpc.asking import Asking
 from aliquot.coordinator.rpc.caller import at_home, caller, missing
-from aliquot.coordinator.rpc.model_hints import name_near_models
+from aliquot.coordinator.rpc.keeping import Keeping
 from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Service, check_size, in_turns, page_size, readable, unary
+from aliquot.coordinator.wire.calls import (
+    Context,
+    Service,
+    check_count,
+    check_size,
+    in_turns,
+    page_size,
+    readable,
+    unary,
+)
 from aliquot.coordinator.wire.forecasts import write_start
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
-    lost_reason,
     notes_on_tiers,
-    preempting_deadline_ms,
     redacted,
     write_lease,
 )
-from aliquot.coordinator.wire.placing import body_of, read_places
-from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.wire.timelines import timeline_message
 from aliquot.coordinator.wire.use import write_use
 from aliquot.coordinator.wire.use_report import report_message
@@ -59,11 +66,6 @@ _SCANNED_PER_PAGE = 20_000
 """A page ends after so many records, full or not, so that a narrow filter never blocks the event loop."""
 _SLICES_PER_PAGE = 10_000
 """...and after so many slices, so that it stays a message of ordinary size."""
-_KEPT_PER_TURN = 2_000
-_NOTHING_KEPT_MS = 60_000
-KEEPERS_MAX = 20_000
-"""Streams of keep-alives: one a launcher."""
-_RESIZED_PER_MESSAGE = 100
 _STORIES_MAX = 8
 _WAITING_BYTES_MAX = limits.MIB
 """Of a call that may wait: it is kept as long. A request with every list full has 0.6 MiB."""
@@ -71,8 +73,6 @@ _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
-_Asked = tuple[Future[AllocateOutcome], ReadRequest | None]
-"""What will be decided, and what was asked where near models can be named."""
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -104,13 +104,12 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._view = view
         self._waiters = waiters
         self._keepalive = keepalive
-        self._ids = ids
+        self._asking = Asking(writer, view, ids)
         self._pool_secret = pool_secret
         self._observed = observed
-        self._activity = activity
         self._watch = watch
         self._rates = rates
-        self._keepers = self._unknown_keepers = 0
+        self._keeping = Keeping(view, keepalive, activity)
 
     # -- asking
 
@@ -121,14 +120,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """Ask for a lease, and wait for it as far as asked."""
         check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
-        condition = _CONDITIONS.get(request.wait_until)
-        if condition is None and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
-            raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        read = _read(request)
-        caller().must(Action.ALLOCATE, read.spec.tenant)
+        condition = _condition(request.wait_until)
+        wish = self._asking.read(request)
         if condition is not None:
             self._waiters.check_room()
-        outcome = await self._outcome(self._submit(request, read), read)
+        outcome = await self._asking.outcome(self._asking.ask(wish))
         return await self._answer(outcome, condition, timeout_s, context)
 
     async def _answer(
@@ -156,31 +152,29 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """A lease exactly where somebody else has decided, or why not."""
         check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
-        if request.wait_until not in _CONDITIONS and request.wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
-            raise InvalidFieldError("wait_until", f"{request.wait_until} is not known")
-        command = self._grant_on(request)
+        condition = _condition(request.wait_until) or granted
+        wish = self._asking.read(request)
         self._waiters.check_room()
-        outcome = await self._writer.ask(command)
-        return await self._answer(outcome, _CONDITIONS.get(request.wait_until, granted), timeout_s, context)
+        outcome = await self._asking.outcome(self._asking.ask(wish))
+        return await self._answer(outcome, condition, timeout_s, context)
 
     @unary
     async def AllocateBatch(  # noqa: N802
         self, request: leases_pb2.AllocateBatchRequest, context: Context
     ) -> leases_pb2.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
-        _bounded(request.items, limits.MAX_BATCH_ITEMS, "items")
-        _bounded(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
+        check_count(request.items, limits.MAX_BATCH_ITEMS, "items")
+        check_count(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
         self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
-        asked = [self._ask(item) async for item in in_turns(request.items)]
-        asked += [self._ask_there(grant) async for grant in in_turns(request.grants)]
+        asked = [self._asking.try_ask(item) async for item in in_turns(request.items)]
+        asked += [self._asking.try_ask(grant) async for grant in in_turns(request.grants)]
         response = leases_pb2.AllocateBatchResponse()
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
                 if isinstance(ask, AliquotError):
                     raise ask
-                reply, read = ask
-                outcome = await (reply if read is None else self._outcome(reply, read))
+                outcome = await self._asking.outcome(ask)
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
                     caller().must_hold(lease, Action.KEEP_OTHERS)
@@ -190,53 +184,6 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 self.refuse(error, "AllocateBatch", context)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
-
-    def _grant_on(self, request: leases_pb2.GrantOnRequest) -> c.GrantOn:
-        if request.idempotency_key:
-            names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(at_home(request.request))
-        caller().must(Action.ALLOCATE, read.spec.tenant)
-        return c.GrantOn(
-            lease_id=self._ids.lease_id(),
-            request=read.spec,
-            places=read_places(request.places, self._view.node_id_of),
-            key=request.idempotency_key,
-            body_sha256=body_of(read.body_sha256, request.places),
-            by=caller().principal,
-        )
-
-    def _ask_there(self, request: leases_pb2.GrantOnRequest) -> _Asked | AliquotError:
-        try:
-            return self._writer.ask(self._grant_on(request)), None
-        except AliquotError as error:
-            return error
-
-    def _ask(self, request: leases_pb2.AllocateRequest) -> _Asked | AliquotError:
-        try:
-            read = _read(request)
-            caller().must(Action.ALLOCATE, read.spec.tenant)
-            return self._submit(request, read), read
-        except AliquotError as error:
-            return error
-
-    def _submit(self, request: leases_pb2.AllocateRequest, read: ReadRequest) -> Future[AllocateOutcome]:
-        return self._writer.ask(
-            c.Allocate(
-                lease_id=self._ids.lease_id(),
-                request=read.spec,
-                key=request.idempotency_key,
-                body_sha256=read.body_sha256,
-                no_queue=read.no_queue,
-                by=caller().principal,
-            )
-        )
-
-    async def _outcome(self, reply: Future[AllocateOutcome], read: ReadRequest) -> AllocateOutcome:
-        try:
-            return await reply
-        except NeverFits as error:
-            name_near_models(error, read.spec.demand, self._view.totals)
-            raise
 
     def _seen_message(self, lease: Lease) -> types_pb2.Lease:
         """With what was measured of its slices, for callers that look at it."""
@@ -289,54 +236,15 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
     ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
         """One answer per message, in order."""
-        known = bool(caller().principal)
-        most = KEEPERS_MAX if known else KEEPERS_MAX // 2  # nobody who is known is kept out by those who are not
-        self._keepers += 1
-        self._unknown_keepers += not known
-        too_many = (self._keepers if known else self._unknown_keepers) > most
         try:
-            async for request in request_iterator:
-                if too_many:  # after reading: see `wire.refused_streams`
-                    said = f"{most} launchers keep leases alive, which is the bound"
-                    raise Overloaded(said, retry_after_ms=5_000)
-                yield await self._keep(readable(request).lease_ids)
+            with self._keeping.stream() as too_many:
+                async for request in request_iterator:
+                    if too_many:  # after reading: see `wire.refused_streams`
+                        raise Overloaded(too_many, retry_after_ms=5_000)
+                    yield await self._keeping.keep(readable(request).lease_ids)
         except AliquotError as error:
             self.refuse(error, "KeepAlive", context)
             await rpc_errors.abort(context, error)
-        finally:
-            self._keepers -= 1
-            self._unknown_keepers -= not known
-
-    async def _keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
-        _bounded(lease_ids, limits.MAX_KEEPALIVE_IDS, "lease_ids")
-        response = leases_pb2.KeepAliveResponse()
-        who = caller()
-        smallest_ms = 0
-        for number, lease_id in enumerate(lease_ids):
-            if number % _KEPT_PER_TURN == _KEPT_PER_TURN - 1:
-                await asyncio.sleep(0)
-            lease = self._view.leases.get(lease_id)
-            reason = lost_reason(lease)
-            if reason or lease is None:
-                response.lost[lease_id] = reason
-                continue
-            who.must_hold(lease, Action.KEEP_OTHERS)
-            response.kept += 1
-            ttl_ms = self._keepalive.renew(lease_id)
-            self._activity.kept(lease_id)
-            if lease.use.warned > lease.use.told and len(response.warned) < _RESIZED_PER_MESSAGE:
-                self._activity.answered(lease_id, lease.use.warned)
-                text = lease.warnings[-1] if lease.warnings else ""
-                response.warned.add(lease_id=lease_id, number=lease.use.warned, text=text, act_ms=lease.use.act_ms)
-            if ttl_ms is not None and (not smallest_ms or ttl_ms < smallest_ms):
-                smallest_ms = ttl_ms
-            deadline_ms = preempting_deadline_ms(lease)
-            if deadline_ms:
-                response.preempting[lease_id] = deadline_ms
-            elif lease.shape != lease.acknowledged_shape and len(response.resized) < _RESIZED_PER_MESSAGE:
-                write_lease(response.resized.add(), lease, self._view, who.sees)
-        response.renew_within_ms = smallest_ms or _NOTHING_KEPT_MS
-        return response
 
     @unary
     async def AcknowledgeShape(  # noqa: N802
@@ -373,7 +281,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.ReleaseBatchRequest, context: Context
     ) -> leases_pb2.ReleaseBatchResponse:
         """Many at once."""
-        _bounded(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
+        check_count(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
         self._rates.charge(caller().principal, len(request.lease_ids) - 1)
         replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
         response = leases_pb2.ReleaseBatchResponse()
@@ -535,10 +443,11 @@ _CONDITIONS: dict[int, Condition] = {
 }
 
 
-def _read(request: leases_pb2.AllocateRequest) -> ReadRequest:
-    if request.idempotency_key:
-        names.validate_idempotency_key(request.idempotency_key)
-    return read_request(at_home(request.request))
+def _condition(wait_until: int) -> Condition | None:
+    """Until when its caller waits; None: not at all."""
+    if wait_until not in _CONDITIONS and wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
+        raise InvalidFieldError("wait_until", f"{wait_until} is not known")
+    return _CONDITIONS.get(wait_until)
 
 
 def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:
@@ -555,12 +464,6 @@ def _read_token(token: str) -> int:
     if token[:1] != "a" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
         raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
     return int(token[1:])
-
-
-def _bounded(items: object, most: int, field: str) -> None:
-    count = len(items)  # type: ignore[arg-type]
-    if count > most:
-        raise InvalidFieldError(field, f"{count} at once; at most {most} are allowed", hint="send several messages")
 
 
 def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence, Sized
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -203,6 +203,13 @@ def check_size(request: Message, most: int) -> None:
     """Raises InvalidFieldError for a call that may last, and so would be kept, with more in it than it needs."""
     if request.ByteSize() > most:
         raise InvalidFieldError("message", f"{request.ByteSize()} bytes; at most {most} are allowed in this call")
+
+
+def check_count(items: Sized, most: int, field: str) -> None:
+    """Raises InvalidFieldError for a list that is too long."""
+    if len(items) > most:
+        said = f"{len(items)} at once; at most {most} are allowed"
+        raise InvalidFieldError(field, said, hint="send several messages")
 
 
 async def in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:

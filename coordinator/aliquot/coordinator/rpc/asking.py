@@ -1,0 +1,86 @@
+"""From a message that asks for a lease to what is decided about it."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from dataclasses import dataclass
+
+from aliquot.common import names
+from aliquot.common.errors import AliquotError
+from aliquot.common.ids import IdGenerator
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.errors import NeverFits
+from aliquot.coordinator.core.outcomes import AllocateOutcome
+from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.rpc.caller import at_home, caller
+from aliquot.coordinator.rpc.model_hints import name_near_models
+from aliquot.coordinator.wire.placing import body_of, read_places
+from aliquot.coordinator.wire.requests import ReadRequest, read_request
+from aliquot.coordinator.writing.writer import Writer
+from aliquot.v1 import leases_pb2
+
+Wish = c.Allocate | c.GrantOn
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A wish that is being decided."""
+
+    wish: Wish
+    reply: Future[AllocateOutcome]
+
+
+class Asking:
+    """See the module's docstring."""
+
+    def __init__(self, writer: Writer, view: View, ids: IdGenerator) -> None:
+        self._writer = writer
+        self._view = view
+        self._ids = ids
+
+    def read(self, request: leases_pb2.AllocateRequest | leases_pb2.GrantOnRequest) -> Wish:
+        """What the caller wishes, if it may. Raises InvalidFieldError or RoleMissing."""
+        if request.idempotency_key:
+            names.validate_idempotency_key(request.idempotency_key)
+        read = read_request(at_home(request.request))
+        caller().must(Action.ALLOCATE, read.spec.tenant)
+        if isinstance(request, leases_pb2.GrantOnRequest):
+            return self._there(request, read)
+        return c.Allocate(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            key=request.idempotency_key,
+            body_sha256=read.body_sha256,
+            no_queue=read.no_queue,
+            by=caller().principal,
+        )
+
+    def _there(self, request: leases_pb2.GrantOnRequest, read: ReadRequest) -> c.GrantOn:
+        return c.GrantOn(
+            lease_id=self._ids.lease_id(),
+            request=read.spec,
+            places=read_places(request.places, self._view.node_id_of),
+            key=request.idempotency_key,
+            body_sha256=body_of(read.body_sha256, request.places),
+            by=caller().principal,
+        )
+
+    def ask(self, wish: Wish) -> Asked:
+        """Have it decided. Raises what `Writer.ask` raises."""
+        return Asked(wish, self._writer.ask(wish))
+
+    def try_ask(self, request: leases_pb2.AllocateRequest | leases_pb2.GrantOnRequest) -> Asked | AliquotError:
+        """Read it and have it decided; or why not, told in its turn with the others of its batch."""
+        try:
+            return self.ask(self.read(request))
+        except AliquotError as error:
+            return error
+
+    async def outcome(self, asked: Asked) -> AllocateOutcome:
+        """What was decided, once it is durable. Raises the core's refusals, with models that were perhaps meant."""
+        try:
+            return await asked.reply
+        except NeverFits as error:
+            name_near_models(error, asked.wish.request.demand, self._view.totals)
+            raise
