@@ -78,7 +78,7 @@ def _shape(message: capacity_pb2.NodeShape, field: str) -> NodeShape:
         node.host_memory_bytes = message.host_memory_bytes
     if message.linked:
         for device in node.devices:
-            device.nvlink_island = 0
+            device.fabric_island = 0
     return NodeShape(
         name=name,
         node=read_declared(node, field),

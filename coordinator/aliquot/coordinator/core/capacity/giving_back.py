@@ -19,7 +19,8 @@ from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.moving.decide import move_away, placed_lease
 from aliquot.coordinator.core.moving.plan import Moves
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, promised, scale_of, usable_capacity
+from aliquot.coordinator.core.tenancy.limits import promised, scale_of, usable_capacity
+from aliquot.coordinator.core.tenancy.promises import MostPromised
 from aliquot.coordinator.core.types import NodeState
 
 AT_ONCE_MAX = 8
@@ -175,10 +176,13 @@ def _against(
         return f"it was given back within the last {policy.rest_ms // 3_600_000} hours already"
     if (each.shape.node.pool, each.shape.name) in coming:
         return "another of its shape is on its way"
+    # A guarantee that a window raises tomorrow counts on nodes that are there then: nobody orders them for it before.
+    most = state.memory.part(MostPromised, MostPromised).of(state.tenancy, now_ms) if state.tenancy.guarantees else None
     before = guarantee_scale(state)
+    if most is not None and most != promised(state.tenancy):
+        before = scale_of(most, usable_capacity(inventory))
     inventory.set_grantable(node.spec.node_id, False)
-    after = scale_of(promised(state.tenancy), usable_capacity(inventory)) if state.tenancy.guarantees else MILLIONTHS
-    if after < min(before, MILLIONTHS):
+    if most is not None and scale_of(most, usable_capacity(inventory)) < before:
         return "guarantees count on it"
     for model in {device.model for device in node.spec.devices}:
         free, capacity = free_and_capacity(inventory, node.spec.pool, model)

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aliquot.common.catalog import vendor_of
 from aliquot.coordinator.core.elastic import evolve as resizing
 from aliquot.coordinator.core.elastic.facts import LeaseGrown
 from aliquot.coordinator.core.elastic.members import grows_at
@@ -148,6 +149,7 @@ def _take(
         charged = node.spec.agentless
         if node.closure is not None and node.closure.phase is Phase.OPEN:
             state.emptying[plan.node_id] = None
+        device = state.inventory.device_record(plan.device_uuid).spec
         piece = Slice(
             slice_id=grant.slice_id,
             lease_epoch=lease_epoch,
@@ -155,9 +157,10 @@ def _take(
             plan=plan,
             state=SliceState.GRANTED,
             since_ms=at_ms,
-            model=state.inventory.device_record(plan.device_uuid).spec.model,
+            model=device.model,
             billing=charged,
             billed_from_ms=at_ms if charged else 0,
+            vendor="" if vendor_of(device.model) else device.vendor,
         )
         made.append(piece)
     new = tuple(made)
