@@ -4,13 +4,15 @@
     python bench/placement.py --trace DIR --variant several40
     python bench/placement.py --trace DIR --churn
     python bench/placement.py --trace DIR --churn --defragment 0.02 --nodes 600
+    python bench/placement.py --trace DIR --everybody --policies price --nodes 250
     python bench/placement.py --mixed openb --policies fgd,bestfit,price
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
 arrived), their standard deviations over the seeds `sd_100`, `sd_130`, and `us_per_decision`; with `--mixed` that is the
 share, and `memory_at_100` and so on are the memory. With `--churn`, by policy and load: the mean allocation, how many
-8-device requests were admitted and how long they waited, and what was moved for them.
+8-device requests were admitted and how long they waited, and what was moved for them. With `--everybody` nobody is
+lost: see `_everybody.py`.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+from bench._everybody import Scene
+from bench._everybody import report as report_everybody
 from bench._mixed import POOLS, fill_mixed, mixed_pool
 from bench._variants import vary
 
@@ -222,6 +226,9 @@ def main() -> None:
         "--defragment", type=float, default=0.0, help="churn: also with a round every so many lifetimes"
     )
     parser.add_argument("--nodes", type=int, help="churn: only so many of the nodes, drawn by the seed")
+    parser.add_argument("--everybody", action="store_true", help="churn in which all requests wait: slowdown by size")
+    parser.add_argument("--loads", default="0.9,1.0,1.1", help="everybody: offered demand in capacities")
+    parser.add_argument("--limits", type=float, default=3.0, help="everybody: time limits are up to so many lifetimes")
     parser.add_argument("--lifetimes", type=float, default=6.0, help="length of a churn run; the first 2 are warm-up")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
@@ -232,6 +239,14 @@ def main() -> None:
         )
         return
     names = [name for name in options.policies.split(",") if name]
+    if options.everybody:
+        scene = Scene(
+            *read_lists(options.trace, options.pods, options.variant), options.nodes, options.lifetimes, options.limits
+        )
+        loads = [float(load) for load in options.loads.split(",")]
+        seeds = [FIRST_SEED + seed for seed in range(options.seeds)]
+        print(json.dumps(report_everybody(scene, names, loads, seeds, options.jobs, Console(stderr=True))))
+        return
     result = (report_churn if options.churn else report)(options, names, Console(stderr=True))
     print(json.dumps(result))
 
