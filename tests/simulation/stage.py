@@ -17,7 +17,7 @@
 > repairs                         agents may reset cards and restart machines, from their next start on
 > ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
                                     reset; and again it is well
-> queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
+> queue NAME [KEY=VALUE]            policy=slowdown, idle=lend, after=SECONDS, warn=SECONDS,SECONDS
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
@@ -256,6 +256,7 @@ class Stage:
             rest_s=int(words["rest"]),
             late_s=int(words["late"]),
             headroom_permille=0,
+            ready_permille=int(words.get("ready", "0")),
         )
         spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
         self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))
@@ -348,11 +349,13 @@ class Stage:
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)
-        idle = admin_pb2.IdlePolicy(action=words["idle"], after_s=int(words["after"]))
-        idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
-        idle.never_warn = not idle.warn_s
+        spec = admin_pb2.QueueSpec(name=name, policy=words.get("policy", ""))
+        if "idle" in words:
+            spec.idle.action, spec.idle.after_s = words["idle"], int(words["after"])
+            spec.idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
+            spec.idle.never_warn = not spec.idle.warn_s
         request = admin_pb2.ApplyRequest()
-        request.queues.add(spec=admin_pb2.QueueSpec(name=name, idle=idle))
+        request.queues.add(spec=spec)
         self._call(ADMIN, "Apply", request)
 
     def _do_work(self, name: str, percent: str) -> None:

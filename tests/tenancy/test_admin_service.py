@@ -27,6 +27,8 @@ queues:
   - {name: training, policy: fair_share, guaranteed: {gpus: 4}, limit: {gpus: 12}, weight: 2}
   - name: vision
     parent: training
+    policy: slowdown
+    large_first: 0.8
     ageing: 30s
     reserve_after: 10m
     on_over_limit: {action: refuse, for: 10m, after: 2}
@@ -86,6 +88,7 @@ async def test_a_file_is_applied_shown_applied_again_and_survives_a_restart(
         code, said, _ = await cli(pool.address, "queues", "--json")
         (vision,) = [view for view in json.loads(said)["queues"] if view["spec"]["name"] == "vision"]
         assert vision["spec"]["on_over_limit"] == {**hourly, "action": "refuse", "for_s": 600, "after": 2}
+        assert (vision["spec"]["policy"], vision["spec"]["large_first_permille"]) == ("slowdown", 800)
         assert await cli(pool.address, "forgive", "research") == (0, "nothing is held against research\n", "")
         code, said, _ = await cli(pool.address, "queues")
         assert "    vision" in said

@@ -9,7 +9,7 @@
         balancing: {label: project, threshold: 20, waited: 5m, keep: 3, rest: 10m, every: 5m, auto: false}
     queues:
       - name: root                                              # the order among top-level queues
-        policy: fair_share                                      # fifo, priority, fair_share, capacity
+        policy: fair_share                                      # fifo, priority, fair_share, capacity, slowdown
       - {name: training, policy: fair_share, guaranteed: {gpus: 16}, limit: {gpus: 48}, weight: 2}
       - name: vision
         parent: training
@@ -63,7 +63,7 @@ _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
 _QUOTA_KEYS = {"guaranteed", "limit", "weight", "models", "windows"}
 _QUEUE_KEYS = {
     *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
-    *("on_over_limit", "idle", "extend_to"),
+    *("on_over_limit", "idle", "extend_to", "large_first"),
     *_QUOTA_KEYS,
 }
 _TENANT_KEYS = {
@@ -154,6 +154,9 @@ def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
         on_over_limit=_table(value, "on_over_limit", where, _on_over_limit),
         idle=_table(value, "idle", where, _idle),
         extend_to_s=_seconds(value, "extend_to", where, "0s") if "extend_to" in value else None,
+        large_first_permille=_read(parse_milli, value["large_first"], f"{where}.large_first")
+        if "large_first" in value
+        else None,
     )
 
 

@@ -190,7 +190,7 @@ class QueueSpec:
     parent: str = ""
     """Empty = root."""
     policy: str = ""
-    """fifo, priority, fair_share, capacity; empty = priority."""
+    """fifo, priority, fair_share, capacity, slowdown; empty = priority."""
     quota: Quota = Quota()
     pool: str = ""
     tenants: tuple[str, ...] = ()
@@ -209,6 +209,8 @@ class QueueSpec:
     """None: as the queue above has it, in the end notices only."""
     extend_to_s: int | None = None
     """How long time limits may become by being extended; 0: they are not extended; None: as the queue above has it."""
+    large_first_permille: int | None = None
+    """Under `slowdown`: how much sooner large requests are due than small ones, 0 to 1000; None = 500."""
 
 
 @dataclass(frozen=True, slots=True)

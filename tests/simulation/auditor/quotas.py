@@ -73,6 +73,7 @@ class Quotas:
         spec = fact[2]
         self.windows.declare("q", spec["name"], spec.get("quota", {}))
         self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
+        self._books.turns.declare(spec)
         (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
         return ""
 

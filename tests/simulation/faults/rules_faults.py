@@ -88,7 +88,7 @@ def _queue(world: World, fault: Fault, random: Random) -> Undo:
     """The queue in which all wait has another order, a limit, less patience, rules that hold elastic leases back."""
     spec = admin_pb2.QueueSpec(
         name="default",
-        policy=random.choice(("fifo", "priority", "fair_share", "capacity")),
+        policy=random.choice(("fifo", "priority", "fair_share", "capacity", "slowdown")),
         never_preempts=random.random() < 0.3,
         ageing_s=random.choice((0, 1, 60)),
         reserve_after_s=random.choice((0, 2, 10, 300)),

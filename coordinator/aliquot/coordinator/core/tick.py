@@ -21,6 +21,7 @@ from aliquot.coordinator.core.mig.decide import look as look_at_cards
 from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
 from aliquot.coordinator.core.tenancy.decide import offences_over, quotas_moved
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
 from aliquot.coordinator.core.use.lending import look as look_at_loan
@@ -111,8 +112,14 @@ def _preempted(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
 
 
 def _patience(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
-    """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet."""
-    if state.lines.is_first(lease_id):
+    """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet. Under `slowdown`
+    anybody: others that are due sooner may have come lately.
+    """
+    place = state.lines.place_of(lease_id)
+    if place is None:
+        return []
+    by_due = state.tenancy.queue_spec(place.queue).policy is QueuePolicy.SLOWDOWN
+    if by_due or state.lines.is_first(lease_id):
         state.memory.look_again = True
     return []
 

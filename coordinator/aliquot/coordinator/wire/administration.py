@@ -111,7 +111,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         raise InvalidFieldError(
             f"queues[{number}].policy",
             f"{policy[:32]!r} is not a policy",
-            hint="fifo, priority, fair_share or capacity",
+            hint="fifo, priority, fair_share, capacity or slowdown",
         )
     return specs.QueueSpec(
         name=message.name,
@@ -130,6 +130,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         else None,
         idle=read_policy(message.idle, f"queues[{number}].idle") if message.HasField("idle") else None,
         extend_to_ms=message.extend_to_s * 1000 if message.HasField("extend_to_s") else None,
+        large_first_permille=message.large_first_permille if message.HasField("large_first_permille") else 500,
     )
 
 
@@ -215,6 +216,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         on_over_limit=_on_over_limit_message(spec.on_over_limit),
         idle=policy_message(spec.idle),
         extend_to_s=None if spec.extend_to_ms is None else spec.extend_to_ms // 1000,
+        large_first_permille=spec.large_first_permille,
     )
 
 

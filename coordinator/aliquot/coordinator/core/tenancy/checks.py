@@ -110,6 +110,7 @@ def check_queue(spec: QueueSpec, path: str) -> None:
     _quota(f"{path}.quota", spec.quota)
     _range(f"{path}.ageing_ms", spec.ageing_ms, 0, _YEAR_MS)
     _range(f"{path}.reserve_after_ms", spec.reserve_after_ms, 0, _YEAR_MS)
+    _range(f"{path}.large_first_permille", spec.large_first_permille, 0, 1000)
     _range(f"{path}.half_life_ms", spec.half_life_ms, 1000, 10 * _YEAR_MS)
     _on_over_limit(spec.on_over_limit, f"{path}.on_over_limit")
     _idle(spec.idle, f"{path}.idle")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from aliquot.common.catalog import covers, vendor_of
+from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
 from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, most_of
@@ -255,11 +255,12 @@ def scale_of(promise: Amount, usable: Amount) -> int:
 
 def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
-    record = inventory.device_record
+    device = inventory.device_record
     return [
-        (record(plan.device_uuid).spec.model, plan.share_milli, plan.memory_bytes)
+        (kind_of(spec.model, spec.vendor), plan.share_milli, plan.memory_bytes)
         for member in placement.members
         for plan in member
+        for spec in (device(plan.device_uuid).spec,)
     ]
 
 
@@ -271,7 +272,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
-    vendors = {vendor_of(model) or "" for model in models} or {demand.vendor}
+    vendors = {vendor_of(model) or "" for model in models} or set(demand.vendors) or {demand.vendor}
     model = next(iter(models)) if len(models) == 1 else next(iter(vendors)) if len(vendors) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
     if matches:
@@ -281,7 +282,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
             device_class.size_of(demand)
             for device_class in inventory.classes
             if (not models or device_class.model in models)
-            and demand.vendor in ("", device_class.vendor)
+            and demand.takes_vendor(device_class.vendor)
             and device_class.mig_profile == demand.mig_profile
         ]
         if sizes:

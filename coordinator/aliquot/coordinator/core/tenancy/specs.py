@@ -114,6 +114,8 @@ class QueuePolicy(enum.StrEnum):
     """By priority, then by decayed and present dominant share over weight, then by arrival."""
     CAPACITY = "capacity"
     """By what is held over what is guaranteed, then by arrival."""
+    SLOWDOWN = "slowdown"
+    """By priority, then so that no wait is long against the run that follows it: see `queueing.slowdown`."""
 
 
 class OverLimitAction(enum.StrEnum):
@@ -169,6 +171,9 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     extend_to_ms: int | None = None
     """How long time limits of its leases may become by being extended; 0: they are not extended; None: as the queue
     above has it, in the end as long as may be asked for."""
+    large_first_permille: int = 500
+    """Under `slowdown`: how much sooner large requests are due, and room is made for them. 0: like small ones; 1000: a
+    request for a whole node at once."""
 
 
 class Period(enum.StrEnum):
