@@ -134,7 +134,7 @@ def vocabulary() -> Vocabulary:
         "model": ["A100-80", "L4", "*"],
         "vendor": ["nvidia"],
         "kind": ["pool", "tenant", "queue"],
-        "policy": ["fifo", "priority", "fair_share", "capacity"],
+        "policy": ["fifo", "priority", "fair_share", "capacity", "slowdown"],
         "period": ["hour", "day", "week", "month"],
         "start": ["2026-12-01T00:00"],
         "end": ["2026-12-01T01:00"],

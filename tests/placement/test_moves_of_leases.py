@@ -19,7 +19,7 @@ from aliquot.coordinator.core.moving.budget import (
 from aliquot.coordinator.core.outcomes import DefragmentView
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
 from tests.core.harness import Books, node, request
 
@@ -213,3 +213,47 @@ def test_defragmentation_is_shown_before_it_is_carried_out() -> None:
         assert lease.request.movable
     assert state_hash(pool.books.replayed()) == state_hash(pool.books.state)
     assert step(pool, carry_out=True).moves == (), "who was moved a moment ago is left alone"
+
+
+@pytest.mark.parametrize("policy", [QueuePolicy.SLOWDOWN, QueuePolicy.PRIORITY])
+def test_what_becomes_free_takes_a_lease_from_devices_that_are_kept_for_a_large_request(policy: QueuePolicy) -> None:
+    pool = Pool(agentless=True)
+    books = pool.books
+    queue = QueueSpec("default", policy=policy, reserve_after_ms=RESERVE_AFTER_MS, large_first_permille=1000)
+    books.do(c.Apply(queues=((queue, c.ANY_VERSION),)))
+    running = [pool.run(1000, movable=True) for _ in range(4)]
+    large = pool.ask()
+    small = books.allocate(request(1000, ttl_ms=0, tenant="small"))
+    kept = set(books.state.holds[large.lease_id].placement.node_ids)
+    assert not books.again(small).slices
+    elsewhere = [lease for lease in running if pool.node_of(lease) != kept]
+    for lease in elsewhere:
+        books.do(c.Release(lease.lease_id))
+        books.settle()
+    moved = [lease for lease in running if lease not in elsewhere and pool.node_of(lease) != kept]
+    if policy is QueuePolicy.SLOWDOWN:
+        assert len(moved) == 2
+        assert all(books.again(lease).note == f"moved: lease {large.lease_id} needs the room" for lease in moved)
+        assert pool.node_of(large) == kept
+        assert not books.again(small).slices
+    else:
+        assert not moved
+        assert books.again(small).slices
+    assert state_hash(books.replayed()) == state_hash(books.state)
+
+
+def test_a_larger_lease_that_stays_longest_is_waited_for() -> None:
+    """Moving those that leave before it would bring nothing forward."""
+    pool = Pool(agentless=True)
+    books = pool.books
+    queue = QueueSpec("default", policy=QueuePolicy.SLOWDOWN, reserve_after_ms=RESERVE_AFTER_MS)
+    books.do(c.Apply(queues=((queue, c.ANY_VERSION),)))
+    running = [pool.run(1000, movable=number % 2 == 0, time_limit_ms=(4 - number) * 10_000_000) for number in range(4)]
+    large = pool.ask()
+    kept = set(books.state.holds[large.lease_id].placement.node_ids)
+    stays = [lease for lease in running if pool.node_of(lease) == kept]
+    books.do(c.Release(next(lease for lease in running if lease not in stays).lease_id))
+    books.settle()
+    last = max(stays, key=lambda lease: lease.request.time_limit_ms)
+    assert (pool.node_of(last) != kept) == last.request.movable
+    assert all(pool.node_of(lease) == kept for lease in stays if lease is not last)

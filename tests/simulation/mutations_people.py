@@ -19,6 +19,7 @@ from aliquot.coordinator.core.maintenance import decide as maintaining
 from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.preemption import plan, victims
+from aliquot.coordinator.core.queueing import lines
 from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.tenancy import books as tenancy_books
 from aliquot.coordinator.core.tenancy import limits
@@ -70,6 +71,26 @@ def _moved(put: Put) -> None:
 def _lent(put: Put) -> None:
     original = balancing._node
     put(balancing, "_node", lambda state, node_id, node: original(state, node_id, node)._replace(free=True))
+
+
+@mutant(
+    "slowdown by arrival",
+    "a queue that orders by slowdown serves its equal requests as they came, however long they run",
+    scene="""
+pool 1 of 1
+start
+wait 30
+queue default policy=slowdown
+allocate running 1.0 ttl=86400 limit=7200
+allocate long 1.0 ttl=86400 limit=7200 until=queued
+allocate short 1.0 ttl=86400 limit=60 until=queued
+wait 30
+release running
+wait 60
+""",
+)
+def _by_arrival(put: Put) -> None:
+    put(lines, "slack_ms", lambda queue, request: 0)
 
 
 # -- limits and budgets

@@ -12,12 +12,12 @@
 > cut NODE | mend NODE              nothing gets through, and again it does
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
-> tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model), window=LIMIT@HH:MM-HH:MM,…
 > links                           all links of all cards are up
 > repairs                         agents may reset cards and restart machines, from their next start on
 > ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
                                     reset; and again it is well
-> queue NAME [KEY=VALUE]            idle=lend, after=SECONDS, warn=SECONDS,SECONDS
+> queue NAME [KEY=VALUE]            policy=slowdown, idle=lend, after=SECONDS, warn=SECONDS,SECONDS
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
@@ -256,6 +256,7 @@ class Stage:
             rest_s=int(words["rest"]),
             late_s=int(words["late"]),
             headroom_permille=0,
+            ready_permille=int(words.get("ready", "0")),
         )
         spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
         self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))
@@ -313,6 +314,9 @@ class Stage:
             spec.priority_max = int(words.pop("priority_max"))
         if "waiting_max" in words:
             spec.waiting_max = int(words.pop("waiting_max"))
+        for window in filter(None, words.pop("window", "").split(",")):
+            devices, _, when = window.partition("@")
+            spec.quota.windows.add(when=when.replace("_", " "), limit=admin_pb2.Amount(share_milli=int(devices) * 1000))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")
         request = admin_pb2.ApplyRequest()
@@ -345,11 +349,13 @@ class Stage:
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)
-        idle = admin_pb2.IdlePolicy(action=words["idle"], after_s=int(words["after"]))
-        idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
-        idle.never_warn = not idle.warn_s
+        spec = admin_pb2.QueueSpec(name=name, policy=words.get("policy", ""))
+        if "idle" in words:
+            spec.idle.action, spec.idle.after_s = words["idle"], int(words["after"])
+            spec.idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
+            spec.idle.never_warn = not spec.idle.warn_s
         request = admin_pb2.ApplyRequest()
-        request.queues.add(spec=admin_pb2.QueueSpec(name=name, idle=idle))
+        request.queues.add(spec=spec)
         self._call(ADMIN, "Apply", request)
 
     def _do_work(self, name: str, percent: str) -> None:

@@ -250,6 +250,8 @@ class NodeFit:
     detail: str
     score: int
     """How good the node is, from 1 on, to be compared within one answer; 0: it does not fit."""
+    members: int = 0
+    """How many such members it could take now; 0 also where an older coordinator does not say."""
 
     @property
     def fits(self) -> bool:

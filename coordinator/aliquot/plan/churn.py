@@ -40,6 +40,9 @@ LIFETIME_MS = 3_600_000
 
 TENANT = "churn"
 
+SHORT = 0.01
+"""Lifetimes below this count as this in slowdowns: a wait of seconds does not matter to what runs for seconds."""
+
 ROUND_MOVES, ROUND_STEPS = 8, 24
 """Of a round of defragmentation, at most."""
 
@@ -62,6 +65,13 @@ class ChurnRules(NamedTuple):
     """The queue's `reserve_after`: room is made for who has waited so long."""
     defragment_every: float = 0.0
     """Between two rounds of defragmentation, as by hand; 0: none."""
+    everybody_waits: bool = False
+    """Nobody is lost, and nobody gives up."""
+    movable: bool = True
+    limits: float = 0.0
+    """Time limits are drawn evenly between a request's lifetime and so many times of it; 0: there are none."""
+    queue: QueueSpec = QueueSpec(DEFAULT_QUEUE, policy=QueuePolicy.FIFO)
+    """How those that wait are ordered; its `reserve_after` is that of these rules."""
 
 
 @dataclass(slots=True)
@@ -78,6 +88,13 @@ class ChurnResult:
     """Requests by `cpu`, `part`, or number of whole devices."""
     waits: dict[str, list[float]] = field(default_factory=dict)
     """Of those admitted that may wait, sorted."""
+    slowdowns: dict[str, list[float]] = field(default_factory=dict)
+    """Where everybody waits, sorted: (wait + lifetime) / lifetime, but of lifetimes below `SHORT` as if they had that.
+    Who still waits at the end counts with the wait so far.
+    """
+
+    waiting: int = 0
+    """How many still wait at the end."""
 
     def admitted_percent(self, kind: str) -> float:
         """Of one kind of request; 100 where none was asked for."""
@@ -93,6 +110,8 @@ class _Asked(NamedTuple):
     since: float
     demand: Demand
     life: float
+    limit: float
+    """As the request says; 0 without limits."""
 
 
 class Churn:
@@ -112,7 +131,7 @@ class Churn:
         for spec in nodes:
             self._do(c.DeclareNode(msgspec.structs.replace(spec, agentless=True)))
         after_ms = round(rules.reserve_after * LIFETIME_MS)
-        queue = QueueSpec(DEFAULT_QUEUE, policy=QueuePolicy.FIFO, reserve_after_ms=after_ms)
+        queue = msgspec.structs.replace(rules.queue, reserve_after_ms=after_ms)
         self._do(c.Apply(queues=((queue, c.ANY_VERSION),)))
         self._lessons = Lessons(self.planner.engine.policy, self.state.inventory)
         self._capacity = capacity_milli(self.state.inventory)
@@ -145,15 +164,21 @@ class Churn:
             table = self._lessons.note(demand)
             if table is not None:
                 self._do(c.LearnPrices(table))
-            self._arrive(f"r-{number:08d}", _Asked(self._now, demand, self._rng.expovariate(1.0)))
+            life = self._rng.expovariate(1.0)
+            limit = life * self._rng.uniform(1.0, rules.limits) if rules.limits else 0.0
+            self._arrive(f"r-{number:08d}", _Asked(self._now, demand, life, limit))
             number += 1
             if progress is not None and number % 500 == 0:
                 progress(self._now)
         result, span = self.result, rules.lifetimes - rules.warm_up
         result.allocation = 100 * self._area / span / self._capacity
         result.moved_per_lifetime = 100 * result.moved / max(self._live_area, 1.0)
-        for waits in result.waits.values():
-            waits.sort()
+        result.waiting = len(self._asked)
+        for asked in self._asked.values():
+            if rules.everybody_waits and self._counts(asked):
+                self._note_slowdown(asked)
+        for values in (*result.waits.values(), *result.slowdowns.values()):
+            values.sort()
         return result
 
     # -- time ------------------------------------------------------------------------------------------------------
@@ -207,14 +232,16 @@ class Churn:
             self._hold_elsewhere(request_id, asked)
             return
         self._asked[request_id] = asked
-        waits = self._rules.reserve and asked.demand.count >= self._rules.large_devices
-        request = RequestSpec(asked.demand, TENANT, movable=True, ttl_ms=0)
+        rules = self._rules
+        waits = rules.everybody_waits or (rules.reserve and asked.demand.count >= rules.large_devices)
+        limit_ms = round(asked.limit * LIFETIME_MS) + 1000 if rules.limits else 0
+        request = RequestSpec(asked.demand, TENANT, movable=rules.movable, ttl_ms=0, time_limit_ms=limit_ms, grace_ms=0)
         try:
             self._do(c.Allocate(request_id, request, no_queue=not waits))
         except DomainError:
             del self._asked[request_id]  # lost: it would not wait
             return
-        if waits and request_id in self._asked:
+        if waits and not rules.everybody_waits and request_id in self._asked:
             heapq.heappush(self._giving_up, (asked.since + self._rules.patience, request_id))
         self._admit()
 
@@ -250,8 +277,14 @@ class Churn:
         if self._counts(asked):
             kind = _kind(asked.demand)
             self.result.admitted[kind] = self.result.admitted.get(kind, 0) + 1
+            if self._rules.everybody_waits and asked.demand.count:
+                self._note_slowdown(asked)
             if asked.demand.count >= self._rules.large_devices:
                 self.result.waits.setdefault(kind, []).append(self._now - asked.since)
+
+    def _note_slowdown(self, asked: _Asked) -> None:
+        slowdown = 1 + (self._now - asked.since) / max(asked.life, SHORT)
+        self.result.slowdowns.setdefault(_kind(asked.demand), []).append(slowdown)
 
     # -- the core --------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from tests.simulation.auditor.records import (
     Story,
 )
 from tests.simulation.auditor.shapes import Shapes
+from tests.simulation.auditor.turns import Turns
 from tests.simulation.auditor.use import Use
 from tests.simulation.auditor.victims import PLAIN, Victims
 from tests.simulation.auditor.windows import Windows
@@ -110,6 +111,7 @@ class Books:
         self.use = Use(self)
         self.capacity = Capacity(self)
         self.limits = Limits(self)
+        self.turns = Turns(self)
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -122,6 +124,7 @@ class Books:
         self._vanished = set()
         self._stopped.clear()
         self._shapes.group()
+        self.turns.group()
         for fact in facts:
             if fact[0] == "node" and fact[2]["node_id"] in self.machines:
                 described = {device["uuid"] for device in fact[2]["devices"]}
@@ -228,6 +231,7 @@ class Books:
         self.waiting += 1
         self.living += 1
         self.changed.add(lease_id)
+        self.turns.accepted(lease_id, request)
         story = self.stories[lease_id]
         return self.offences.accepted(story, fact[1]) or self.ceilings.accepted(story, fact[1])
 
@@ -244,6 +248,9 @@ class Books:
         story.active_ms = 0
         self.waiting -= 1
         self.ceilings.granted(story, fact[1])
+        unfair = self.turns.granted(story)
+        if unfair:
+            return unfair
         self._holds.drop(story.lease_id)
         self._shapes.granted(story, fact[1])
         for slice_id, member, plan in slices:
@@ -455,6 +462,7 @@ class Books:
                 if wrong:
                     return wrong
         self._holds.drop(story.lease_id)
+        self.turns.over(story.lease_id)
         self.offences.ending(story, fact[3], fact[1])
         story.ended, story.ending, story.current, story.ended_ms = fact[3], "", False, fact[1]
         self.living -= 1

@@ -11,7 +11,9 @@ from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.granting import chain_of, forbidden, is_entitled, suspended
+from aliquot.coordinator.core.leases.patience import is_late
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
@@ -182,14 +184,15 @@ def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
     line = _line_of(state, lease)
     if line in admission.blocked:
         return []
-    admission.blocked[line] = None
-    after_ms = state.tenancy.queue_spec(line[0]).reserve_after_ms
-    if not after_ms or now_ms < lease.created_ms + after_ms or lease.lease_id in state.holds:
+    late = is_late(state, lease, now_ms)
+    if late or state.tenancy.queue_spec(line[0]).policy is not QueuePolicy.SLOWDOWN:
+        admission.blocked[line] = None  # under `slowdown`, those who are due sooner may have come just now
+    if not late or lease.lease_id in state.holds:
         return []
     reserved = [hold.owner for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
     if len(reserved) >= RESERVATIONS_MAX or any(_line_of(state, state.leases[owner]) == line for owner in reserved):
         return []
-    found = expect(state, lease, demand, now_ms)
+    found = moving.place_to_clear(state, lease, demand, now_ms) or expect(state, lease, demand, now_ms)
     if found is None:
         return []
     fact = HoldCreated(
@@ -207,7 +210,7 @@ def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
     """(queue, tenant) of the line that a lease stands in; no tenant where the queue has a single line."""
     request = lease.request
     queue = state.tenancy.queue_of(request.tenant, request.queue)
-    by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY)
+    by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY, QueuePolicy.SLOWDOWN)
     return queue, "" if by_rank else request.tenant
 
 

@@ -12,6 +12,7 @@ from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.records import HoldKind
 from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled, whole_pool
 from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.maintenance.calendar import shown
 from aliquot.coordinator.core.memory import Outlook
 from aliquot.coordinator.core.placement.capacity import listed_rows
 from aliquot.coordinator.core.planning import Planning
@@ -20,6 +21,7 @@ from aliquot.coordinator.core.preemption.plan import Plan
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
+from aliquot.coordinator.core.queueing.slowdown import slack_ms
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
@@ -136,8 +138,9 @@ def notes_on_ahead(state: Planning, lease: Lease, ahead: Sequence[str], count: i
         for other in ahead
     )
     why = [f"{higher} of higher priority" if higher else "", f"{earlier} that came earlier" if earlier else ""]
-    aged = len(ahead) - higher - earlier
-    why.append(f"{aged} by having waited longer" if aged else "")
+    rest = len(ahead) - higher - earlier
+    by_due = state.tenancy.queue_spec(_queue_of(state, lease)).policy is QueuePolicy.SLOWDOWN
+    why.append(f"{rest} {'due sooner' if by_due else 'by having waited longer'}" if rest else "")
     of = "" if count == len(ahead) else f" (of the first {len(ahead)})"
     return [f"ahead of it: {', '.join(text for text in why if text)}{of}"]
 
@@ -145,9 +148,14 @@ def notes_on_ahead(state: Planning, lease: Lease, ahead: Sequence[str], count: i
 def notes_on_order(state: Planning, lease: Lease) -> list[str]:
     """What decides about its turn."""
     tenancy, request = state.tenancy, lease.request
-    name = tenancy.queue_of(request.tenant, request.queue)
-    policy = tenancy.queue_spec(name).policy
+    name = _queue_of(state, lease)
+    spec = tenancy.queue_spec(name)
+    policy = spec.policy
     notes = [f"queue {name} orders by {policy}"]
+    if policy is QueuePolicy.SLOWDOWN:
+        due = shown(lease.created_ms + slack_ms(spec, request))
+        hint = "" if request.time_limit_ms else "; with a time limit it would be due sooner"
+        notes.append(f"it is due at {due}, and who is due first goes first{hint}")
     if policy is QueuePolicy.FAIR_SHARE:
         capacity = whole_pool(state)
         others = [other for other in state.lines.queues.get(name, {}) if other != request.tenant]
@@ -163,6 +171,10 @@ def notes_on_order(state: Planning, lease: Lease) -> list[str]:
         kept = "" if scale == MILLIONTHS else f" (of which {scale / 10_000:.1f} % can be kept now)"
         notes.append(f"a guarantee covers it{kept}: whoever borrows must give way")
     return notes
+
+
+def _queue_of(state: Planning, lease: Lease) -> str:
+    return state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
 
 
 def _leases(number: int) -> str:

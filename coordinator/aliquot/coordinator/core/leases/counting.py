@@ -15,6 +15,7 @@ from aliquot.coordinator.core.leases.accounts import owner_of, parts_of, queue_o
 from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
 from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE, meter_of, money_slope
+from aliquot.coordinator.core.queueing.slowdown import patience_ms
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.tenancy.books import recount
 from aliquot.coordinator.core.tenancy.limits import parts_of_placement
@@ -115,15 +116,19 @@ def grant_ends(state: State, lease: Lease) -> None:
 
 def be_patient(state: State, lease: Lease) -> None:
     """Remember to look when a waiting lease may have devices kept for it."""
-    after_ms = state.tenancy.queue_spec(queue_of(state.tenancy, lease)).reserve_after_ms
+    after_ms = _patience_ms(state, lease)
     if lease.created_ms + after_ms > state.now_ms:
         state.timers.add(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
 
 
 def patience_ends(state: State, lease: Lease) -> None:
     """Drop that timer: the lease waits no longer."""
-    after_ms = state.tenancy.queue_spec(queue_of(state.tenancy, lease)).reserve_after_ms
+    after_ms = _patience_ms(state, lease)
     state.timers.drop(lease.created_ms + after_ms, Due.PATIENCE, lease.lease_id)
+
+
+def _patience_ms(state: State, lease: Lease) -> int:
+    return patience_ms(state.tenancy.queue_spec(queue_of(state.tenancy, lease)), lease.request)
 
 
 def recount_all(state: State) -> None:

@@ -87,6 +87,8 @@ def _lease_granted(state: State, fact: LeaseGranted) -> None:
     counting.patience_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
+    if not lease.lease_epoch:
+        state.recent.note(lease.created_ms, lease.request.demand)
     new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
     _set_lease(
         state,
@@ -116,7 +118,12 @@ def _lease_extended(state: State, fact: LeaseExtended) -> None:
     if runs:
         state.timers.drop(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
         state.timers.add(lease.granted_ms + fact.time_limit_ms, Due.TIME_LIMIT, fact.lease_id)
-    _set_lease(state, replace(lease, request=replace(lease.request, time_limit_ms=fact.time_limit_ms)))
+    extended = replace(lease, request=replace(lease.request, time_limit_ms=fact.time_limit_ms))
+    if lease.waiting:  # its place in line may follow from its time limit
+        resting = state.lines.is_resting(fact.lease_id)
+        state.lines.remove(lease)
+        state.lines.add(extended, resting=resting)
+    _set_lease(state, extended)
 
 
 def _lease_grown(state: State, fact: LeaseGrown) -> None:

@@ -15,19 +15,23 @@ from aliquot.coordinator.core.commands import Defragment
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
-from aliquot.coordinator.core.holds.records import HoldKind
+from aliquot.coordinator.core.holds.records import Hold, HoldKind
 from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.facts import LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.leases.granting import chain_of, forbidden, granted, sterner, suspended
+from aliquot.coordinator.core.leases.patience import is_late
 from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.moving.clearing import cheapest, last_to_leave
 from aliquot.coordinator.core.moving.defragmentation import propose
 from aliquot.coordinator.core.moving.evacuation import evacuate
-from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease
+from aliquot.coordinator.core.moving.plan import LeaseMove, Moves, PlacedLease
 from aliquot.coordinator.core.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.preemption.reserving import Expected
+from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand, Placement
 
 TRIALS_PER_STEP = 16
@@ -144,16 +148,14 @@ def could_make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) 
 
 def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
-    if not state.movable_slices and lease.lease_id not in state.holds:
+    hold = state.holds.get(lease.lease_id)
+    if not state.movable_slices and hold is None:
         return []  # what is kept for it may be enough together with what is free, whoever may be moved
+    if not is_late(state, lease, now_ms):
+        return []
     budget = state.engine.moves
     if not budget.may_plan(demand, now_ms):
-        return []
-    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    after_ms = state.tenancy.queue_spec(queue).reserve_after_ms
-    if not after_ms or now_ms < lease.created_ms + after_ms:
-        return []
-    hold = state.holds.get(lease.lease_id)
+        return clear_one(state, lease, hold, now_ms) if hold is not None else []
     with state.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())  # it may be most of the room it needs
         found = evacuate(state.engine, _LazyLeasesByNode(state, now_ms), demand, moves_max=budget.available)
@@ -166,7 +168,7 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> lis
         facts += moved
     if found is None:
         budget.rest(demand, now_ms)
-        return []
+        return clear_one(state, lease, hold, now_ms) if hold is not None else []
     budget.spend(len(found.moves))
     grace_ms = max((state.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)
     facts.append(
@@ -179,6 +181,48 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> lis
             start_ms=now_ms + grace_ms,
         )
     )
+    return facts
+
+
+def place_to_clear(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+    """The place from which the fewest have to go, where a queue orders by slowdown and some may be moved; else None.
+
+    `clear_one` then moves them, one by one. Where a request would start soonest by itself is often where others like it
+    end: those go from one to the next without that, and for a request that is late nevertheless they are too few.
+    """
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    if state.tenancy.queue_spec(queue).policy is not QueuePolicy.SLOWDOWN or demand.count < 2:
+        return None
+    if not state.movable_slices or not state.engine.moves.available:
+        return None
+    return cheapest(state, _LazyLeasesByNode(state, now_ms), demand, now_ms, state.engine.moves.available)
+
+
+def clear_one(state: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fact]:
+    """Facts that move one lease off the devices that are kept for somebody: whoever would leave them last.
+
+    All others would end before it, so that one move brings the start forward the most. It goes where something has
+    just become free; when nothing is, its turn comes with what is freed next. Only queues that order by slowdown make
+    room so, by the budget of moves.
+    """
+    budget = state.engine.moves
+    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    by_due = state.tenancy.queue_spec(queue).policy is QueuePolicy.SLOWDOWN
+    if not by_due or hold.kind is not HoldKind.RESERVATION or not budget.available or not state.movable_slices:
+        return []
+    last = last_to_leave(state, hold, now_ms)
+    if last is None or not _movable(state, last, now_ms):
+        return []
+    placed = placed_lease(state, last, now_ms)
+    with state.inventory.trial():
+        target = Moves(state.engine).move(placed, avoid_node_ids=hold.placement.node_ids)
+    if target is None:
+        return []
+    planned = LeaseMove(last.lease_id, placed.placement, target)
+    facts = move(state, planned, f"lease {hold.owner} needs the room", now_ms)
+    if facts is None:
+        return []
+    budget.spend(1)
     return facts
 
 

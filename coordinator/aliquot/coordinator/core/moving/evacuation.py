@@ -31,7 +31,9 @@ class Evacuation(NamedTuple):
     placement: Placement
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
+    """A node, and who would have to leave it."""
+
     leases: tuple[PlacedLease, ...]
     """Those on the devices that cost the fewest moves."""
     others: tuple[PlacedLease, ...]
@@ -47,14 +49,16 @@ def evacuate(engine: Engine, by_node: LeasesByNode, demand: Demand, *, moves_max
     """
     if not demand.count or demand.gang_size > 1 or moves_max < 1:
         return None
-    for candidate in _candidates(engine, by_node, demand, moves_max):
+    for candidate in candidates(engine, by_node, demand, moves_max):
         found = _try_node(engine, candidate, demand, moves_max)
         if found is not None:
             return found
     return None
 
 
-def _candidates(engine: Engine, by_node: LeasesByNode, demand: Demand, moves_max: int) -> list[_Candidate]:
+def candidates(
+    engine: Engine, by_node: LeasesByNode, demand: Demand, moves_max: int, *, tried: int = NODES_TRIED
+) -> list[Candidate]:
     """Nodes that suit the demand, those where the fewest leases are in the way first."""
     table = engine.inventory.table
     suits = np.zeros(table.rows, np.bool_)
@@ -65,16 +69,16 @@ def _candidates(engine: Engine, by_node: LeasesByNode, demand: Demand, moves_max
     suits &= (table.cpu_left[: table.rows] >= 0) & ((capacity < 0) | (capacity >= demand.cpu_milli))
     rows = np.flatnonzero(suits)
     idle = table.share_left[rows].sum(axis=1)
-    found: list[_Candidate] = []
+    found: list[Candidate] = []
     for row in rows[np.argsort(-idle, kind="stable")][:NODES_LOOKED_AT].tolist():
         candidate = _in_the_way(engine, by_node, demand, row)
         if candidate is not None and len(candidate.leases) <= moves_max:
             found.append(candidate)
     found.sort(key=lambda c: (len(c.leases), c.row))
-    return found[:NODES_TRIED]
+    return found[:tried]
 
 
-def _in_the_way(engine: Engine, by_node: LeasesByNode, demand: Demand, row: int) -> _Candidate | None:
+def _in_the_way(engine: Engine, by_node: LeasesByNode, demand: Demand, row: int) -> Candidate | None:
     """Which leases would have to leave this row; None where too few devices can be had at all."""
     node = engine.inventory.table.node_of_row[row]
     assert node is not None
@@ -96,7 +100,7 @@ def _in_the_way(engine: Engine, by_node: LeasesByNode, demand: Demand, row: int)
     spare = sorted(
         (o for o in others.values() if _may_leave(o, demand)), key=lambda o: (-o.demand.cpu_milli, o.lease_id)
     )
-    return _Candidate(tuple(leaving.values()), tuple(spare), row, node.spec.node_id)
+    return Candidate(tuple(leaving.values()), tuple(spare), row, node.spec.node_id)
 
 
 def _may_leave(placed: PlacedLease, demand: Demand) -> bool:
@@ -104,7 +108,7 @@ def _may_leave(placed: PlacedLease, demand: Demand) -> bool:
     return placed.movable and placed.demand.gang_size == 1 and placed.demand.count < demand.count
 
 
-def _try_node(engine: Engine, candidate: _Candidate, demand: Demand, moves_max: int) -> Evacuation | None:
+def _try_node(engine: Engine, candidate: Candidate, demand: Demand, moves_max: int) -> Evacuation | None:
     """Move what is in the way on trial, the largest leases first: they are the hardest to place."""
     node_id = candidate.node_id
     wanted = msgspec.structs.replace(demand, node_ids=(node_id,))

@@ -9,7 +9,8 @@ changes, which is what lets it be kept sorted:
 
     rank = (created - priority * ageing, arrival)
 
-is, at any time, the order of priorities that grow by one every `ageing` milliseconds.
+is, at any time, the order of priorities that grow by one every `ageing` milliseconds. (Under `slowdown`: of the
+moments at which requests are due, see `slowdown`.)
 
 The lines are derived from the leases and are rebuilt by replay.
 """
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.queueing.slowdown import SLACK_MAX_MS, slack_ms
 from aliquot.coordinator.core.tenancy.books import Tenancy
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.tenancy.upwards import upwards
@@ -73,6 +75,10 @@ def rank_of(lease: Lease, queue: QueueSpec) -> Rank:
     """Where a lease stands among those of its tenant."""
     if queue.policy is QueuePolicy.FIFO:
         return (lease.created_ms, lease.arrival)
+    if queue.policy is QueuePolicy.SLOWDOWN:
+        point_ms = queue.ageing_ms + SLACK_MAX_MS if queue.ageing_ms else NO_AGEING_MS
+        due_ms = lease.created_ms + slack_ms(queue, lease.request)
+        return (due_ms - lease.request.priority * point_ms, lease.arrival)
     return (lease.created_ms - lease.request.priority * (queue.ageing_ms or NO_AGEING_MS), lease.arrival)
 
 
