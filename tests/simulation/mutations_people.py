@@ -24,6 +24,7 @@ from aliquot.coordinator.core.state import Node
 from aliquot.coordinator.core.tenancy import books as tenancy_books
 from aliquot.coordinator.core.tenancy import limits
 from aliquot.coordinator.core.tenancy.specs import Period
+from aliquot.coordinator.core.types import Placement
 from tests.simulation.mutant import Put, decide_by, mutant
 
 MONEY = ("money.rates", "money.credit", "money.invoice", "money.close_books")
@@ -65,6 +66,48 @@ def _moved(put: Put) -> None:
         return original(state, msgspec.structs.replace(lease, request=request), now_ms)
 
     put(moving, "placed_lease", placed_lease)
+
+
+@mutant(
+    "gang moved in part",
+    "a gang that is moved is granted some of the places that it gives up",
+    scene="""
+pool 4 of 1
+start
+wait 30
+allocate job 1.0 gang=2 movable=yes ttl=86400
+maintain node-0001 20
+wait 60
+""",
+)
+def _in_part(put: Put) -> None:
+    original = moving.move
+
+    def move(state: Any, planned: Any, why: str, now_ms: int) -> Any:
+        source, target = planned.source, planned.target
+        kept = Placement((*target.members[:1], *source.members[1:]), (*target.node_ids[:1], *source.node_ids[1:]))
+        return original(state, planned._replace(target=kept), why, now_ms)
+
+    put(moving, "move", move)
+    put(moving, "objection", lambda engine, demand, placement: "")
+
+
+@mutant(
+    "member given up first",
+    "an elastic lease that is moved in part gives a member up before it has another",
+    scene="""
+pool 3 of 1
+start
+wait 30
+allocate job 1.0 gang=2 least=1 most=2 movable=yes ttl=86400
+wait 60
+maintain node-0001 20
+wait 60
+""",
+)
+def _given_up_first(put: Put) -> None:
+    original = resizing.replace_members
+    put(resizing, "replace_members", lambda *args: list(reversed(original(*args) or ())) or None)
 
 
 @mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))
