@@ -240,16 +240,21 @@ def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[De
     engine = state.engine
     mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
     by_node = _LazyLeasesByNode(state, now_ms)
-    moves_max = command.moves_max
+    moves_max = min(command.moves_max, engine.moves.available) if command.by_itself else command.moves_max
+    if moves_max < 1:
+        return Decision((), DefragmentView((), 0, 0, bool(mix)))
     proposal = propose(engine, by_node, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
     facts: list[Fact] = []
     moves: list[MovedLease] = []
     for planned in proposal.moves:
-        moved = move(state, planned, "defragmentation", now_ms)
+        why = "defragmentation by itself" if command.by_itself else "defragmentation"
+        moved = move(state, planned, why, now_ms)
         if moved is not None:
             facts += moved
             tenant = state.leases[planned.lease_id].request.tenant
             moves.append(MovedLease(planned.lease_id, tenant, planned.source, planned.target))
+    if command.by_itself and command.carry_out:
+        engine.moves.spend(len(moves))
     gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
     view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
     return Decision(tuple(facts) if command.carry_out else (), view)
