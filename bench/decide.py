@@ -162,7 +162,7 @@ def measure(
     demands = build_demands(rng, 20_000)
     if mixed:
         demands = mixed_demands(demands)
-    teach(policy, Counter(demands[:4000]))
+    teach(policy, Counter(demands[:4000]), inventory)
     state = Load(engine, rng, load)
     title = f"{devices} devices{' of four vendors' if mixed else ''} at {load:.0%}"
     bar = progress.add_task(title, total=decisions + scans)

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import yaml
 
@@ -35,6 +34,7 @@ from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core import names
 from aliquot.kube.program import loop_factory
+from bench._http import Caller
 from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN
@@ -69,17 +69,17 @@ def program(*arguments: str, environment: dict[str, str] | None = None) -> Itera
 class Scheduler:
     """As a stock one: cycles one by one, binds beside them."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, nodes: list[str]) -> None:
+    def __init__(self, caller: Caller, nodes: list[str]) -> None:
         self.nodes = nodes
         self.filter_s: list[float] = []
-        self._session = session
-        self._url = url
+        self.refused = 0
+        """Binds that were refused, whose pods were then scheduled again."""
+        self._caller = caller
         self._named: dict[int, tuple[list[str], msgspec.Raw]] = {}
 
     async def call(self, verb: str, document: object) -> Any:  # noqa: ANN401 - JSON
         """One verb."""
-        async with self._session.post(f"{self._url}/{verb}", data=msgspec.json.encode(document)) as response:
-            return msgspec.json.decode(await response.read())
+        return msgspec.json.decode(await self._caller.post(f"/{verb}", msgspec.json.encode(document)))
 
     async def place(self, pod: Document, nodes: list[str] | None = None) -> str:
         """Filter and prioritise."""
@@ -105,7 +105,9 @@ class Scheduler:
         """Bind."""
         meta = pod["metadata"]
         args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
-        return not (await self.call("bind", args))["Error"]
+        refused = bool((await self.call("bind", args))["Error"])
+        self.refused += refused
+        return not refused
 
     async def schedule(self, pods: list[Any], deadline_s: float = 120.0) -> float:
         """Until all are bound; returns the seconds."""
@@ -174,8 +176,10 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
     devices = 8
     await declare(pool, declared_nodes(5000, devices))
     every = [f"bench-{number:05d}" for number in range(5000)]
-    async with KubeClient(Cluster(url, lambda: ADMIN)) as client, aiohttp.ClientSession() as session:
-        scheduler = Scheduler(session, extender, every[:500])
+    host, _, port = extender.rpartition(":")
+    async with KubeClient(Cluster(url, lambda: ADMIN)) as client:
+        caller = Caller(host, int(port))
+        scheduler = Scheduler(caller, every[:500])
         warm = await create(client, "warm", 100, _QUARTER)
         await scheduler.schedule(warm)
         await asyncio.sleep(arguments.warm_up)
@@ -183,7 +187,9 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 
         pods = await create(client, "many", arguments.pods, _QUARTER)
         cpu_s = {name: cpu_s_of(pid) for name, pid in arguments.pids.items()}
+        scheduler.refused = 0
         took_s = await scheduler.schedule(pods)
+        result["refused_per_pod"] = round(scheduler.refused / len(pods), 3)
         result["pods_bound_per_s"] = round(len(pods) / took_s, 1)
         for name, pid in arguments.pids.items():
             result[f"{name}_ms_per_pod"] = round((cpu_s_of(pid) - cpu_s[name]) * 1000 / len(pods), 2)
@@ -212,6 +218,7 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
         while not (await scheduler.call("filter", args)).get("FailedAndUnresolvableNodes"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         result["impossible_gang_s"] = round(time.perf_counter() - begun, 3)
+        caller.close()
     return result
 
 
@@ -240,7 +247,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
                 "scheduler": os.getpid(),
             }
             extender = json.loads(line.removeprefix("ready "))["address"]
-            result = await measure(arguments, url, pool.address, f"http://{extender}")
+            result = await measure(arguments, url, pool.address, extender)
     full = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
     with program(*full) as (_, url):
         result |= await in_process("_kube_follow.py", url, str(arguments.seconds))

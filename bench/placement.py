@@ -9,7 +9,8 @@
 
 DIR holds `openb_node_list_gpu_node.csv` and `openb_pod_list_default.csv`, or lists of the same columns. The last line
 printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % when 100 and 130 % of the capacity have
-arrived) and their standard deviations over the seeds. With `--churn`, by policy and load: the mean allocation, how many
+arrived), their standard deviations over the seeds `sd_100`, `sd_130`, and `us_per_decision`; with `--mixed` that is the
+share, and `memory_at_100` and so on are the memory. With `--churn`, by policy and load: the mean allocation, how many
 8-device requests were admitted and how long they waited, and what was moved for them. With `--everybody` nobody is
 lost: see `_everybody.py`.
 """
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
@@ -40,16 +42,20 @@ from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.learning import online
 from aliquot.plan.nodes import read_openb_nodes
-from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
+from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench._everybody import Scene
 from bench._everybody import report as report_everybody
-from bench._mixed import POOLS, MixedCurve, fill_mixed, mixed_pool
+from bench._mixed import POOLS, fill_mixed, mixed_pool
 from bench._variants import vary
 
 FIRST_SEED = 42
+PERCENTS = (100, 130)
+"""Where the figures are taken: so much of the capacity has arrived."""
+ARRIVE_MILLI, ARRIVE_MIXED_MILLI = 1300, 1320
+"""How much arrives in all."""
 NODES = "openb_node_list_gpu_node.csv"
 LARGE = 8
 """Devices of the large requests in the churn figures."""
@@ -81,21 +87,44 @@ class _Clock:
         return time.perf_counter() - self._started - self._lessons_s
 
 
-def run(trace: Path, pods_name: str, variant: str, policy_name: str, seed: int) -> tuple[Curve, float]:
-    """One pass; returns the curve and the seconds it took."""
-    nodes, pods = read_lists(trace, pods_name, variant)
+class Pass(NamedTuple):
+    """One pass of a policy over a list: what was allocated at 100 and 130 %, in %, and how long decisions took."""
+
+    at: dict[str, float]
+    decisions: int
+    seconds: float
+
+
+def run(options: argparse.Namespace, policy_name: str, seed: int) -> Pass:
+    """The study's protocol: requests arrive in an order drawn by the seed, and none leaves."""
+    mixed = bool(options.mixed)
+    if mixed:
+        nodes, requests = mixed_pool(options.trace.parent, options.mixed)
+    else:
+        nodes, requests = read_lists(options.trace, options.pods, options.variant)
     random.Random(seed).shuffle(nodes)
     inventory = pool_of(nodes)
     policy = make_policy(policy_name)
-    demands = [pod.demand for pod in tuned_arrivals(pods, capacity_milli(inventory), 1300, seed)]
+    arrive_milli = ARRIVE_MIXED_MILLI if mixed else ARRIVE_MILLI
+    demands = [each.demand for each in tuned_arrivals(requests, capacity_milli(inventory), arrive_milli, seed)]
     watch = None
     if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(pod.demand) for pod in pods)))
+        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
     else:
         watch = online(policy, inventory)
     clock = _Clock(watch)
-    curve = fill(Engine(inventory, policy), demands, before=clock.watch)
-    return curve, clock.deciding_s()
+    engine = Engine(inventory, policy)
+    at: dict[str, float] = {}
+    if mixed:
+        curve = fill_mixed(engine, demands, clock.watch)
+        seconds = clock.deciding_s()
+        for percent in PERCENTS:
+            at[f"at_{percent}"], at[f"memory_at_{percent}"] = curve.at(percent)
+    else:
+        filled = fill(engine, demands, before=clock.watch)
+        seconds = clock.deciding_s()
+        at = {f"at_{percent}": filled.at(percent) for percent in PERCENTS}
+    return Pass(at, len(demands), seconds)
 
 
 def run_churn(
@@ -107,85 +136,31 @@ def run_churn(
     return Churn(nodes[:nodes_max], policy_name, [pod.demand for pod in pods], rules, seed).run()
 
 
-def run_mixed(traces: Path, pool: str, policy_name: str, seed: int) -> tuple[MixedCurve, float]:
-    """One pass over a pool of very different cards; returns the curve and the seconds it took."""
-    nodes, requests = mixed_pool(traces, pool)
-    random.Random(seed).shuffle(nodes)
-    inventory = pool_of(nodes)
-    policy = make_policy(policy_name)
-    demands = [each.demand for each in tuned_arrivals(requests, capacity_milli(inventory), 1320, seed)]
-    watch = None
-    if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
-    else:
-        watch = online(policy, inventory)
-    clock = _Clock(watch)
-    curve = fill_mixed(Engine(inventory, policy), demands, clock.watch)
-    return curve, clock.deciding_s()
-
-
-def report_mixed(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
-    """Share and memory that each policy gets allocated."""
+def report(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
+    """What each policy gets allocated: `at_100`, `sd_100` and so on; of mixed cards that is the share, and
+    `memory_at_100` and the like are beside it.
+    """
     result: dict[str, dict[str, float]] = {}
     with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
         bar = progress.add_task("placing", total=len(names) * options.seeds)
         futures = {
-            name: [
-                workers.submit(run_mixed, options.trace.parent, options.mixed, name, FIRST_SEED + seed)
-                for seed in range(options.seeds)
-            ]
+            name: [workers.submit(run, options, name, FIRST_SEED + seed) for seed in range(options.seeds)]
             for name in names
         }
         for name in names:
-            curves, seconds = [], 0.0
+            passes = []
             for future in futures[name]:
-                curve, took = future.result()
-                curves.append(curve)
-                seconds += took
+                passes.append(future.result())
                 progress.advance(bar)
             figures = result[name] = {}
-            for percent in (100, 130):
-                for what, values in zip(
-                    ("share", "memory"), zip(*(curve.at(percent) for curve in curves), strict=True), strict=True
-                ):
-                    figures[f"{what}_at_{percent}"] = round(statistics.mean(values), 3)
-                    figures[f"{what}_sd_{percent}"] = round(statistics.stdev(values), 3) if len(values) > 1 else 0.0
-            figures["us_per_decision"] = round(1e6 * seconds / sum(len(curve.arrived_percent) for curve in curves), 1)
+            for what in passes[0].at:
+                values = [each.at[what] for each in passes]
+                figures[what] = round(statistics.mean(values), 3)
+                figures[what.replace("at_", "sd_")] = round(statistics.stdev(values), 3) if len(values) > 1 else 0.0
+            seconds, decisions = sum(each.seconds for each in passes), sum(each.decisions for each in passes)
+            figures["us_per_decision"] = round(1e6 * seconds / decisions, 1)
             if not options.json:
                 console.print(f"{name:12s} {figures}")
-    return result
-
-
-def report_fill(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
-    """The study's protocol, by policy."""
-    result: dict[str, dict[str, float]] = {}
-    with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
-        bar = progress.add_task("placing", total=len(names) * options.seeds)
-        futures = {
-            name: [
-                workers.submit(run, options.trace, options.pods, options.variant, name, FIRST_SEED + seed)
-                for seed in range(options.seeds)
-            ]
-            for name in names
-        }
-        for name in names:
-            curves, seconds = [], 0.0
-            for future in futures[name]:
-                curve, took = future.result()
-                curves.append(curve)
-                seconds += took
-                progress.advance(bar)
-            at_100 = [curve.at(100) for curve in curves]
-            at_130 = [curve.at(130) for curve in curves]
-            result[name] = {
-                "at_100": round(statistics.mean(at_100), 3),
-                "at_130": round(statistics.mean(at_130), 3),
-                "sd_100": round(statistics.stdev(at_100), 3) if len(at_100) > 1 else 0.0,
-                "sd_130": round(statistics.stdev(at_130), 3) if len(at_130) > 1 else 0.0,
-                "us_per_decision": round(1e6 * seconds / sum(len(c.arrived_milli) for c in curves), 1),
-            }
-            if not options.json:
-                console.print(f"{name:12s} {result[name]}")
     return result
 
 
@@ -272,8 +247,8 @@ def main() -> None:
         seeds = [FIRST_SEED + seed for seed in range(options.seeds)]
         print(json.dumps(report_everybody(scene, names, loads, seeds, options.jobs, Console(stderr=True))))
         return
-    report = report_churn if options.churn else report_mixed if options.mixed else report_fill
-    print(json.dumps(report(options, names, Console(stderr=True))))
+    result = (report_churn if options.churn else report)(options, names, Console(stderr=True))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
 
 Fields:
 
-    mae_ratio_24h        mean absolute error of the forecast over the next 24 hours, over that of the seasonal naive one
-                         (the same hour of the day before): geometric mean over nine series (`_demand.py`), from
-                         origins every five hours, fitted to the 28 days before
-    mae_ratio_6h         the same for the first six hours
+    mae_ratio_24h        of each of nine series (`_demand.py`): mean absolute error of forecasts of the next 24 hours,
+                         over that of the seasonal naive one (the same hour of the day before), both at all hours ahead
+                         of all origins, one every five hours, fitted to the 28 days before; the nine's geometric mean
+    mae_ratio_6h         the same of the first six hours ahead: both errors are of these alone
     mae_ratio_worst      the largest of the nine, at 24 hours
     mase                 over the better of the last value and the same hour of the day before; geometric mean
     coverage_90          part of the outcomes within 90 % intervals, mean over the nine; `coverage_worst`: the least
@@ -21,45 +21,47 @@ and those of `_scale_nodes.py`: node_hours_saved, p95_wait_ratio, guarantees_mis
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import math
 import os
-import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from aliquot.forecast.backtest import Score, score, try_out
+from aliquot.forecast.backtest import score, try_out
 from aliquot.forecast.models import Floats
-from bench import _starts
+from bench import _scale_nodes, _starts
 from bench._demand import kinds, series
+from bench._forecast_table import Row, figures, write
+
+FIELDS = {
+    "forecast": ("mae_ratio_24h", "mae_ratio_6h", "mae_ratio_worst", "coverage_90"),
+    "starts": ("start_error_ratio",),
+    "nodes": ("node_hours_saved", "p95_wait_ratio", "guarantees_missed", "reversals_per_node_day", "reaction_s"),
+}
+"""What each part measures at least: those that there are bars for."""
 
 
 def forecast(options: argparse.Namespace) -> dict[str, float]:
     """Back-test the nine series."""
-    scores = {name: _scored(name, hours, options) for name, hours in series(options.traces).items()}
-    for name, hours in kinds(options.traces).items() if not options.json else ():
-        _scored(name, hours, options)
-    found_all = list(scores.values())
-    return {
-        "mae_ratio_24h": _geometric([found.ratio for found in found_all]),
-        "mae_ratio_6h": _geometric([found.ratio_6h for found in found_all]),
-        "mae_ratio_worst": round(max(found.ratio for found in found_all), 4),
-        "mase": _geometric([found.mase for found in found_all]),
-        "coverage_90": round(statistics.mean(found.coverage for found in found_all), 4),
-        "coverage_worst": round(min(found.coverage for found in found_all), 4),
-        "pinball_90": round(statistics.mean(found.pinball for found in found_all), 4),
-    }
+    rows = [_row(name, hours, options) for name, hours in series(options.traces).items()]
+    if options.write or not options.json:
+        beside = [_row(name, hours, options) for name, hours in kinds(options.traces).items()]
+        if options.write:
+            write([*rows, *beside])
+    return figures(rows)
 
 
-def _scored(name: str, hours: Floats, options: argparse.Namespace) -> Score:
+def _row(name: str, hours: Floats, options: argparse.Namespace) -> Row:
+    row = row_of(name, hours)
+    if not options.json:
+        print(row.line, flush=True)
+    return row
+
+
+def row_of(name: str, hours: Floats) -> Row:
     """A line of the table in docs/forecast.md."""
     found = score(hours, try_out(hours))
-    if not options.json:
-        figures = (found.ratio, found.ratio_6h, found.mase, found.pinball, found.coverage)
-        print(f"| {name} | {found.origins} | {' | '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
-    return found
+    return Row(name, found.origins, found.ratio, found.ratio_6h, found.mase, found.pinball, found.coverage)
 
 
 def starts(options: argparse.Namespace) -> dict[str, float]:
@@ -68,11 +70,8 @@ def starts(options: argparse.Namespace) -> dict[str, float]:
 
 
 def nodes(options: argparse.Namespace) -> dict[str, float]:
-    """Nodes that come and go; nothing where that is not there."""
-    if importlib.util.find_spec("bench._scale_nodes") is None:
-        return {}
-    found: dict[str, float] = importlib.import_module("bench._scale_nodes").run(options)
-    return found
+    """Nodes that come and go."""
+    return _scale_nodes.run(options)
 
 
 PARTS = {"forecast": forecast, "starts": starts, "nodes": nodes}
@@ -86,18 +85,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=3000, help="of the queue whose starts are expected")
     parser.add_argument("--only", choices=sorted(PARTS), action="append", help="may be repeated (all)")
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
+    parser.add_argument("--write", action="store_true", help="put the table of forecasts into docs/forecast.md")
     options = parser.parse_args()
     result: dict[str, float] = {}
     for name, measure in PARTS.items():
         if not options.only or name in options.only:
-            result |= measure(options)
+            found = measure(options)
+            missing = [field for field in FIELDS[name] if field not in found]
+            assert not missing, f"{name} has not measured {', '.join(missing)}"
+            result |= found
             if not options.json:
                 print(name, json.dumps(result), flush=True)
     print(json.dumps(result))
-
-
-def _geometric(values: list[float]) -> float:
-    return round(math.exp(statistics.mean(math.log(value) for value in values)), 4)
 
 
 if __name__ == "__main__":

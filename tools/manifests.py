@@ -6,6 +6,7 @@ python tools/manifests.py --check   # say whether they are as the chart makes th
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,22 @@ PARTS = {
 """Files, and the templates that they are made of."""
 
 
-def render(values: dict[str, Any] | None = None, name: str = "aliquot") -> dict[str, str]:
-    """The chart's manifests by template, as Helm renders them without a cluster."""
-    from helm_python import Chart  # noqa: PLC0415 - only where manifests are made
+OLDEST = "1.30.0"
+"""The oldest Kubernetes that the chart is for."""
+NEWEST = "1.36.2"
+"""That which manifests are rendered for unless another is named."""
 
+
+def render(values: dict[str, Any] | None = None, name: str = "aliquot", kubernetes: str = NEWEST) -> dict[str, str]:
+    """The chart's manifests by template, as Helm renders them without a cluster, for one of this version."""
+    from helm_python import Chart, _native  # noqa: PLC0415 - only where manifests are made
+
+    options = json.dumps({"name": name, "namespace": NAMESPACE, "kube_version": kubernetes})
     with Chart.load(CHART) as chart:
-        found: dict[str, str] = chart.render(values=values or {}, name=name, namespace=NAMESPACE)
+        # `Chart.render` has no word for the cluster's version, which the library takes.
+        found = json.loads(_native.call_string("helm_render", chart._raw(), json.dumps(values or {}), options))  # noqa: SLF001
     prefix = "aliquot/templates/"
-    return {path.removeprefix(prefix): text for path, text in found.items()}
+    return {str(path).removeprefix(prefix): str(text) for path, text in found.items()}
 
 
 def manifest(templates: tuple[str, ...]) -> str:

@@ -75,4 +75,7 @@ async def test_a_manager_guarantees_nothing_to_its_own() -> None:
         people = await introduce(pool.channel)
         promise = admin_pb2.Quota(guaranteed=admin_pb2.Amount(share_milli=8_000))
         assert await refusal(declare(people["manager"], BELOW, quota=promise)) == "ROLE_MISSING"
+        at_night = admin_pb2.Quota()
+        at_night.windows.add(when="daily 22:00-06:00", guaranteed=promise.guaranteed)
+        assert await refusal(declare(people["manager"], BELOW, quota=at_night)) == "ROLE_MISSING"
         await declare(people["manager"], BELOW, quota=ONE)

@@ -10,16 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
+from aliquot.agent.processes.cgroups import MOUNTINFO, CgroupTree, ContainmentError, find_mount
 from tests.agent.harness import until
 
 
 def hierarchy() -> Path:
     """Where cgroup v2 is mounted; skips where tests can't use it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to make cgroups")
     mount = find_mount(MOUNTINFO.read_text())
-    if mount is None or mount.root != "/" or os.geteuid() != 0:
-        pytest.skip("needs root and the whole cgroup v2 hierarchy")
+    if mount is None:
+        pytest.skip("needs cgroup v2, which is mounted nowhere")
+    if mount.root != "/":
+        pytest.skip(f"needs the whole cgroup v2 hierarchy, of which {mount.root} is mounted")
     return mount.directory
+
+
+def why_no_tree() -> str:
+    """Why an agent can have no cgroups of its own here, for a skip; empty: it can."""
+    try:
+        CgroupTree.open("test-probe").close()
+    except ContainmentError as error:
+        return f"needs a cgroup v2 hierarchy of its own: {error.explain()}"
+    return ""
 
 
 @contextlib.contextmanager

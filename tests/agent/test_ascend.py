@@ -21,7 +21,7 @@ from aliquot.agent.devices.kinds import make_backend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.common.tiers import Tier
 from aliquot.simgpu.errors import SimulationError
-from aliquot.simgpu.vendors.dcmi import SimAscend, SimChip
+from aliquot.simgpu.vendors.dcmi import BY_BUS, BY_SWITCH, SimAscend, SimChip
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -75,6 +75,23 @@ def test_identity_outlives_a_restart_and_another_numbering(machine: SimAscend, b
     assert {info.uuid: info.model for info in again.discover().devices} == before
     shown = again.visibility([info for info in found(again) if info.model == "910B4"])
     assert shown == {"ASCEND_RT_VISIBLE_DEVICES": "0", "ASCEND_VISIBLE_DEVICES": "0"}
+
+
+def test_chips_that_reach_one_another_over_hccs_are_an_island(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chips = [SimChip(card, name=name) for card, name in enumerate(["910B3"] * 6 + ["910A"])]
+    machine = SimAscend.create(tmp_path / "ascend", *chips)
+    for name, value in machine.environment().items():
+        monkeypatch.setenv(name, value)
+    machine.link(0, 2)
+    machine.link(2, 4, BY_SWITCH)
+    machine.link(1, 3)
+    machine.link(3, 5, BY_BUS)
+    backend = AscendBackend()
+    backend.open()
+    assert [info.fabric_island for info in found(backend)] == [0, 1, 0, 1, 0, None, None]
+    machine.cut(0, 0, "vir05_1c_16g", 100)
+    islands = {info.physical_uuid: info.fabric_island for info in found(backend)}
+    assert list(islands.values()) == [None, 1, 0, 1, 0, None, None], "a part has no links of its own"
 
 
 def test_memory_and_processes_are_exact(

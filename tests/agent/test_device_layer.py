@@ -23,10 +23,11 @@ from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.nvml_processes import ProcessLists
 from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
-from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError, Mount, find_mount
+from aliquot.agent.processes.cgroups import CgroupTree, Mount, find_mount
 from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
 from aliquot.common.backoff import Backoff
 from tests.agent.coordinator import Coordinator
+from tests.agent.foreign_cgroups import why_no_tree
 from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node
 from tests.agent.test_enforcement_on_processes import grant
 
@@ -181,7 +182,7 @@ async def test_mig_instances_are_devices_of_their_own(tmp_path: Path, coordinato
         assert sorted(part.mig_profile for part in parts) == sorted(created)
         assert all(part.model == "A100-40" for part in parts)
         assert all(0 < part.memory_total_bytes < 40 * GIB for part in parts)
-        assert not any(part.HasField("nvlink_island") for part in parts)
+        assert not any(part.HasField("fabric_island") for part in parts)
 
 
 def _partition(node: Node) -> list[str]:
@@ -228,18 +229,9 @@ def test_the_hierarchy_is_found_where_it_is_mounted() -> None:
     assert find_mount("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n") is None
 
 
-def _can_make_cgroups() -> str:
-    try:
-        CgroupTree.open("test-probe").close()
-    except ContainmentError as error:
-        return error.explain()
-    return ""
-
-
 @pytest.mark.root("to make cgroups")
 def test_leaves_follow_processes_and_are_found_again() -> None:
-    problem = _can_make_cgroups()
-    if problem:
+    if problem := why_no_tree():
         pytest.skip(problem)
     tree = CgroupTree.open("test-tree")
     holder = Holder("l-1", 3, 2)

@@ -31,7 +31,7 @@ async def test_the_snapshot_describes_the_node(node: Node, coordinator: Coordina
     first = told.devices[0]
     assert first.memory_total_bytes == 40 * GIB
     assert 0 < first.memory_reserved_bytes < GIB
-    assert first.nvlink_island == told.devices[1].nvlink_island
+    assert first.fabric_island == told.devices[1].fabric_island
     assert first.healthy
     assert told.driver_version
     assert told.host_memory_bytes > 0

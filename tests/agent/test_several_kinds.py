@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,14 @@ def test_all_devices_are_listed_each_with_its_own_number_and_asked_of_their_own_
     assert backend.memory(NVIDIA.uuid).total_bytes == NVIDIA.memory_total_bytes
     with pytest.raises(DeviceError):
         backend.memory("GPU-elsewhere")
+
+
+def test_no_island_spans_two_kinds() -> None:
+    backend = several(*(ReplayBackend(trace(replace(info, fabric_island=0))) for info in (NVIDIA, AMD)))
+    backend.open()
+    islands = [info.fabric_island for info in backend.discover().devices]
+    assert None not in islands
+    assert len(set(islands)) == 2
 
 
 def test_each_devices_programs_are_shown_it_by_its_vendors_variables_alone() -> None:

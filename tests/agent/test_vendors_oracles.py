@@ -11,6 +11,7 @@ import pytest
 
 from aliquot.agent.devices.ascend import AscendBackend
 from aliquot.agent.devices.drm.backend import DrmBackend
+from aliquot.agent.devices.drm.libraries import Libraries
 from aliquot.agent.devices.gaudi import GaudiBackend
 from aliquot.agent.devices.owners import Owners
 from aliquot.agent.devices.tpu import TpuBackend
@@ -154,6 +155,23 @@ def test_amdsmi_agrees_on_amds_cards_and_differs_where_it_is_known_to(tmp_path: 
         books.held[0].descriptors = 3
     assert oracles.ask("by_amdsmi", environment)[0]["processes"][0][1] == 3 * memory_bytes, "theirs: each file counts"
     assert backend.processes(ours[0].uuid).processes[0].memory_bytes == 10 << 30, "ours: a client counts once"
+
+
+def test_amdsmi_agrees_on_links_and_errors(tmp_path: Path) -> None:
+    """Of Level Zero's no package on PyPI binds the functions."""
+    machine, _, environment = simulated(tmp_path, "MI300X", "MI300X", "MI210", "MI300X")
+    machine.link(0, 1, 3)
+    with machine.changed() as books:
+        books.cards[1].links_down, books.cards[3].uncorrected = 1, 4
+    libraries = Libraries(SimulatedTree(machine.root).libraries, first_s=60.0)
+    try:
+        libraries.look({"amd"}, wait=True)
+        for theirs in oracles.ask("by_amdsmi", environment):
+            ours = libraries.of("amd", theirs["bus"])
+            assert (ours.uncorrected, ours.links_up) == (theirs["uncorrected"], theirs["links_up"])
+            assert list(ours.peers) == theirs["peers"]
+    finally:
+        libraries.close()
 
 
 def test_pyzes_agrees_on_intels_cards_and_differs_where_it_is_known_to(tmp_path: Path) -> None:

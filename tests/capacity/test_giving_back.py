@@ -9,7 +9,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.capacity.expectation import ExpectedUse, Forecast
 from aliquot.coordinator.core.capacity.records import OrderState, Way
 from aliquot.coordinator.core.leases.records import SliceState
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
 from aliquot.coordinator.core.types import NodeState
 from tests.capacity.world import HOUR_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
@@ -78,6 +78,15 @@ def test_a_node_is_given_back_once_a_day_at_most() -> None:
 def test_guarantees_keep_nodes_that_they_count_on() -> None:
     pool = grown()
     pool.do(c.Apply(tenants=((TenantSpec("owner", Quota(guaranteed=Amount(2_000, 0))), 0),)))
+    pool.pass_by(2 * HOUR_MS, 60_000)
+    assert not pool.orders
+    assert {kept.why for kept in pool.looked().kept} == {"guarantees count on it"}
+
+
+def test_a_guarantee_that_a_window_will_raise_keeps_nodes_before_it_opens() -> None:
+    pool = grown()
+    later = QuotaWindow("daily 23:00-23:30", guaranteed=Amount(2_000, 0))
+    pool.do(c.Apply(tenants=((TenantSpec("owner", Quota(windows=(later,))), 0),)))
     pool.pass_by(2 * HOUR_MS, 60_000)
     assert not pool.orders
     assert {kept.why for kept in pool.looked().kept} == {"guarantees count on it"}

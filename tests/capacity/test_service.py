@@ -8,15 +8,33 @@ from typing import Any
 
 import pytest
 
-from aliquot.client import AsyncPool, Conflict, DeviceDeclaration, NeverFits, NodeDeclaration, NotFound, WaitUntil
+from aliquot.client import (
+    AsyncPool,
+    Conflict,
+    DeviceDeclaration,
+    InvalidRequest,
+    NeverFits,
+    NodeDeclaration,
+    NotFound,
+    WaitUntil,
+)
 from aliquot.client.access import Role, RoleGrant
-from aliquot.client.capacity import Capacity, ExpectedSeries, ExpectedUse, OrderState, OrderWay
+from aliquot.client.capacity import (
+    Capacity,
+    CapacityPolicy,
+    CapacitySpec,
+    ExpectedSeries,
+    ExpectedUse,
+    OrderState,
+    OrderWay,
+)
 from tests.command_line import cli
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
+from tests.coordinator.test_metrics import scrape, value
 
 SHAPES = """
 shapes: [{name: big, model: A100-80, devices: 2, max: 2, lead: 2m, price: 10}]
-policy: {act: true, target: 1m}
+policy: {act: true, target: 1m, spare: 0, ready: 0}
 """
 
 
@@ -48,6 +66,43 @@ async def ordered(sdk: AsyncPool, way: OrderWay = OrderWay.ADD) -> Any:
         return next((order for order in (await sdk.capacity.get()).orders if order.way is way), None)
 
     return await eventually(found, f"an order to {way}")
+
+
+async def test_what_a_file_leaves_out_is_as_the_documentation_says(tmp_path: Path) -> None:
+    shape = "shapes: [{name: big, model: A100-80, devices: 2, max: 2, lead: 2m}]\n"
+    async with running() as pool, AsyncPool(pool.address, tenant="team") as sdk:
+        for policy, wanted in (
+            ("", (100, 100, 930)),
+            ("policy: {headroom: 5}", (50, 50, 930)),
+            ("policy: {headroom: 30, ready: 99}", (300, 100, 990)),
+            ("policy: {ready: 0}\npools: [{name: default, headroom: 0}]", (100, 0, 0)),
+        ):
+            await cli(pool.address, "capacity", "apply", offered(tmp_path, shape + policy))
+            found = (await sdk.capacity.get(advice=False)).spec.policy
+            assert (found.headroom_permille, found.spare_permille, found.ready_permille) == wanted
+        with pytest.raises(InvalidRequest):
+            await sdk.capacity.declare(CapacitySpec(policy=CapacityPolicy(ready_permille=1000)))
+
+
+async def test_orders_are_counted_by_shape_and_state(tmp_path: Path) -> None:
+    async with running() as pool, AsyncPool(pool.address, tenant="team") as sdk:
+        assert ("aliquot_shape_nodes", ()) not in scrape(pool)
+        await cli(pool.address, "capacity", "apply", offered(tmp_path))
+        await full(sdk)
+        order = await ordered(sdk)
+        samples = scrape(pool)
+        add = {"shape": "big", "way": "ADD"}
+        assert value(samples, "aliquot_node_orders_open", state="ORDERED", **add) == 1
+        assert value(samples, "aliquot_shape_nodes", shape="big", phase="coming") == 1
+        assert value(samples, "aliquot_shape_nodes_limit", shape="big") == 2
+        assert value(samples, "aliquot_node_order_due_seconds", **add) == order.due_ms / 1000
+        assert value(samples, "aliquot_node_order_oldest_seconds", **add) == order.ordered_ms / 1000
+        await sdk.capacity.take("runner")
+        assert value(scrape(pool), "aliquot_node_orders_open", state="TAKEN", **add) == 1
+        await sdk.capacity.report(order.number, "runner", accepted=False, problem="no stock", final=True)
+        samples = scrape(pool)
+        assert value(samples, "aliquot_node_orders_total", state="FAILED", **add) == 1
+        assert value(samples, "aliquot_shape_resting_until_seconds", shape="big") > order.ordered_ms / 1000
 
 
 async def test_a_node_is_ordered_carried_out_by_a_hook_and_used(tmp_path: Path) -> None:

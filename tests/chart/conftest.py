@@ -12,11 +12,11 @@ from tools import manifests
 Documents = list[dict[str, Any]]
 
 
-def documents(values: dict[str, Any] | None = None) -> Documents:
+def documents(values: dict[str, Any] | None = None, kubernetes: str = manifests.NEWEST) -> Documents:
     """Every object of the chart."""
     pytest.importorskip("helm_python", reason="needs helm-python-sdk: pip install 'aliquot[dev]'")
     found: Documents = []
-    for path, text in manifests.render(values).items():
+    for path, text in manifests.render(values, kubernetes=kubernetes).items():
         if path.endswith(".yaml"):
             found += [each for each in yaml.safe_load_all(text) if each]
     return found

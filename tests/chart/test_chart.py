@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +55,6 @@ def workloads(found: Documents) -> list[tuple[str, dict[str, Any]]]:
 
 def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec["containers"], *spec.get("initContainers", [])]
-
-
-@pytest.mark.parametrize("version", ["1.30", "1.34", "1.37"])
-def test_kubernetes_takes_it(rendered: Documents, version: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        validate = pytest.importorskip(
-            "kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'"
-        )
-        for each in rendered:
-            if each["kind"] != "PodMonitor":  # a resource of Prometheus' operator
-                validate.validate(each, version, strict=True)
 
 
 def test_names_are_unique_and_everything_refers_to_what_is_there(rendered: Documents) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from aliquot.cli._cards import cards_view
 from aliquot.cli._views import devices_table, nodes_table
+from aliquot.cli.top import screen
 from aliquot.client import Device, MigCard, MigPart, MigProfile, Node, NodeState, Telemetry
 
 GIB = 1 << 30
@@ -120,3 +121,22 @@ def test_shares_are_of_what_there_is() -> None:
     assert "0.428 / 0.57" in " ".join(lines([nodes_table([machine])])[2])
     shown = [" ".join(line) for line in lines([devices_table([machine])])[2:]]
     assert shown[0].startswith("gpu-1 2/4 MIG-3g.20gb-4 A100-40 3g.20gb 0.428")
+
+
+def test_vendors_are_shown_where_there_are_several() -> None:
+    nvidia = node([instance("", None, 1000)])
+    amd = replace(nvidia, name="gpu-2", devices=(replace(nvidia.devices[0], vendor="amd", model="MI300X"),))
+    mixed = replace(nvidia, name="gpu-3", devices=(*nvidia.devices, *amd.devices))
+    looks = [
+        [nodes_table(nodes), devices_table(nodes), screen_of(nodes)] for nodes in ([nvidia], [nvidia, amd], [mixed])
+    ]
+    alone, apart, together = [[word for line in lines(look) for word in line] for look in looks]
+    assert "VENDOR" not in alone
+    assert apart.count("VENDOR") == together.count("VENDOR") == 3
+    assert apart.count("AMD") == 3
+    assert "AMD," in together
+
+
+def screen_of(nodes: list[Node]) -> RenderableType:
+    """The devices of `top`."""
+    return screen._devices(nodes, None, 0)

@@ -25,18 +25,18 @@ MEMORY_BYTES = st.one_of(
 @st.composite
 def requests(draw: st.DrawFn) -> GpuRequest:
     """Any request there is."""
-    vendor = draw(st.one_of(st.none(), st.sampled_from(catalog.VENDORS)))
+    vendors = draw(st.lists(st.sampled_from(catalog.VENDORS), max_size=3, unique=True))
     shape = draw(st.sampled_from(["share", "memory", "both", "mig"]))
     if shape == "mig":
-        vendor = draw(st.sampled_from([None, "nvidia"]))
-    fitting = MODELS.filter(lambda name: vendor is None or catalog.vendor_of(name) in (None, vendor))
+        vendors = draw(st.sampled_from([[], ["nvidia"]]))
+    fitting = MODELS.filter(lambda name: not vendors or catalog.vendor_of(name) in (None, *vendors))
     models = draw(st.lists(st.lists(fitting, max_size=4), max_size=4))
     count = draw(COUNTS)
     if shape == "mig":
         profile = draw(st.from_regex(r"[1-9]g\.[1-9][0-9]{0,2}gb(\+me|\+gfx|\+me\.all|-me)?", fullmatch=True))
-        return GpuRequest.build(count=count, models=models, vendor=vendor, mig_profile=profile)
+        return GpuRequest.build(count=count, models=models, vendors=vendors, mig_profile=profile)
     share_milli = draw(SHARES_MILLI) if shape in ("share", "both") else None
     memory_bytes = draw(MEMORY_BYTES) if shape in ("memory", "both") else None
     return GpuRequest.build(
-        count=count, share_milli=share_milli, memory_bytes=memory_bytes, models=models, vendor=vendor
+        count=count, share_milli=share_milli, memory_bytes=memory_bytes, models=models, vendors=vendors
     )

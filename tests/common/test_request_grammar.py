@@ -35,6 +35,11 @@ V100, A100, H100 = (("V100",),), (("A100",),), (("H100",),)
         ("0.5(MI300X),64Gi", GpuRequest(1, 500, 64 * GIB, models=(("MI300X",),))),
         ("0.5(amd:MI300X>MI250X),64Gi", GpuRequest(1, 500, 64 * GIB, models=(("MI300X",), ("MI250X",)), vendor="amd")),
         ("1(intel)", GpuRequest(1, 1000, vendor="intel")),
+        ("1(nvidia>amd)", GpuRequest(1, 1000, vendors=("nvidia", "amd"))),
+        (
+            "0.5( AMD > Ascend , MI300X|910B3 > MI250X ),20Gi",
+            GpuRequest(1, 500, 20 * GIB, models=(("910B3", "MI300X"), ("MI250X",)), vendors=("amd", "npu")),
+        ),
         ("8(gaudi:Gaudi3)", GpuRequest(8, 1000, models=(("GAUDI3",),), vendor="gaudi")),
         ("4(tpu)", GpuRequest(4, 1000, vendor="tpu")),
         ("1(cambricon:MLU370-X8)", GpuRequest(1, 1000, models=(("MLU370-X8",),), vendor="cambricon")),
@@ -109,6 +114,8 @@ def test_a_text_is_read(text: str, request_: GpuRequest) -> None:
         ("1(V100,nvidia)", "1(nvidia,V100)"),
         ("1(A100|A100)", "1(A100)"),
         ("1(H100>A100>H100)", "1(H100>A100)"),
+        ("1(H100,nvidia>huawei>NVIDIA)", "1(nvidia>npu,H100)"),
+        ("1(amd>amd)", "1(amd)"),
         ("2x1G.10GB(h100)", "2x1g.10gb(H100)"),
         ("0.5k", "0.5k"),
     ],
@@ -160,6 +167,10 @@ def _widened(char: str, data: st.DataObject) -> str:
         ({"mig_profile": "1g.10gb", "share_milli": 500}, "share_milli"),
         ({"mig_profile": "1g.10gb", "memory_bytes": GIB}, "memory_bytes"),
         ({"mig_profile": "1g.10gb", "vendor": "amd"}, "vendor"),
+        ({"mig_profile": "1g.10gb", "vendors": ["nvidia", "amd"]}, "vendor"),
+        ({"share_milli": 500, "vendors": ["nvidia", "acme"]}, "vendors"),
+        ({"share_milli": 500, "vendor": "amd", "vendors": ["nvidia", "amd"]}, "vendors"),
+        ({"share_milli": 500, "vendors": ["nvidia", "amd"], "models": [["910B4"]]}, "models[0]"),
     ],
 )
 def test_a_request_out_of_range_names_its_field(fields: dict[str, object], field: str) -> None:

@@ -108,3 +108,30 @@ async def test_routes_of_an_earlier_api(site: Site) -> None:
         hpa = await http.post("/hpa", json={"deployment_name": "d", "min_replicas": 1})
         assert hpa.status_code == 501
         assert "HorizontalPodAutoscaler" in hpa.json()["hint"]
+
+
+async def test_windows_of_quotas_and_what_is_in_force(site: Site) -> None:
+    window = {"when": "daily Europe/Zurich", "limit": {"share_milli": 1000}}
+    declared = {"tenants": [{"name": "vision", "quota": {"limit": {"share_milli": 2000}, "windows": [window]}}]}
+    async with site.browse("admin") as http:
+        assert (await http.put("/tenancy", json=declared)).status_code == 200
+        view = next(each for each in (await http.get("/tenancy")).json()["tenants"] if each["spec"]["name"] == "vision")
+        assert view["use"]["windows"]["in_force"]["limit"]["share_milli"] == 1000
+        assert view["use"]["windows"]["window"] == "daily Europe/Zurich"
+        # What was read can be sent again.
+        again = await http.put("/tenancy", json={"tenants": [view["spec"]]})
+        assert again.json()["unchanged"] == ["tenant vision"]
+        window["when"] = "daily Europe/Zuerich"
+        wrong = await http.put("/tenancy", json=declared)
+        assert wrong.status_code == 400
+        assert "Europe/Zuerich" in wrong.text
+
+
+async def test_a_forecast_is_for_those_who_may_see_it(site: Site) -> None:
+    async with site.browse("operator") as http:
+        young = (await http.get("/forecast")).json()
+        assert (young["from_ms"], young["series"]) == (0, [])
+        assert (await http.get("/forecast", params={"series": "tenant/vision"})).status_code == 200
+        assert (await http.get("/forecast", params={"series": "cat/vision"})).status_code == 400
+    async with site.browse() as http:
+        assert (await http.get("/forecast")).status_code == 401

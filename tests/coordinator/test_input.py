@@ -79,6 +79,8 @@ async def test_text_that_is_no_request_is_refused(text: str) -> None:
         (types_pb2.GpuSpec(memory_bytes=HUGE), "request.spec.memory_bytes"),
         (types_pb2.GpuSpec(share_milli=1, count=65), "request.spec.count"),
         (types_pb2.GpuSpec(share_milli=1, vendor="acme"), "request.spec.vendor"),
+        (types_pb2.GpuSpec(share_milli=1, vendors=["amd", "acme"]), "request.spec.vendors"),
+        (types_pb2.GpuSpec(share_milli=1, vendors=["amd"] * 33), "request.spec.vendors"),
         (
             types_pb2.GpuSpec(share_milli=1, models=[types_pb2.ModelSet(any_of=["A"] * 33)]),
             "request.spec.models[0].any_of",

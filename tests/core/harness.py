@@ -77,7 +77,9 @@ class Books:
         self.planner = Planner(state, self.config)
 
     def do(self, command: c.Command[T]) -> Decision[T]:
-        """Decide and apply, then check everything."""
+        """Decide and apply, then check everything. What windows of quotas say by now is put in force first."""
+        if self.planner.quotas_move(self.now_ms) and not isinstance(command, c.MoveQuotas | c.StartLeading):
+            self.do(c.MoveQuotas())
         before = contents(self.state)
         try:
             decision = self.planner.decide(command, self.now_ms)

@@ -72,7 +72,7 @@ class Nvidia:
     spec = "nvml"
 
     def __init__(self, folder: Path) -> None:
-        self._scenario = simgpu.create(folder / "gpus", ["A100-40", "A100-40"], host=str(folder))
+        self._scenario = simgpu.create(folder / "gpus", ["A100-40", "A100-80"], host=str(folder))
         self.environment: Mapping[str, str] = simgpu.environment(folder / "gpus")
 
     def hold(self, card: int, size: int, pid: int) -> None:
@@ -89,7 +89,7 @@ class Nvidia:
         self._scenario.restore(card)
 
     def renumber(self) -> None:
-        raise Unheard("NVML names its devices by UUIDs, which its stand-in derives from their place")
+        self._scenario.renumber(0, 1)
 
     def cut(self, card: int) -> None:
         self._scenario.set_mig_mode(card, enabled=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common.tiers import Tier
@@ -12,6 +13,7 @@ from aliquot.simgpu.drm import Machine, create
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node, auntil, desired
+from tests.agent.test_metrics_endpoint import scrape, value
 
 ENDED = (-signal.SIGTERM, -signal.SIGKILL)
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
@@ -58,6 +60,26 @@ async def test_cards_of_three_vendors_are_one_nodes_and_a_cheat_on_each_is_held(
     for cheat in cheats:
         await auntil(lambda cheat=cheat: cheat.poll() is not None, "the cheat was ended")  # type: ignore[misc]
         assert cheat.returncode in ENDED
+
+
+async def test_cards_that_cant_be_leased_are_in_the_metrics_and_nowhere_else(
+    node: Node, coordinator: Coordinator, tmp_path: Path, job: Callable[[], int]
+) -> None:
+    machine = create(tmp_path / "machine", ["A770", "MI210"])
+    arc = machine.address(0)
+    await start(node, coordinator, f"drm:{machine.root}")
+    assert [device.vendor for device in devices(coordinator).values()] == ["amd"]
+    assert "i915" in coordinator.snapshots[-1].node.reason
+    machine.take(job(), 0, GIB)
+
+    def figure(name: str, model: str = "ARC-A770") -> float | None:
+        return value(scrape(node), f"aliquot_device_{name}", model=model)
+
+    await auntil(lambda: figure("foreign_bytes") == GIB, f"what a process holds of {arc} is told")
+    await auntil(lambda: figure("temperature_celsius") == 40, "how hot it is, too")
+    assert figure("memory_used_bytes") is None
+    assert figure("healthy") is None
+    assert figure("healthy", "MI210") == 1
 
 
 async def test_a_lease_is_shown_its_own_vendors_devices(node: Node, coordinator: Coordinator, tmp_path: Path) -> None:

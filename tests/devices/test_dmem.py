@@ -24,7 +24,6 @@ from aliquot.agent.devices.drm.backend import DrmBackend
 from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.agent.enforce.dmem import DmemEnforcer
-from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.tree import RealTree
 from aliquot.common.tiers import Tier
 from aliquot.simgpu.drm import Machine, create
@@ -32,6 +31,7 @@ from aliquot.simgpu.drm.machine import OutOfMemory
 from aliquot.simgpu.drm.tree import SimulatedTree
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
+from tests.agent.foreign_cgroups import why_no_tree
 from tests.agent.harness import Node, auntil, desired
 
 GIB = 1 << 30
@@ -222,18 +222,10 @@ def test_a_limit_is_exact_to_a_page(stand: Stand) -> None:
 # the doctor, and an agent
 
 
-def why_no_cgroups() -> str:
-    try:
-        CgroupTree.open("dmem-tests").close()
-    except ContainmentError as error:
-        return error.message
-    return ""
-
-
 @pytest.fixture
 def cgroups() -> None:
-    if problem := why_no_cgroups():
-        pytest.skip(f"needs a cgroup v2 hierarchy of its own: {problem}")
+    if problem := why_no_tree():
+        pytest.skip(problem)
 
 
 def doctor(machine: Machine, state_dir: Path) -> dict[str, list[tuple[str, str]]]:

@@ -242,6 +242,36 @@ def test_cards_that_cant_be_leased_are_told_with_the_reason(tmp_path: Path) -> N
         assert word in told
 
 
+def test_cards_that_cant_be_leased_are_measured(tmp_path: Path, job: Callable[[], int]) -> None:
+    """Those of i915 by their clients' files and sensors alone: how much is in use of the card itself, nobody tells."""
+    machine, now = create(tmp_path / "machine", ["A770", "IRIS", "APU", "B580"]), [0]
+    with machine.changed() as books:
+        books.controller = False
+    backend = DrmBackend(SimulatedTree(machine.root), lambda: now[0])
+    found = backend.discover()
+    assert [info.pci_bus_id for info in found.measured] == [machine.address(place) for place in range(4)]
+    arc, graphics, _, xe = (info.uuid for info in found.measured)
+    busy, mixed = job(), job()
+    machine.take(busy, 0, 3 * GIB)
+    machine.take(mixed, 3, GIB)
+    client = machine.take(mixed, 1, 0)
+    with machine.changed() as books:
+        next(held for held in books.held if held.client_id == client).spilled_bytes = GIB
+    assert backend.memory(arc).used_bytes is None
+    assert listed(backend, arc) == {busy: 3 * GIB}
+    assert listed(backend, xe) == {mixed: GIB}
+    assert listed(backend, graphics) == {mixed: 0}, "it holds the machine's memory, and none of the card's"
+    assert backend.process_load(arc) is None
+    with machine.changed() as books:
+        books.held[0].engine_ns = 250_000_000
+    now[0] = 1_000_000_000
+    assert backend.process_load(arc) == {busy: 25}
+    assert (backend.load(arc).activity_percent, backend.load(arc).temperature_c) == (25, 40)
+    machine.unplug(0)
+    with pytest.raises(DeviceLost):
+        backend.memory(arc)
+
+
 class Failing(SimulatedTree):
     """Reading fails where it is told to."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.common.tiers import Tier
+from tests.agent.foreign_cgroups import why_no_tree
 from tests.enforce.world import World, world
 
 
@@ -18,11 +18,7 @@ def why_not(tier: Tier) -> str:
     """Why a tier can't be tried here; empty when it can."""
     if tier is not Tier.DRIVER:
         return ""
-    try:
-        CgroupTree.open("enforce-tests")
-    except ContainmentError as error:
-        return f"needs a cgroup v2 hierarchy of its own: {error.message}"
-    return ""
+    return why_no_tree()
 
 
 @pytest.fixture(scope="module")

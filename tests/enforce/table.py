@@ -1,27 +1,30 @@
 """Runs every attempt against every tier and writes the table, as it came out, into docs/enforcement.md.
 
-    python -m tests.enforce.table [--print]
+    python -m tests.enforce.table [--print] [--dmem]
 
-The table stands between two marker lines there.
+Two tables stand there, each between two marker lines: of all tiers on NVIDIA's cards, and of the kernel's limits on
+cgroups (`dmem`) on the model of these. `--dmem`: the second alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from aliquot.common.tiers import Tier
+from tests.enforce import cases_dmem
 from tests.enforce.cases import CASES
 from tests.enforce.conftest import why_not
-from tests.enforce.verdict import Verdict, not_run
+from tests.enforce.verdict import Kind, Verdict, not_run
 from tests.enforce.world import World, world
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs/enforcement.md",)
-BEGIN, END = "<!-- bypass table: begin -->", "<!-- bypass table: end -->"
+BYPASS, DMEM = "bypass table", "dmem table"
 TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
 POLL_MS = 1000
 """The agent's default: what users get."""
@@ -30,14 +33,31 @@ POLL_MS = 1000
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--print", action="store_true", help="print the table, change no file")
+    parser.add_argument("--dmem", action="store_true", help="only the table of dmem")
     options = parser.parse_args()
-    columns = {tier: column(tier) for tier in TIERS}
-    table = render(columns)
-    sys.stdout.write(table + "\n")
-    if not options.print:
-        for page in PAGES:
-            put(page, table)
+    tables = {} if options.dmem else {BYPASS: render({tier.word: column(tier) for tier in TIERS}, CASES)}
+    tables[DMEM] = render({"dmem, on its model": dmem_column(), "on hardware": {}}, cases_dmem.CASES)
+    for name, table in tables.items():
+        sys.stdout.write(table + "\n")
+        for page in PAGES if not options.print else ():
+            put(page, name, table)
     return 0
+
+
+def dmem_column() -> dict[str, Verdict]:
+    """Every attempt against the kernel's limits, on the model."""
+    if problem := why_not(Tier.DRIVER):
+        return dict.fromkeys(cases_dmem.CASES, not_run(problem))
+    found: dict[str, Verdict] = {}
+    with tempfile.TemporaryDirectory(prefix="aliquot-bypass-") as folder:
+        directory = Path(folder) / "dmem"
+        directory.mkdir()
+        with contextlib.closing(cases_dmem.DmemWorld(directory, POLL_MS)) as made:
+            for title, case in cases_dmem.CASES.items():
+                found[title] = case(made)
+                made.settle()
+                sys.stderr.write(f"dmem      {title:70} {found[title]} {found[title].detail}\n")
+    return found
 
 
 def column(tier: Tier) -> dict[str, Verdict]:
@@ -63,24 +83,24 @@ def attempt(made: World, title: str) -> Verdict:
     return verdict
 
 
-def render(columns: Mapping[Tier, Mapping[str, Verdict]]) -> str:
-    """The table in Markdown."""
-    lines = [
-        "| attempt | " + " | ".join(tier.word for tier in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    lines += [f"| {title} | " + " | ".join(str(column[title]) for column in columns.values()) + " |" for title in CASES]
+def render(columns: Mapping[str, Mapping[str, Verdict]], titles: Iterable[str]) -> str:
+    """The table in Markdown. What a column has nothing of was not run."""
+    lines = [f"| attempt | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for title in titles:
+        cells = (str(column[title]) if title in column else Kind.NOT_RUN.value for column in columns.values())
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def put(page: Path, table: str) -> None:
+def put(page: Path, name: str, table: str) -> None:
     """Replace what stands between the markers, where a page has them."""
     if not page.is_file():
         return
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    opening, closing = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, begin, rest = page.read_text(encoding="utf-8").partition(opening)
+    _, end, after = rest.partition(closing)
     if begin and end:
-        page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+        page.write_text(f"{before}{opening}\n{table}\n{closing}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

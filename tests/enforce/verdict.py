@@ -10,6 +10,8 @@ class Kind(enum.Enum):
     """From best to worst."""
 
     DENIED = "denied"
+    KEPT_OFF = "kept off the card"
+    """What was too much went to the machine's memory."""
     KILLED = "killed"
     GAP = "known gap"
     NOT_RUN = "not run"
@@ -33,6 +35,11 @@ class Verdict:
 def denied(detail: str = "") -> Verdict:
     """The allocation itself was refused; nobody ever held too much."""
     return Verdict(Kind.DENIED, detail=detail)
+
+
+def kept_off(detail: str = "") -> Verdict:
+    """The card never held too much; the machine's memory did."""
+    return Verdict(Kind.KEPT_OFF, detail=detail)
 
 
 def killed(within_ms: int | None, detail: str = "") -> Verdict:

@@ -141,3 +141,20 @@ def test_holes_wherever_they_are_leave_a_series_without_any(hours: list[int | No
         assert len(found)
         known = [hour for hour in hours if hour is not None]
         assert found[-1] == known[-1]
+
+
+@pytest.mark.parametrize("shift", [1, -1], ids=["put forward", "put back"])
+def test_when_clocks_change_only_the_edges_of_the_day_are_missed_and_not_for_long(shift: int) -> None:
+    """Hours are UTC, people keep to the wall: their day begins an hour earlier or later from one day to the next."""
+    hours = np.arange(40 * DAY)
+    wall = (hours + np.where(hours >= 28 * DAY, shift, 0)) % DAY
+    demand = np.where((wall >= 8) & (wall < 20), 40.0, 10.0) + np.random.default_rng(1).normal(0, 1, len(hours))
+
+    def missed(days_later: int) -> list[int]:
+        now = (28 + days_later) * DAY
+        ahead = median_forecast(demand[:now], DAY)
+        return [hour for hour in range(DAY) if abs(ahead[hour] - demand[now + hour]) > 15]
+
+    edges = {7, 19} if shift == 1 else {8, 20}
+    assert set(missed(0)) <= edges
+    assert missed(8) == []

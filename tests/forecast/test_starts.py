@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.forecast.lifetimes import Lifetimes
-from aliquot.forecast.starts import Line, Running, Starts, Waiting, middle, play
+from aliquot.forecast.starts import Bound, Line, Running, Starts, Waiting, middle, play
 
 HOUR = 3600.0
 
@@ -95,3 +95,22 @@ def test_intervals_come_from_how_wrong_earlier_expectations_were() -> None:
             inside += around[0] <= truth <= around[1]
         starts.outcome(HOUR, truth)
     assert inside / 300 == pytest.approx(0.9, abs=0.05)
+
+
+def test_limits_and_the_times_at_which_windows_change_them_are_known() -> None:
+    line = Line(
+        nodes=(("A", 3000),),
+        running=(Running("a", 0.0, ((0, 1000),), ends_in_s=500.0, bounds=(0,)),),
+        waiting=(
+            Waiting("by day", "a", 1000, limit_s=10.0, bounds=(0,)),
+            Waiting("by day too", "a", 1000, limit_s=10.0, bounds=(0,)),
+            Waiting("another's", "b", 1000, limit_s=10.0),
+            Waiting("all of it", "a", 4000, bounds=(0,)),
+        ),
+        ended_s={"a": [1e6] * 30, "b": [1e6] * 30},
+        bounds=(Bound(1000, ((0.0, 1000), (100.0, 3000), (200.0, 0), (300.0, -1))),),
+    )
+    found = play(line)
+    assert set(found["by day"]) == set(found["by day too"]) == {100.0}
+    assert set(found["another's"]) == {0.0}
+    assert set(found["all of it"]) == {500.0}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from aliquot.client import AsyncPool
 from aliquot.common.clock import Clock
@@ -58,6 +57,8 @@ class KubeCluster:
     settings: Settings
     extenders: list[Running] = field(default_factory=list)
     port: int = 0
+    token: str = ADMIN
+    """As whom extenders that are started from now on come to the API server."""
 
     async def declare(self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80") -> None:
         """Nodes of both: of the pool, agentless, and of Kubernetes."""
@@ -71,12 +72,12 @@ class KubeCluster:
     async def start_extender(self) -> Running:
         """One more; at the same port as the one before, if that has stopped."""
         stack = contextlib.AsyncExitStack()
-        client = await stack.enter_async_context(KubeClient(Cluster(self.api.url, lambda: ADMIN), timeout_s=5.0))
+        client = await stack.enter_async_context(KubeClient(Cluster(self.api.url, lambda: self.token), timeout_s=5.0))
         sdk = await stack.enter_async_context(AsyncPool(self.pool.address, token=ADMIN_TOKEN))
         parts = await make_parts(client, sdk, self.settings, "test")
         extender, reconciler = make_extender(parts)
         runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
-        stack.push_async_callback(_cleanup, runner)
+        stack.push_async_callback(runner.cleanup)
         await stack.enter_async_context(running(*following(parts), reconciler.run(), extender.run()))
         await parts.book.synced.wait()
         await parts.pods.informer.synced.wait()
@@ -121,10 +122,6 @@ class KubeCluster:
         """Of pods: the message by reason."""
         items = self.api.store.kind("v1", "events").items.values()
         return {item["reason"]: item["message"] for item in items}
-
-
-async def _cleanup(runner: web.AppRunner) -> None:
-    await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

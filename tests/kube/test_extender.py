@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from aliquot.client import AsyncPool, Lease, PlacementRefused, PoolError, Request, WaitUntil
+from aliquot.client import AsyncPool, Lease, NodeFit, PlacementRefused, PoolError, Request, WaitUntil
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import AccountRule
+from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.holding.batching import GrantBatches
 from aliquot.kube.settings import Settings
 from tests.coordinator.pool import eventually
@@ -225,6 +229,44 @@ async def test_filters_ask_the_pool_once_for_each_kind_of_pod_and_for_what_chang
         await scheduler.place(pods[1])
         await eventually(lambda: fits.asked > asked, "the node that changed to be asked about")
         assert cluster.node_of("p0") == "node-3"
+
+
+async def test_binds_under_way_are_counted_and_who_was_turned_away_is_woken_where_one_fails() -> None:
+    async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
+        extender = cluster.extender.extender
+        pods = [make_pod(cluster.api, f"p{number}", {names.GPU_PERCENT: 25}) for number in range(5)]
+        assert await scheduler.place(pods[0]) == "node-0"
+        asked = await cluster.extender.parts.requests.of(msgspec.convert(pods[0], RawPod))
+        assert asked is not None
+        with contextlib.ExitStack() as others:
+            for _ in range(3):
+                others.enter_context(extender.fits.binding(asked.kind, "node-0"))
+            assert await scheduler.place(pods[3]) == "node-0"
+            last = extender.fits.binding(asked.kind, "node-0")
+            last.__enter__()
+            assert not await scheduler.place(pods[4])
+            assert "being bound" in scheduler.refusals["default/p4"]
+            refused = PlacementRefused("node-0: not now")
+            assert not last.__exit__(PlacementRefused, refused, None)
+            await eventually(lambda: names.ROOM in cluster.pod("p4")["metadata"].get("annotations", {}), "its waking")
+            assert await scheduler.place(pods[4]) == "node-0"
+        assert "AliquotWaiting" not in cluster.events()
+
+
+async def test_a_pool_that_does_not_say_how_many_fit_is_asked_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kube_cluster(1) as cluster, scheduling(cluster, loop=True):
+        fits = cluster.extender.extender.fits
+        real = fits.ask
+
+        async def ask(request: Request, nodes: Sequence[str]) -> list[NodeFit]:
+            return [replace(fit, members=0) for fit in await real(request, nodes)]
+
+        monkeypatch.setattr(fits, "ask", ask)
+        for number in range(5):
+            make_pod(cluster.api, f"p{number}", {names.GPU_PERCENT: 25})
+        pods = [f"p{number}" for number in range(5)]
+        await eventually(lambda: sum(bool(cluster.node_of(name)) for name in pods) == 4, "four of five")
+        await audit(cluster)
 
 
 async def test_the_pool_says_whose_pods_make_room() -> None:

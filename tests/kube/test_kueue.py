@@ -99,6 +99,22 @@ async def test_a_whole_job_is_reserved_before_its_pods_exist_and_they_find_it() 
         await cluster.settled(0)
 
 
+async def test_pods_that_were_asked_about_too_early_are_asked_about_again() -> None:
+    async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
+        install(cluster)
+        made = workload(cluster, "job", 1)
+        labels = {names.GANG: kueue.gang_name(made["metadata"]["uid"], 0)}
+        annotations = {names.GANG_SIZE: "1", names.RESERVED_BY: "kueue"}
+        make_pod(cluster.api, "p0", {names.GPU_PERCENT: 100}, labels=labels, annotations=annotations)
+        assert not await scheduler.cycle("p0")
+        assert "waits for its reservation" in scheduler.refusals["default/p0"]
+        async with controller(cluster):
+            await told(cluster, "job", "Ready")
+            await eventually(lambda: names.ROOM in cluster.pod("p0")["metadata"]["annotations"], "its waking")
+            await eventually(lambda: scheduler.cycle("p0"), "its bind")
+        await audit(cluster)
+
+
 async def test_eviction_between_ready_and_bind_frees_once_and_binds_nothing() -> None:
     async with kube_cluster(2) as cluster, controller(cluster), scheduling(cluster) as scheduler:
         install(cluster)

@@ -7,12 +7,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import subprocess
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ from aliquot.kube.node.protos import pluginregistration_pb2_grpc as registration
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from tests.agent.foreign_cgroups import hierarchy, run_in
+from tests.kube_node import cdi
+from tests.kube_node import containers as real
 
 LIST_BYTES_MAX = 4 << 20
 BURST, WINDOW_S = 10, 1.0
@@ -76,15 +77,22 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
     root: str
     systemd: bool = False
     drops_cdi: bool = False
+    cdi_version: str = "0.5.0"
+    """The newest that its runtime knows: containerd 1.7's first releases know no later one."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What containers have beside what the plugin gives them."""
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     """Health by unit, by resource."""
     pods: dict[str, AdmittedPod] = field(default_factory=dict)
     driver: Path = Path()
+    used_up: int = 0
+    """So many questions are refused, since others on the node have asked too often."""
+    others: int = 0
+    """So many pods with devices of other plugins are listed beside."""
     registrations: int = 0
     asked: int = 0
     refused: int = 0
+    containers: list[real.Container] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
     _plugins: dict[str, grpc.aio.Channel] = field(default_factory=dict)
     _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -151,6 +159,11 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         await self.start()
 
     def kill_all(self) -> None:
+        for container in self.containers:
+            container.end()
+        if self.containers:
+            for top in {"/" + name.split("/")[1] for name in pod_cgroups("of-none", self.root)}:
+                real.remove_cgroups(top)
         for pod in self.pods.values():
             for each in pod.running:
                 _end(each.process)
@@ -178,7 +191,8 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         self._times.append(now)
         while self._times[0] < now - WINDOW_S:
             self._times.popleft()
-        if len(self._times) > BURST:
+        if len(self._times) > BURST or self.used_up:
+            self.used_up = max(0, self.used_up - 1)
             self.refused += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self.asked += 1
@@ -188,6 +202,9 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             for name, units in pod.units.items():
                 if name not in pod.first:
                     listed.containers.add(name=name).devices.add(resource_name=pod.resource, device_ids=units)
+        for number in range(self.others):
+            others = answer.pod_resources.add(name=f"other-{number}", namespace="default").containers.add(name="main")
+            others.devices.add(resource_name="other.example/device", device_ids=[f"device-of-another-{number:032d}"])
         return answer
 
     async def _follow(self, resource: str, socket: Path) -> None:
@@ -237,7 +254,45 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         return pod
 
     async def run(self, pod: AdmittedPod, container: str, command: list[str], **variables: str) -> Running:
-        """Start a container. Raises `StartRefused` with what the plugin said."""
+        """Start a container's process, in its cgroup. Raises `StartRefused` with what the plugin said."""
+        answer = await self._may_start(pod, container)
+        container_id, cgroup = self._container_cgroup(pod)
+        cgroup.mkdir()
+        environment = {**self.environment, **dict(answer.envs), **variables, **self._described(answer)}
+        # The container's own file system, in which a folder of the node is mounted.
+        for mount in answer.mounts:
+            host = await asyncio.to_thread(os.path.realpath, mount.host_path)
+            environment = {key: text.replace(mount.container_path, host) for key, text in environment.items()}
+        started = Running(container_id, cgroup, run_in(cgroup, command, environment))
+        pod.running.append(started)
+        return started
+
+    async def run_container(
+        self,
+        pod: AdmittedPod,
+        container: str,
+        command: list[str],
+        *,
+        writable: Sequence[Path],
+        own_pids: bool = False,
+        **variables: str,
+    ) -> real.Container:
+        """Start a real container, by a real runtime. Raises `StartRefused` with what the plugin said."""
+        answer = await self._may_start(pod, container)
+        container_id, cgroup = self._container_cgroup(pod)
+        mounts = [{"hostPath": each.host_path, "containerPath": each.container_path} for each in answer.mounts]
+        own: dict[str, Any] = {"env": [f"{key}={text}" for key, text in answer.envs.items()], "mounts": mounts}
+        environment = {**self.environment, **variables}
+        path = "/" + str(cgroup.relative_to(hierarchy()))
+        edits = [own, *self.edits(answer)]
+        made = await real.started(
+            self.folder / "run", container_id, path, command, environment, edits, writable=writable, own_pids=own_pids
+        )
+        self.containers.append(made)
+        return made
+
+    async def _may_start(self, pod: AdmittedPod, container: str) -> pb.ContainerAllocateResponse:
+        """What the plugin gives a container, once it lets it start."""
         answer = pb.ContainerAllocateResponse()
         if container in pod.units:
             stub: Any = rpc.DevicePluginStub(self._plugins[pod.resource])
@@ -248,17 +303,11 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
             answer = pod.answers[container]
         elif container in pod.answers:
             answer = pod.answers[container]  # of a claim
+        return answer
+
+    def _container_cgroup(self, pod: AdmittedPod) -> tuple[str, Path]:
         container_id = f"{next(self._ids):064x}"
-        cgroup = pod.cgroup / (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
-        cgroup.mkdir()
-        environment = {**self.environment, **dict(answer.envs), **variables, **self._described(answer)}
-        # The container's own file system, in which a folder of the node is mounted.
-        for mount in answer.mounts:
-            host = await asyncio.to_thread(os.path.realpath, mount.host_path)
-            environment = {key: text.replace(mount.container_path, host) for key, text in environment.items()}
-        started = Running(container_id, cgroup, run_in(cgroup, command, environment))
-        pod.running.append(started)
-        return started
+        return container_id, pod.cgroup / (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
 
     # drivers of claims
 
@@ -314,19 +363,14 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
 
     def _described(self, answer: pb.ContainerAllocateResponse) -> dict[str, str]:
         """What descriptions in the CDI folder add to the environment."""
-        found: dict[str, str] = {}
-        for device in () if self.drops_cdi else answer.cdi_devices:
-            kind, _, name = device.name.partition("=")
-            for path in self.cdi.glob("*.json"):
-                text = json.loads(path.read_text())
-                for each in text["devices"]:
-                    if (text["kind"], each["name"]) == (kind, name):
-                        found |= dict(pair.split("=", 1) for pair in each["containerEdits"].get("env", []))
-                        for mount in each["containerEdits"].get("mounts", []):
-                            assert Path(mount["hostPath"]).is_dir(), "a runtime would refuse this"
-                        break
-            assert found, f"unresolvable CDI devices {device.name}"
-        return found
+        config: dict[str, Any] = {"process": {}, "mounts": [], "linux": {}}
+        cdi.apply(self.edits(answer), config)
+        return dict(pair.split("=", 1) for pair in config["process"].get("env", []))
+
+    def edits(self, answer: pb.ContainerAllocateResponse) -> list[dict[str, Any]]:
+        """What descriptions in the CDI folder change in a container."""
+        devices = [] if self.drops_cdi else [device.name for device in answer.cdi_devices]
+        return cdi.edits_for(self.cdi, devices, newest=self.cdi_version)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

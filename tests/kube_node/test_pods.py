@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import uuid
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE, WHOLE_RESOURCE
 from aliquot.kube.node.seam import Pod
-from tests.agent.foreign_cgroups import hierarchy
+from tests.agent.foreign_cgroups import hierarchy, run_in
 from tests.agent.harness import GIB, auntil, burn_command, ended_by, until, wait_for_output
 from tests.kube_node.conftest import NODE, Place
 from tests.kube_node.fake_kubelet import AdmittedPod, Running, StartRefused
@@ -160,11 +161,37 @@ async def test_a_whole_device(place: Place) -> None:
     place.audit()
 
 
+def beside(place: Place, pod: AdmittedPod) -> None:
+    """The pod's sandbox, in which a runtime keeps a process that is given nothing."""
+    cgroup = pod.cgroup / "sandbox"
+    cgroup.mkdir()
+    pod.running.append(Running("sandbox", cgroup, run_in(cgroup, ["sleep", "1000"], {"PATH": os.environ["PATH"]})))
+
+
+def patience(place: Place, seconds: float) -> None:
+    place.service.binder.containers.patience_s = seconds  # type: ignore[union-attr]
+
+
+async def reconciled(place: Place) -> None:
+    """All pods have been looked at twice since now."""
+    containers, looks = place.service.binder.containers, [0]  # type: ignore[union-attr]
+    wrong = containers.wrong
+
+    def counted(pod: Pod) -> dict[str, str]:
+        looks[0] += 1
+        return wrong(pod)
+
+    containers.wrong = counted  # type: ignore[method-assign]
+    await auntil(lambda: looks[0] >= 2 * len(place.cluster.pods), "all have been looked at")
+
+
 async def test_a_runtime_that_leaves_things_out_is_noticed(place: Place) -> None:
     place.kubelet.drops_cdi = True
     await place.lease("l-1")
     pod = await place.bound("a", "l-1")
+    beside(place, pod)
     job = await place.kubelet.run(pod, "main", ["sleep", "60"])
+    patience(place, 0)
     await place.cluster.update(pod.uid, container_ids=(f"containerd://{job.id}",))
     assert "left out what the device plugin gave it" in await place.condition(pod, reason="NotInjected")
 
@@ -173,8 +200,41 @@ async def test_a_container_outside_of_its_pod_is_noticed(place: Place) -> None:
     await place.lease("l-1")
     pod = await place.bound("a", "l-1")
     await place.kubelet.run(pod, "main", ["sleep", "60"])
+    patience(place, 0)
     await place.cluster.update(pod.uid, container_ids=("containerd://" + "f" * 64,))
     assert "nothing can be said of its limits" in await place.condition(pod, reason="ContainerElsewhere")
+
+
+async def test_nothing_is_wrong_with_a_container_that_has_just_ended(place: Place) -> None:
+    """A kubelet says for seconds on that it runs, when its cgroup, or its processes, have gone already."""
+    await place.lease("l-1")
+    pod = await place.bound("a", "l-1")
+    beside(place, pod)
+    job = await place.kubelet.run(pod, "main", ["sleep", "60"])
+    patience(place, 1e9)
+    await place.cluster.update(pod.uid, container_ids=(f"containerd://{job.id}",))
+    await place.condition(pod, reason="Preload")
+    job.process.kill()
+    job.process.wait()
+    await reconciled(place)
+    assert (await place.condition(pod, reason="Preload")).startswith("True"), "the sandbox is nobody's program"
+    patience(place, 0)
+    await reconciled(place)
+    assert (await place.condition(pod, reason="Preload")).startswith("True")
+    patience(place, 1e9)
+    await auntil(lambda: _removed(job.cgroup), "the runtime removes its cgroup")
+    await reconciled(place)
+    assert (await place.condition(pod, reason="Preload")).startswith("True")
+
+
+def _removed(cgroup: Path) -> bool:
+    try:
+        cgroup.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.root("to act as several users")

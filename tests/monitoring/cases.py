@@ -108,6 +108,12 @@ CASES: dict[str, Case] = {
     "AliquotLeaseHung": Case(
         {'aliquot_leases_by_use{use="HUNG"}': "1x100"}, {'aliquot_leases_by_use{use="IDLE"}': "1x100"}
     ),
+    "AliquotNodeOrderLate": _pool(
+        'aliquot_node_order_due_seconds{shape="h100", way="ADD"}', "1x400", "0x400", shape="h100", way="ADD"
+    ),
+    "AliquotNodeOrdersFail": _pool(
+        'aliquot_node_orders_total{shape="h100", way="ADD", state="FAILED"}', "0+1x100", "4x100", shape="h100"
+    ),
     "AliquotPoolFull": Case(
         {
             'aliquot_leased_share_milli{pool="p", model="m"}': "990x300",

@@ -24,6 +24,7 @@ SCREENS = (
     "/queues",
     "/incidents",
     "/use?tenant=vision",
+    "/calendar",
     "/maintenance",
     "/access",
     "/what-if",
@@ -95,13 +96,14 @@ async def test_each_command_that_is_shown_is_one(visitor: Visitor) -> None:
     lines = sorted(text for text in shown if text.startswith("aliquot "))
     assert len(lines) > 10
     for line in lines:
-        _parse(line)
+        parse(line)
     curls = [text for text in shown if text.startswith("curl ")]
     assert all(site.address in text for text in curls)
     site.release(lease["lease_id"])
 
 
-def _parse(command: str) -> None:
+def parse(command: str) -> None:
+    """Raises AssertionError where a command line would not be understood."""
     words = shlex.split(command)[1:]
     try:
         build_parser(commands(words)).parse_whole(words)

@@ -88,9 +88,12 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     rng = random.Random(1 + compiled)
     inventory = mixed_pool(60)
     policy = make_policy(name)
-    teach(policy, Counter(random_demand(rng) for _ in range(300)))
+    teach(policy, Counter(random_demand(rng) for _ in range(300)) + Counter({Demand(count=8): 300}), inventory)
     engine = Engine(inventory, policy, compiled=compiled)
     oracle = Engine(inventory, policy, full_scan=True)
+    if isinstance(policy, Price):
+        assert policy.table.by_memory, "tables of share and memory"
+        assert policy.worths.together.any(), "and of places for several"
     books = Books(inventory)
     for arrival in range(400):
         demand = random_demand(rng)
@@ -143,7 +146,7 @@ def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
             if len(books.live) > 110 or placement is None:
                 books.undo(rng.randrange(len(books.live)))
         if arrival % 2500 == 300:
-            teach(policy, Counter(rng.choice(kinds) for _ in range(200)), arrival)
+            teach(policy, Counter(rng.choice(kinds) for _ in range(200)), inventory, arrival)
     assert placed > 8_000
     assert_sound(inventory)
 
@@ -327,9 +330,10 @@ def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPa
     inventory = mixed_pool(40)
     policy = Price()
     together = {Demand(count=8, cpu_milli=40_000): 90, Demand(count=4, cpu_milli=9_000): 90, Demand(count=2): 50}
-    teach(policy, Counter(together) + Counter(random_demand(rng) for _ in range(100)))
-    assert len(policy.groups) > 3, "what stands for several devices is scored too"
+    teach(policy, Counter(together) + Counter(random_demand(rng) for _ in range(100)), inventory)
+    assert policy.table.by_memory
     engine, oracle = Engine(inventory, policy), Engine(inventory, policy, full_scan=True)
+    assert policy.worths.together.any(), "what stands for several devices is scored too"
     books = Books(inventory)
     passes = [engine.scoring_passes]
     for arrival in range(600):

@@ -332,6 +332,52 @@ def agree(books: Books, spec: RequestSpec, rng: random.Random) -> None:
         place(books, spec, c.MemberPlace(rng.choice(granted)))
 
 
+@pytest.mark.parametrize("policy", ["price", "binpack"])
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 30))
+def test_as_many_members_as_are_said_are_granted_one_after_another(policy: str, seed: int) -> None:
+    rng = random.Random(seed)
+    books = Books(CoreConfig(policy=policy))
+    inventory = histories.mixed_pool(8)
+    for node_id in inventory.node_ids():
+        books.do(c.DeclareNode(msgspec.structs.replace(inventory.node(node_id).spec, agentless=True)))
+    for _ in range(6):
+        demand = msgspec.structs.replace(histories.random_demand(rng), gang_size=1)
+        spec = RequestSpec(demand, "a")
+        found = fits(books, spec)
+        assert all((fit.members > 0) == (fit.score > 0) for fit in found.values())
+        fitting = [fit for fit in found.values() if fit.score]
+        if not fitting or demand.count != 1:
+            continue  # several devices for each: which ones a policy takes may leave less
+        said = rng.choice(fitting)
+        granted = 0
+        while granted <= said.members:
+            try:
+                place(books, spec, c.MemberPlace(said.node_id))
+            except PlacementRefused:
+                break
+            granted += 1
+        if len(demand.models) < 2:
+            assert granted == said.members
+        else:
+            assert granted >= said.members  # then as another model
+
+
+def test_members_of_several_devices_and_of_groups_are_counted_as_they_can_be_put() -> None:
+    books = pool()
+    held(books, "GPU-one-0", 800)
+    for spec, members in (
+        (request(250), 12),
+        (request(1000), 3),
+        (request(1000, count=2), 1),
+        (request(500, count=2), 3),
+        (request(250, max_per_node=2, affinity_group="g"), 2),
+    ):
+        assert fits(books, spec, "n-one")["n-one"].members == members
+    place(books, request(250, affinity_group="g"), c.MemberPlace("n-one"))
+    assert fits(books, request(250, max_per_node=2, affinity_group="g"), "n-one")["n-one"].members == 1
+
+
 def calls_for(nodes: int, asked: int) -> int:
     """How many functions of Python are called to answer, once the engine knows the request."""
     planner = Planner(State.fresh())

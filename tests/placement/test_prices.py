@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.moving.plan import hold
@@ -17,10 +19,11 @@ from aliquot.coordinator.core.placement.mix import ArrivalMix, ClassTotals, MixS
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.placement.worth import GRAINS, worth_on
+from aliquot.coordinator.core.placement.worth import GRAINS, like, together_on, worth_on
 from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.upkeep.lesson import Lesson
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
-from aliquot.coordinator.upkeep.price_programme import learn_prices
+from aliquot.coordinator.upkeep.price_programme import learn_prices, lesson_of
 from aliquot.plan.learning import teach
 from tests.placement.pools import GIB, node, pool
 
@@ -28,6 +31,15 @@ WHOLE = 1_000_000
 
 
 DEVICE = DeviceClass("nvidia", "A100-80", 80 * GIB, "")
+
+IDLE = [ClassTotals(DEVICE, 80, 80_000, ((8, 96_000, 10),), ((8, 96_000, 10),))]
+"""Ten empty nodes."""
+
+
+def learn(mix: Mapping[Demand, int], classes: Sequence[ClassTotals] = IDLE) -> PriceTable:
+    table = learn_prices(mix, 1, classes)
+    assert table is not None
+    return table
 
 
 def worths(table: PriceTable) -> Ints:
@@ -40,8 +52,7 @@ def worth(table: PriceTable, left: int, cpu_price: int = 0) -> int:
 
 
 def test_a_remainder_that_nothing_fits_is_worth_nothing() -> None:
-    table = learn_prices(Counter({Demand(share_milli=810): 9, Demand(share_milli=470): 9, Demand(): 9}), 1)
-    assert table is not None
+    table = learn({Demand(share_milli=810): 9, Demand(share_milli=470): 9, Demand(): 9})
     assert worth(table, 190) == 0
     assert worth(table, 1000) == WHOLE
     assert worth(table, 470) == WHOLE // 2, "two of them fill a device"
@@ -49,14 +60,12 @@ def test_a_remainder_that_nothing_fits_is_worth_nothing() -> None:
 
 
 def test_what_is_scarce_has_no_price_where_room_for_it_abounds() -> None:
-    table = learn_prices(Counter({Demand(share_milli=810): 90, Demand(share_milli=160): 1}), 1)
-    assert table is not None
+    table = learn({Demand(share_milli=810): 90, Demand(share_milli=160): 1})
     assert worth(table, 190) == 0, "the remainders of 810 are more than all requests for 160 could use"
 
 
 def test_worth_falls_with_the_price_of_cpu() -> None:
-    table = learn_prices(Counter({Demand(cpu_milli=12_000): 5, Demand(cpu_milli=3_000): 5}), 1)
-    assert table is not None
+    table = learn({Demand(cpu_milli=12_000): 5, Demand(cpu_milli=3_000): 5})
     assert list(table.cpu_prices) == sorted(set(table.cpu_prices))
     values = worths(table)[1000].tolist()
     assert values == sorted(values, reverse=True)
@@ -66,8 +75,7 @@ def test_worth_falls_with_the_price_of_cpu() -> None:
 def test_a_remainder_is_worth_what_share_and_memory_can_be_sold_together() -> None:
     """What a thin request with much memory leaves is for thick ones with little, and the other way round."""
     large, fast = Demand(share_milli=250, memory_bytes=60 * GIB), Demand(share_milli=750, memory_bytes=20 * GIB)
-    table = learn_prices({large: 1, fast: 1}, 1, [ClassTotals(DEVICE, 10, 10_000)])
-    assert table is not None
+    table = learn({large: 1, fast: 1})
     value = worth_on(table, DEVICE)[:, :, 0]
     whole, quarter, rest = GRAINS, GRAINS // 4, GRAINS * 3 // 4
     assert value[whole, whole] == value[rest, quarter] + value[quarter, rest]
@@ -84,7 +92,7 @@ def test_large_memory_is_kept_for_those_who_ask_for_it() -> None:
     )
     policy = Price()
     engine = Engine(inventory, policy)
-    teach(policy, Counter({small: 2, large: 1}), inventory=inventory)
+    teach(policy, Counter({small: 2, large: 1}), inventory)
     for _ in range(32):
         placement = engine.place(small)
         assert placement is not None
@@ -101,44 +109,88 @@ def test_classes_that_run_out_are_dearer() -> None:
     scarce = DeviceClass("nvidia", "H100", 80 * GIB, "")
     mix = {Demand(models=(("H100",),)): 1, Demand(): 1}
     told = [
-        learn_prices(mix, 1, [ClassTotals(DEVICE, 100, 100_000), ClassTotals(scarce, 100, idle)])
-        for idle in (100_000, 10_000)
+        learn(mix, [ClassTotals(DEVICE, 100, 100_000), ClassTotals(scarce, 100, idle)]) for idle in (100_000, 10_000)
     ]
-    rich, poor = (worth_on(table, scarce)[-1, -1, 0] for table in told if table is not None)
+    rich, poor = (worth_on(table, scarce)[-1, -1, 0] for table in told)
     assert poor > rich
 
 
 def test_tables_of_journals_before_classes_are_read() -> None:
     """They say themselves what remainders are worth, the same on all devices."""
-    raw = msgspec.msgpack.encode({"version": 7, "cpu_prices": [0], "steps": [[[470, 500_000], [1000, 1_000_000]]]})
+    steps = [[[470, 500_000], [1000, 1_000_000]]]
+    raw = msgspec.msgpack.encode({"version": 7, "cpu_prices": [0], "steps": steps, "groups": [[8, 64_000, 400_000]]})
     table = msgspec.msgpack.decode(raw, type=PriceTable)
     assert [worth(table, left) for left in (469, 470, 999, 1000)] == [0, 500_000, 500_000, 1_000_000]
 
 
 def test_a_mix_without_devices_teaches_nothing() -> None:
-    assert learn_prices({Demand(count=0, cpu_milli=1000): 10}, 1) is None
-    assert learn_prices({}, 1) is None
+    assert learn_prices({Demand(count=0, cpu_milli=1000): 10}, 1, IDLE) is None
+    assert learn_prices({}, 1, IDLE) is None
+    assert learn_prices({Demand(): 10}, 1, ()) is None, "no device, no price"
 
 
-def test_places_for_several_devices_have_a_price_where_little_else_is_asked_for() -> None:
-    large, small = Demand(count=8, cpu_milli=64_000), Demand(share_milli=500)
-    few = learn_prices({large: 1, small: 100}, 1)
-    many = learn_prices({large: 10, small: 10}, 1)
-    assert few is not None
-    assert many is not None
-    assert few.groups == (), "any gap between them is filled"
-    assert [(devices, cpu) for devices, cpu, _ in many.groups] == [(8, 64_000)]
-    engine = Engine(pool(node("a"), node("b")), Price())
-    engine.set_prices(many)
-    first = engine.place(Demand())
-    assert first is not None
-    hold(engine.inventory, Demand(), first)
-    for demand in (Demand(), small, Demand(count=4)):
-        placement = engine.place(demand)
+def test_places_for_several_devices_have_a_price_of_their_own_where_nodes_for_them_are_short() -> None:
+    """Eight free devices of one node are worth more than eight elsewhere, if eight together are what is wanted."""
+    large, small = Demand(count=8, cpu_milli=64_000), Demand(cpu_milli=4_000)
+    inventory = pool(*(node(f"w{i}") for i in range(4)), *(node(f"n{i}", 2, model="T4") for i in range(16)))
+    policy = Price()
+    engine = Engine(inventory, policy)
+    teach(policy, Counter({large: 4, small: 32}), inventory)
+    for _ in range(32):
+        placement = engine.place(small)
         assert placement is not None
-        assert placement.node_ids == first.node_ids, "the other node stays whole"
-        hold(engine.inventory, demand, placement)
-    assert engine.place(large) is not None
+        assert placement.node_ids[0].startswith("n"), "the wide nodes stay whole"
+        hold(inventory, small, placement)
+    for _ in range(4):
+        placement = engine.place(large)
+        assert placement is not None
+        hold(inventory, large, placement)
+
+
+def test_nodes_with_much_cpu_are_kept_for_places_that_need_it() -> None:
+    heavy, light = Demand(count=8, cpu_milli=120_000), Demand(count=8, cpu_milli=64_000)
+    inventory = pool(
+        *(node(f"b{i}", cpu_milli=128_000) for i in range(2)), *(node(f"s{i}", cpu_milli=96_000) for i in range(6))
+    )
+    policy = Price()
+    engine = Engine(inventory, policy)
+    teach(policy, Counter({heavy: 25, light: 75}), inventory)
+    for _ in range(6):
+        placement = engine.place(light)
+        assert placement is not None
+        assert placement.node_ids[0].startswith("s")
+        hold(inventory, light, placement)
+    assert engine.place(heavy) is not None
+
+
+def test_where_any_gap_is_filled_places_for_several_are_worth_no_more_than_their_devices() -> None:
+    table = learn({Demand(count=8, cpu_milli=64_000): 1, Demand(share_milli=500): 100})
+    assert [each.sort.count for each in table.together] == [8]
+    assert not together_on(table, [DEVICE], 8)[0][:, :, 0].any()
+
+
+def test_what_a_lesson_brings_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy asks for classes alike as the process that learns does, and for classes without devices as well."""
+    inventory = pool(node("a", 2), node("b", 2, memory_gib=81), node("gone", 2, model="H100"))
+    inventory.remove_node("gone")
+    third = tuple(replace(device, memory_reserved_bytes=GIB // 3) for device in node("c", 2).devices)
+    inventory.put_node(replace(node("c", 2), devices=third))
+    mix = ArrivalMix()
+    for _ in range(9):
+        mix.note(Demand(share_milli=500, memory_bytes=30 * GIB))
+    policy = Price()
+    policy.learn_classes(inventory)
+    classes = [like(each) for each in inventory.classes]
+    assert len(set(classes)) == 3 < len(classes)
+    lesson = lesson_of(mix.summary(inventory), 1)
+    assert lesson is not None
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a table is worked out in the process that decides")
+
+    table = msgspec.msgpack.decode(msgspec.msgpack.encode(lesson), type=Lesson).take_in()
+    monkeypatch.setattr("aliquot.coordinator.core.placement.worth._from_sorts", fail)
+    policy.set_prices(table)
 
 
 @pytest.mark.no_cover  # would more than double its time
@@ -156,7 +208,7 @@ def test_places_for_several_devices_have_a_price_where_little_else_is_asked_for(
     )
 )
 def test_tables_are_monotone_integers_whatever_arrives(mix: dict[Demand, int]) -> None:
-    table = learn_prices(mix, 3)
+    table = learn_prices(mix, 3, IDLE)
     if table is None:
         assert not any(demand.count for demand in mix)
         return
@@ -219,3 +271,55 @@ async def test_a_lesson_that_fails_leaves_the_old_prices_in_force(
 
 def test_before_anything_arrived_a_remainder_is_worth_its_size() -> None:
     assert worth(linear_prices(), 250) == WHOLE // 4
+
+
+def test_of_models_that_will_do_alike_the_one_is_taken_whose_rest_is_worth_less() -> None:
+    """`A100|T4` weighs both; `A100>T4` is an order, and the second is taken where the first has no place."""
+    large, either = Demand(share_milli=500, memory_bytes=39 * GIB), (("A100-80", "T4"),)
+    part = Demand(share_milli=500, memory_bytes=7 * GIB)
+    inventory = pool(node("a", 2), node("t", 2, model="T4", memory_gib=16))
+    policy = Price()
+    engine = Engine(inventory, policy)
+    teach(policy, Counter({large: 1, part: 1}), inventory)
+
+    def nodes_of(demand: Demand) -> list[str]:
+        found = []
+        for _ in range(6):
+            placement = engine.place(demand)
+            assert placement is not None
+            hold(inventory, demand, placement)
+            found.append((placement.node_ids[0], placement.note))
+        return [f"{node_id} {note}".strip() for node_id, note in found]
+
+    assert nodes_of(replace(part, models=either)) == ["t"] * 4 + ["a"] * 2
+    inventory = pool(node("a", 2), node("t", 2, model="T4", memory_gib=16))
+    engine = Engine(inventory, policy)
+    assert (
+        nodes_of(replace(part, models=(("A100-80",), ("T4",)))) == ["a"] * 4 + ["t model alternative 2 of 2 (T4)"] * 2
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(["amd", "npu", "nvidia"]), st.integers(2, 3), st.lists(st.integers(0, 2), max_size=9), st.data())
+def test_what_is_preferred_and_has_a_place_is_what_is_got(
+    order: list[str], named: int, taken: list[int], data: st.DataObject
+) -> None:
+    """Of all alternatives, vendors before models, the first that fits by itself; none if none does."""
+    cards = {"amd": "MI300X", "npu": "910B4", "nvidia": "A100-80"}
+    specs = [node(vendor, 3, model=model) for vendor, model in cards.items()]
+    inventory = pool(*(replace(s, devices=tuple(replace(d, vendor=s.node_id) for d in s.devices)) for s in specs))
+    engine = Engine(inventory, Price())
+    for number in taken:
+        filler = Demand(vendor=sorted(cards)[number])
+        placement = engine.place(filler)
+        if placement is not None:
+            hold(inventory, filler, placement)
+    levels = data.draw(st.sampled_from([(), (tuple(sorted(cards.values())),), (("910B4",), ("A100-80", "MI300X"))]))
+    demand = Demand(vendors=tuple(order[:named]), models=levels)
+    alone = [Demand(vendor=v, models=(m,) if m else ()) for v in demand.vendors for m in levels or ((),)]
+    wanted = next((found for each in alone if (found := engine.place(each)) is not None), None)
+    got = engine.place(demand)
+    assert (got is None) == (wanted is None)
+    assert engine.fits(demand) == (wanted is not None)
+    if got is not None and wanted is not None:
+        assert got.members == wanted.members

@@ -17,7 +17,9 @@ from aliquot.coordinator.core.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import ceilings, limits, offences
+from aliquot.coordinator.core.tenancy import ceilings, in_force, limits, offences
+from aliquot.coordinator.core.tenancy import decide as tenancy_decide
+from aliquot.coordinator.core.tenancy.in_force import Step
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import keeping, lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -162,6 +164,47 @@ def _models(put: Put) -> None:
         return None if model else original(label, model, limit, held, more)
 
     put(limits, "_compare", compare)
+
+
+@mutant(
+    "windows never move",
+    "which window of a quota is open is found out when it is declared, and never again",
+    kinds=("admin.windows",),
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant edu window=1@daily_00:00-12:00
+        > allocate first 1 tenant=edu
+        > wait 90
+        > allocate second 1 tenant=edu until=queued
+    """,
+)
+def _windows_stand_still(put: Put) -> None:
+    put(tenancy_decide, "over", lambda known, now_ms: iter(()))
+
+
+@mutant(
+    "the last window counts",
+    "of several windows that are open the last is in force, not the first",
+    kinds=("admin.windows",),
+    scene="""
+        > pool 1 of 2
+        > start
+        > tenant edu window=1@daily,2@daily
+        > allocate first 1 tenant=edu
+        > allocate second 1 tenant=edu until=queued
+    """,
+)
+def _last_window(put: Put) -> None:
+    original = in_force.steps
+
+    def steps(quota: Any, now_ms: int, days: int = 8) -> Any:
+        turned = msgspec.structs.replace(quota, windows=tuple(reversed(quota.windows)))
+        last = len(quota.windows) - 1
+        found = original(turned, now_ms, days=days)
+        return [Step(at_ms, last - place if place >= 0 else place) for at_ms, place in found]
+
+    put(in_force, "steps", steps)
 
 
 @mutant("memory without limit", "only limits of share are looked at", kinds=("admin.quota",))

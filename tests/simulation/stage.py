@@ -12,7 +12,7 @@
 > cut NODE | mend NODE              nothing gets through, and again it does
 > slow NODE SECONDS                 whatever its agent does in threads takes so much longer
 > cordon NODE | uncordon NODE | drain NODE
-> tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model)
+> tenant NAME [KEY=VALUE]           disruptions=1, limit=1 (devices of the pool's model), window=LIMIT@HH:MM-HH:MM,…
 > links                           all links of all cards are up
 > repairs                         agents may reset cards and restart machines, from their next start on
 > ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
@@ -258,6 +258,7 @@ class Stage:
             rest_s=int(words["rest"]),
             late_s=int(words["late"]),
             headroom_permille=0,
+            ready_permille=int(words.get("ready", "0")),
         )
         spec = capacity_pb2.CapacitySpec(shapes=[shape], policy=policy)
         self._call(CAPACITY, "DeclareCapacity", capacity_pb2.DeclareCapacityRequest(spec=spec))
@@ -315,6 +316,9 @@ class Stage:
             spec.priority_max = int(words.pop("priority_max"))
         if "waiting_max" in words:
             spec.waiting_max = int(words.pop("waiting_max"))
+        for window in filter(None, words.pop("window", "").split(",")):
+            devices, _, when = window.partition("@")
+            spec.quota.windows.add(when=when.replace("_", " "), limit=admin_pb2.Amount(share_milli=int(devices) * 1000))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")
         request = admin_pb2.ApplyRequest()

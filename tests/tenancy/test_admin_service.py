@@ -291,3 +291,68 @@ async def test_of_many_administrators_at_once_exactly_one_is_heard(settings: Set
         tenancy = await admin.GetTenancy(admin_pb2.GetTenancyRequest())
         (kept,) = [view for view in tenancy.tenants if view.spec.name == "a"]
         assert (kept.spec.description, kept.version) == (heard, 1)
+
+
+async def test_windows_are_declared_by_a_file_and_by_a_command_shown_and_told_to_who_waits(
+    settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(
+        "tenants: [{name: research, limit: {gpus: 8}, windows: "
+        '[{when: "daily Europe/Zurich", limit: {gpus: 1}}, {when: weekends, guaranteed: {gpus: 2}, limit: {}}]}]'
+    )
+    async with running(settings) as pool:
+        await pool.declare(1, devices=8)
+        assert (await cli(pool.address, "apply", "-f", str(path)))[0] == 0
+        assert "1 unchanged" in (await cli(pool.address, "apply", "-f", str(path)))[1]
+        await pool.allocate("1", tenant="research", detached=True)
+        waiting = await pool.allocate("1", tenant="research", detached=True)
+        _, said, _ = await cli(pool.address, "why", waiting.lease_id)
+        assert "may hold 1; 1 more were asked for (window `daily Europe/Zurich`, always)" in " ".join(said.split())
+        _, said, _ = await cli(pool.address, "tenants")
+        assert "NEXT" in said
+        window = "daily 00:00-12:00: limit 4; guaranteed 2,20Gi"
+        other = "daily 12:00-24:00: limit none"
+        set_both = ("quota", "tenant", "research", "--window", window, "--window", other)
+        assert "would be declared" in (await cli(pool.address, *set_both, "--dry-run"))[1]
+        code, said, _ = await cli(pool.address, *set_both)
+        assert code == 0
+        assert "in force now: limit" in said
+    async with running(settings) as pool:
+        _, said, _ = await cli(pool.address, "tenants", "--json")
+        (view,) = (found for found in json.loads(said)["tenants"] if found["spec"]["name"] == "research")
+        assert [found["when"] for found in view["spec"]["quota"]["windows"]] == [
+            "daily 00:00-12:00",
+            "daily 12:00-24:00",
+        ]
+        now = view["use"]["windows"]
+        assert now["window"] in ("daily 00:00-12:00", "daily 12:00-24:00")
+        assert now["until_ms"] > 0
+        assert now["next"]["limit"] != now["in_force"]["limit"]
+        assert view["spec"]["quota"]["limit"]["share_milli"] == 8000, "what is not named stays"
+        assert (await cli(pool.address, "quota", "queue", "batch", "--limit", "4,10Gi", "--guaranteed", ",1Gi"))[0] == 0
+        assert (await cli(pool.address, "quota", "tenant", "research", "--no-windows"))[0] == 0
+        _, said, _ = await cli(pool.address, "tenants")
+        assert "NEXT" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "nothing would be changed"),
+        (("--window", "weekdays 08:00-18:00"), "does not say what is in force then"),
+        (("--window", "weekdays 08:00-18:00: most 4"), "is neither `limit AMOUNT` nor `guaranteed AMOUNT`"),
+        (("--window", "weekdays 08:00-18:00: limit four"), "limit"),
+        (("--limit", ","), "--limit: nothing is said"),
+        (("--window", "weekdays 8-18: limit 4"), "'8-18' is not known here"),
+        (("--window", "weekdays 08:00-18:00 Nowhere/Land: limit 4"), "Nowhere/Land"),
+        (("--limit", "2", "--guaranteed", "4"), "the limit is 2000"),
+    ],
+)
+async def test_windows_that_cannot_be_are_refused_with_what_is_wrong(
+    settings: Settings, options: tuple[str, ...], why: str
+) -> None:
+    async with running(settings) as pool:
+        code, _, said = await cli(pool.address, "quota", "tenant", "research", *options)
+        assert code != 0
+        assert why in " ".join(said.split())

@@ -16,12 +16,23 @@ from aliquot.coordinator.core.elastic.members import bounds_of
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.evolve import evolve
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.leases.facts import LeaseGranted
 from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled, offer
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Period, QueuePolicy, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.tenancy.in_force import in_force
+from aliquot.coordinator.core.tenancy.specs import (
+    Amount,
+    Budget,
+    Period,
+    QueuePolicy,
+    QueueSpec,
+    Quota,
+    QuotaWindow,
+    TenantSpec,
+)
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 
@@ -43,6 +54,18 @@ TENANTS = ("a", "b", "c")
 QUEUES = ("default", "left", "right", "deep")
 AMOUNTS = st.sampled_from([0, 0, 500, 1000, 2000, 4000])
 LIMITS = st.sampled_from([-1, -1, 1000, 3000, 6000])
+WINDOWS = st.lists(
+    st.builds(
+        lambda when, guaranteed, limit: QuotaWindow(
+            when, None if guaranteed < 0 else Amount(guaranteed), None if limit == 0 else Amount(limit, -1)
+        ),
+        st.sampled_from(["daily 00:17-00:19", "thu 00:18-00:45", "daily 23:00-00:18", "daily 00:30-00:20", "daily"]),
+        st.sampled_from([-1, -1, 0, 1000, 4000]),
+        st.sampled_from([0, 500, 1000, 3000, 6000]),
+    ),
+    max_size=2,
+).map(tuple)
+"""Books begin at 00:16:40 of a Thursday."""
 
 
 class TenancyMachine(BooksMachine):
@@ -107,13 +130,22 @@ class TenancyMachine(BooksMachine):
         disruptions=st.sampled_from([0, 0, 1]),
         queue=st.sampled_from(("", "left")),
         budget=st.sampled_from([0, 0, 100_000_000]),
+        windows=WINDOWS,
     )
     def apply_tenant(  # noqa: PLR0917 - a rule
-        self, name: str, guaranteed: int, limit: int, weight: int, disruptions: int, queue: str, budget: int
+        self,
+        name: str,
+        guaranteed: int,
+        limit: int,
+        weight: int,
+        disruptions: int,
+        queue: str,
+        budget: int,
+        windows: tuple[QuotaWindow, ...],
     ) -> None:
         spec = TenantSpec(
             name,
-            Quota(Amount(guaranteed), Amount(limit, -1), weight),
+            Quota(Amount(guaranteed), Amount(limit, -1), weight, windows=windows),
             default_queue=queue,
             budget=Budget(Period.HOUR, budget),
             disruptions_max=disruptions,
@@ -128,6 +160,7 @@ class TenancyMachine(BooksMachine):
         limit=LIMITS,
         ageing_ms=st.sampled_from([0, 10_000]),
         reserve_after_ms=st.sampled_from([0, 10_000]),
+        windows=WINDOWS,
     )
     def apply_queue(  # noqa: PLR0917 - a rule
         self,
@@ -138,12 +171,13 @@ class TenancyMachine(BooksMachine):
         limit: int,
         ageing_ms: int,
         reserve_after_ms: int,
+        windows: tuple[QuotaWindow, ...],
     ) -> None:
         spec = QueueSpec(
             name,
             "" if name == "root" else parent,
             policy,
-            Quota(Amount(0 if name == "root" else guaranteed), Amount(limit, -1)),
+            Quota(Amount(0 if name == "root" else guaranteed), Amount(limit, -1), windows=windows),
             ageing_ms=ageing_ms,
             reserve_after_ms=reserve_after_ms,
         )
@@ -226,7 +260,10 @@ class TenancyMachine(BooksMachine):
 
     @invariant()
     def nobody_is_above_a_limit(self) -> None:
+        """What windows limit may be above for a while: there, each grant is judged."""
         for account in self.books.state.tenancy.accounts.values():
+            if account.declared.windows:
+                continue
             limit = account.quota.limit
             assert limit.share_milli < 0 or account.share_milli <= limit.share_milli, account.label
             assert limit.memory_bytes < 0 or account.memory_bytes <= limit.memory_bytes, account.label
@@ -256,7 +293,21 @@ class Judge:
             if isinstance(fact, PreemptionStarted):
                 judge_preemption(self.planning, fact)
             evolve(self.state, fact)
+            if isinstance(fact, LeaseGranted | LeaseGrown):
+                judge_limits(self.state, fact)
         self.seen = len(facts)
+
+
+def judge_limits(state: State, fact: LeaseGranted | LeaseGrown) -> None:
+    """What a lease gains is within all limits, as they are in force at that moment: by the facts, and by the clock."""
+    request = state.leases[fact.lease_id].request
+    for account in state.tenancy.chain(request.tenant, request.queue).limited:
+        if account.declared.windows:
+            now = in_force("", "", account.declared, fact.at_ms)
+            assert account.in_force is not None
+            assert account.in_force.window == now.window, f"{account.label}: another window is open"
+        limit = account.quota.limit
+        assert limit.share_milli < 0 or account.share_milli <= limit.share_milli, account.label
 
 
 def judge_preemption(state: Planning, fact: PreemptionStarted) -> None:

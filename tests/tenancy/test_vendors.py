@@ -57,6 +57,26 @@ def test_a_request_for_a_vendor_goes_to_its_cards_only(books: Books, vendor: str
     assert waiting.state is LeaseState.QUEUED, "and waits, while cards of others are free"
 
 
+def test_the_second_vendor_is_taken_where_the_first_has_no_place(books: Books) -> None:
+    """And the lease says so; models are chosen among those of the vendor that it is."""
+    held = [ask(books, vendors=("amd", "nvidia")) for _ in range(6)]
+    assert [lease.slices[0].model for lease in held] == ["MI300X"] * 4 + ["A100-80"] * 2
+    assert held[0].note == ""
+    assert held[4].note == "alternative 2 of 2 (NVIDIA)"
+    named = ask(books, vendors=("npu", "nvidia"), models=(("A100-80", "910B3"),))
+    assert named.slices[0].model == "A100-80"
+    assert named.note == "alternative 2 of 2 (NVIDIA, A100-80, 910B3)"
+    for _ in range(1 + 4):
+        ask(books, vendors=("nvidia", "npu"))
+    assert ask(books, vendors=("nvidia", "amd")).state is LeaseState.QUEUED, "all others' are free for others"
+
+
+def test_the_second_vendor_is_taken_where_a_limit_forbids_the_first(books: Books) -> None:
+    declare(books, TenantSpec("a", Quota(models=(ModelQuota("amd", limit=Amount(1000, -1)),))))
+    held = [ask(books, vendors=("amd", "nvidia")).slices[0].model for _ in range(3)]
+    assert held == ["MI300X", "A100-80", "A100-80"]
+
+
 def test_a_limit_on_a_vendor_holds_for_all_its_models_and_for_no_others(books: Books) -> None:
     declare(books, TenantSpec("a", Quota(models=(ModelQuota("amd", limit=Amount(2000, -1)),))))
     assert ask(books, vendor="amd").state is LeaseState.GRANTED
@@ -128,6 +148,9 @@ def test_why_names_the_vendor_as_the_obstacle() -> None:
     assert {m.reason for m in by_vendor.values()} == {Reason.OTHER_VENDOR}
     assert by_vendor["MI300X"].detail == "the request is for devices of Ascend; these are of AMD"
     assert by_vendor["A100-80"].smallest_change == "allow nvidia"
+    either = {m.device_class.split()[0]: m for m in engine.explain(Demand(vendors=("npu", "amd"), count=5)).missing}
+    assert either["A100-80"].detail == "the request is for devices of Ascend or AMD; these are of NVIDIA"
+    assert either["MI300X"].reason == Reason.TOO_FEW_DEVICES_ON_NODE
     by_model = {m.device_class.split()[0]: m for m in engine.explain(Demand(models=(("910B4",),))).missing}
     assert {m.reason for m in by_model.values()} == {Reason.OTHER_MODEL}
     assert by_model["A100-80"].detail == "the request names 910B4, of Ascend; these are of NVIDIA"

@@ -242,6 +242,11 @@ WASTE: Board = Board(
         lines("Fragmented", "Part of the idle capacity that requests of late can't use.",
               (f"max by (pool, model) (aliquot_fragmentation_ratio{{{_POOL}}})", "{{pool}} {{model}}"),
               unit=Unit.PART),
+        stack("Nodes that come and go", "Of all shapes on offer: here, coming, leaving.",
+              ("sum by (phase) (aliquot_shape_nodes) or vector(0)", "{{phase}}")),
+        lines("Orders of nodes that ended otherwise", "An hour: failed, or withdrawn.",
+              (('sum by (shape, state) (rate(aliquot_node_orders_total{state=~"FAILED|WITHDRAWN"}'
+                "[$__rate_interval])) * 3600 or vector(0)"), "{{shape}} {{state}}")),
         lines("Foreign memory", "Covered by no slice: of processes outside any lease, or beyond a limit.",
               ("sum by (node) (aliquot_device_foreign_bytes)", "{{node}}"), unit=Unit.BYTES),
     ),

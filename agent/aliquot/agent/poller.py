@@ -150,6 +150,8 @@ class Poller:
             # answered, and cards missing without any problem, are gone.
             if uuid not in devices and found.problems and device.info.physical_uuid not in cards_seen:
                 devices[uuid] = device
+        before = self._state.measured
+        self._state.measured = {info.uuid: before.get(info.uuid) or DeviceState(info) for info in found.measured}
         cards = {card.uuid: card for card in found.cards}
         changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
         changed = changed or cards != self._state.cards
@@ -160,6 +162,9 @@ class Poller:
         self._state.notes.pop("unleasable", None)
         if found.unleasable:
             self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
+        self._state.notes.pop("untold", None)
+        if found.untold:
+            self._state.notes["untold"] = "; ".join(found.untold)
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
@@ -192,7 +197,7 @@ class Poller:
             log.warning("devices can't be listed: %s", error.message)
 
     def _watch_all(self) -> None:
-        devices = self._state.devices
+        devices = self._state.polled()
         for uuid in [uuid for uuid in self._watching if uuid not in devices]:
             self._watching.pop(uuid).cancel()
             del self._wakeups[uuid]
@@ -214,7 +219,7 @@ class Poller:
         """Poll one device for ever: at once, then in its turns when there is something to ask."""
         wakeup = self._wakeups[uuid]
         not_before_s = self._world.monotonic_s() + turn_s
-        while (device := self._state.devices.get(uuid)) is not None:
+        while (device := self._state.polled().get(uuid)) is not None:
             well = False
             try:
                 await self._poll(device)
@@ -321,7 +326,7 @@ class Poller:
                 raise
             except DeviceError as error:
                 blind = error.message
-        leased = want_load and self._state.leased(uuid)
+        leased = want_load and (self._state.leased(uuid) or uuid in self._state.measured)
         return _PollResult(
             memory=memory,
             processes=processes,

@@ -64,6 +64,8 @@ class NodeState:
     boot_id: str
     driver: DriverInfo = field(default_factory=lambda: DriverInfo("", ""))
     devices: dict[str, DeviceState] = field(default_factory=dict)
+    measured: dict[str, DeviceState] = field(default_factory=dict)
+    """Cards that can't be leased and are measured all the same. Nobody but the node's own metrics is told."""
     book: Book = field(default_factory=Book)
     actual: dict[str, Actual] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -85,6 +87,10 @@ class NodeState:
     def infos(self) -> dict[str, DeviceInfo]:
         """Every device's description, by UUID."""
         return {uuid: device.info for uuid, device in self.devices.items()}
+
+    def polled(self) -> dict[str, DeviceState]:
+        """Every device that is polled, by UUID."""
+        return self.devices | self.measured
 
     def actual_of(self, slice_id: str) -> Actual:
         """What is true of a slice; nothing yet for a new one."""

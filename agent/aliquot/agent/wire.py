@@ -215,7 +215,7 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         foreign_bytes=report.foreign_bytes or 0,
         mig_profile=info.mig_profile,
         parent_uuid=info.parent_uuid,
-        nvlink_island=info.fabric_island,
+        fabric_island=info.fabric_island,
         numa_node=info.numa_node,
         healthy=report.healthy,
         health_reason=report.health_reason,

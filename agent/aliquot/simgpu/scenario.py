@@ -170,6 +170,23 @@ class Scenario:
         """A lost device comes back as after a reset."""
         self.reset(device)
 
+    def renumber(self, first: DeviceName, second: DeviceName) -> None:
+        """Two devices come up under one another's numbers, as after a restart of the machine: everything else of them
+        (UUID, address, memory, processes) goes along.
+        """
+        with self._mapping.locked() as file:
+            one, other = self._index(file, first), self._index(file, second)
+            swapped = {one: other, other: one}
+            kept = bytes(file.devices[one])
+            file.devices[one] = file.devices[other]
+            file.devices[other] = layout.Device.from_buffer_copy(kept)
+            for index in range(file.device_count):
+                for link in file.devices[index].links:
+                    link.remote_device = swapped.get(link.remote_device, link.remote_device)
+            for table in (file.rules, file.limits, file.shared):
+                for entry in table:
+                    entry.device = swapped.get(entry.device, entry.device)
+
     def reset(self, device: DeviceName) -> None:
         """A GPU reset: pending modes and remaps take effect, volatile errors and MIG instances are gone."""
         with self._changing(device) as target:

@@ -23,6 +23,9 @@
         guaranteed: {gpus: 8, memory: 640Gi}
         limit: {gpus: 24}
         models: {A100-80: {limit: {gpus: 8}}}
+        windows:                            # the first that is open is in force; of queues too
+          - {when: "weekdays 08:00-18:00 Europe/Zurich", limit: {gpus: 12}}
+          - {when: weekends, guaranteed: {gpus: 16}, limit: {gpus: 48}}
         budget: {period: month, gpu_hours: 5000, money: 8000}
         disruptions: {max: 3, per: 1h}
         priority_max: 100                   # of this tenant and all below it
@@ -57,7 +60,7 @@ from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
 
 _T = TypeVar("_T")
 _GPU_HOUR_MILLI_MS = 1000 * 3_600_000
-_QUOTA_KEYS = {"guaranteed", "limit", "weight", "models"}
+_QUOTA_KEYS = {"guaranteed", "limit", "weight", "models", "windows"}
 _QUEUE_KEYS = {
     *("name", "parent", "policy", "pool", "tenants", "ageing", "preempts", "reserve_after", "half_life", "scaling"),
     *("on_over_limit", "idle", "extend_to", "large_first"),
@@ -253,10 +256,25 @@ def _quota(value: Mapping[str, Any], where: str) -> admin.Quota:
         guaranteed=_amount(value, "guaranteed", where),
         limit=_amount(value, "limit", where),
         weight=_whole(value.get("weight", 1), f"{where}.weight"),
-        models=tuple(
-            _model_quota(str(model), quota, f"{where}.models.{model}")
-            for model, quota in (value.get("models") or {}).items()
-        ),
+        models=_models(value, where),
+        windows=_each(value, "windows", where, _window),
+    )
+
+
+def _window(value: Any, where: str) -> admin.QuotaWindow:  # noqa: ANN401
+    _check_keys(value, {"when", "guaranteed", "limit", "models"}, where)
+    return admin.QuotaWindow(
+        when=_text(value, "when", where),
+        guaranteed=_table(value, "guaranteed", where, _some),
+        limit=_table(value, "limit", where, _some),
+        models=_models(value, where),
+    )
+
+
+def _models(value: Mapping[str, Any], where: str) -> tuple[admin.ModelQuota, ...]:
+    return tuple(
+        _model_quota(str(model), quota, f"{where}.models.{model}")
+        for model, quota in (value.get("models") or {}).items()
     )
 
 

@@ -227,9 +227,16 @@ def _start(explanation: Explanation, expected_ms: int, now_ms: int) -> str:
     return f"{said} (nine times of ten in {soonest} to {latest})"
 
 
+def vendor_column(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The head of a column of vendors, where there are several."""
+    return ("VENDOR",) if len({device.vendor for node in nodes for device in node.devices}) > 1 else ()
+
+
 def nodes_table(nodes: Iterable[Node]) -> Table:
     """Nodes, a line each."""
+    nodes = list(nodes)
     now_ms = int(time.time() * 1000)
+    vendor = vendor_column(nodes)
     rows = []
     for node in nodes:
         devices = node.devices
@@ -249,6 +256,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
                 node.node_id,
                 state,
                 node.pool,
+                *((words.vendors(devices),) if vendor else ()),
                 f"{len(devices)} × {', '.join(models)}" if devices else words.UNKNOWN,
                 f"{words.share(shares)} / {words.share(sum(device.compute_milli for device in devices))}",
                 f"{words.amount(leased)} / {words.amount(capacity)}",
@@ -263,6 +271,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
         "ID",
         "STATE",
         "POOL",
+        *vendor,
         "DEVICES",
         ("SHARES", "right"),
         ("MEMORY", "right"),
@@ -270,7 +279,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
         "SERVES",
         ("HEARD", "right"),
         "REASON",
-        spare=("ID", "HEARD", "POOL", "SERVES", "SLICES", "SHARES"),
+        spare=("ID", "HEARD", "POOL", "SERVES", "SLICES", "VENDOR", "SHARES"),
         rows=rows,
     )
 
@@ -279,6 +288,7 @@ def devices_table(nodes: Iterable[Node]) -> Table:
     """The devices of nodes, a line each."""
     nodes = list(nodes)
     short = words.short(device.uuid for node in nodes for device in node.devices)
+    vendor = vendor_column(nodes)
     rows = []
     for node in nodes:
         for device in node.devices:
@@ -289,6 +299,7 @@ def devices_table(nodes: Iterable[Node]) -> Table:
                     node.name,
                     words.place(device),
                     short(device.uuid),
+                    *((words.vendors([device]),) if vendor else ()),
                     words.model(device.model, device.mig_profile),
                     words.share(device.leased_share_milli),
                     f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",
@@ -304,6 +315,7 @@ def devices_table(nodes: Iterable[Node]) -> Table:
         "NODE",
         ("#", "right"),
         "DEVICE",
+        *vendor,
         "MODEL",
         ("SHARE", "right"),
         ("LEASED", "right"),
@@ -313,6 +325,6 @@ def devices_table(nodes: Iterable[Node]) -> Table:
         ("HEAT", "right"),
         "TIERS",
         "HEALTH",
-        spare=("TIERS", "FOREIGN", "HEAT", "GPU", "SHARE", "DEVICE"),
+        spare=("TIERS", "FOREIGN", "HEAT", "GPU", "VENDOR", "SHARE", "DEVICE"),
         rows=rows,
     )

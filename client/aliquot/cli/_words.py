@@ -24,6 +24,7 @@ from aliquot.client import (
 )
 from aliquot.client.access import RoleGrant
 from aliquot.client.use import LeaseUse, UseState
+from aliquot.common.catalog import vendor_title
 from aliquot.common.duration import format_duration_ms
 from aliquot.common.quantity import format_milli, human_bytes
 
@@ -146,6 +147,11 @@ def place(device: Device) -> str:
 def model(name: str, mig_profile: str) -> str:
     """A device's model: `A100-40`, `A100-40 2g.10gb`."""
     return f"{name} {mig_profile}".strip()
+
+
+def vendors(devices: Iterable[Device]) -> str:
+    """Whose devices they are: `NVIDIA, AMD`."""
+    return ", ".join(sorted({vendor_title(device.vendor) for device in devices}))
 
 
 def asked(lease: Lease) -> str:

@@ -179,6 +179,7 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
                 models=[_without_members(models.any_of) for models in spec.models],
                 vendor=spec.vendor,
                 mig_profile=spec.mig_profile,
+                vendors=spec.vendors,
             )
         )
     except InvalidFieldError:

@@ -158,7 +158,7 @@ def device_of(message: types_pb2.Device) -> values.Device:
         health_reason=message.health_reason,
         mig_profile=message.mig_profile,
         parent_uuid=message.parent_uuid,
-        nvlink_island=_optional(message, "nvlink_island"),
+        nvlink_island=_optional(message, "fabric_island"),
         numa_node=_optional(message, "numa_node"),
         pci_bus_id=message.pci_bus_id,
         tiers=tuple(map(tier_of, message.tiers)),
@@ -169,6 +169,7 @@ def device_of(message: types_pb2.Device) -> values.Device:
         incident=message.incident,
         standing=_STANDINGS.get(message.standing, values.Standing.UNSPECIFIED),
         sign=read(message.sign, values.Sign) if message.HasField("sign") else None,
+        fabric_island=_optional(message, "fabric_island"),
     )
 
 

@@ -111,7 +111,7 @@ def fits(
     """Which of these nodes could take one member of a request now. Changes nothing."""
     message = pool_pb2.FitsRequest(request=to_proto(request), node_ids=node_ids)
     answer = yield from call(context, methods.FITS, message, timeout_s)
-    return tuple(values.NodeFit(fit.node_id, fit.reason, fit.detail, fit.score) for fit in answer.nodes)
+    return tuple(values.NodeFit(fit.node_id, fit.reason, fit.detail, fit.score, fit.members) for fit in answer.nodes)
 
 
 def allocate_batch(

@@ -250,6 +250,8 @@ class NodeFit:
     detail: str
     score: int
     """How good the node is, from 1 on, to be compared within one answer; 0: it does not fit."""
+    members: int = 0
+    """How many such members it could take now; 0 also where an older coordinator does not say."""
 
     @property
     def fits(self) -> bool:
@@ -486,6 +488,7 @@ class Device:
     mig_profile: str
     parent_uuid: str
     nvlink_island: int | None
+    """The older name of `fabric_island`."""
     numa_node: int | None
     pci_bus_id: str
     tiers: tuple[Tier, ...]
@@ -501,6 +504,8 @@ class Device:
     standing: Standing = Standing.UNSPECIFIED
     sign: Sign | None = None
     """None: it is well, or its agent does not say why not."""
+    fabric_island: int | None = None
+    """Devices of a node with the same number reach one another over links of their own (NVLink, XGMI, HCCS)."""
 
     @property
     def leasable_bytes(self) -> int:
@@ -612,6 +617,8 @@ class PoolTotals:
     leased_share_milli: int
     capacity_memory_bytes: int
     leased_memory_bytes: int
+    vendor: str = ""
+    """Of the model, as agents say it; empty: the coordinator is older."""
 
 
 @dataclass(frozen=True, slots=True)

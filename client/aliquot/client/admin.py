@@ -39,6 +39,18 @@ class ModelQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaWindow:
+    """What a quota says instead while a window is open. What is None stays as it is outside of windows."""
+
+    when: str
+    """Days, hours on the wall and a time zone: `weekdays 08:00-18:00 Europe/Zurich`, `fri-sun`, `22:00-06:00`."""
+    guaranteed: Amount | None = None
+    limit: Amount | None = None
+    models: tuple[ModelQuota, ...] = ()
+    """All that is said of models then; none: as it is outside of windows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """Guarantee, limit and weight of a tenant or queue."""
 
@@ -47,6 +59,8 @@ class Quota:
     weight: int = 0
     """0 = 1."""
     models: tuple[ModelQuota, ...] = ()
+    windows: tuple[QuotaWindow, ...] = ()
+    """The first that is open is in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +261,21 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowsNow:
+    """What windows of a quota make of it now."""
+
+    in_force: Quota = Quota()
+    window: str = ""
+    """That has put it in force; empty: it is outside of all windows."""
+    until_ms: int = 0
+    """When it changes; 0: never."""
+    next: Quota | None = None
+    """What is in force then."""
+    unknown: bool = False
+    """A zone is not known to the coordinator's machine: what was in force stays so."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccountUse:
     """What a tenant or queue holds and waits for."""
 
@@ -256,6 +285,8 @@ class AccountUse:
     fair_share_billionths: int = 0
     guaranteed_now: Amount = Amount()
     """The part of the guarantee that the pool can keep."""
+    windows: WindowsNow | None = None
+    """None: its quota has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class CapacityPolicy:
     headroom_permille: int | None = None
     """100: so much of what is left stays free when nodes are given back."""
     spare_permille: int | None = None
-    """0: a node is ordered ahead when less than this is free; at most the headroom."""
+    """The headroom, at most 100: a node is ordered ahead when less than this is free."""
     late_s: int | None = None
     """900: a node that is so much later than expected is ordered elsewhere."""
     orders_max: int | None = None
@@ -100,6 +100,8 @@ class CapacityPolicy:
     """Nodes with few movable leases are emptied."""
     no_means: bool = False
     """Order at once, whatever else would serve."""
+    ready_permille: int | None = None
+    """930: what will be asked for before a node could come finds room with this probability; 0: not looked at."""
 
 
 @dataclass(frozen=True, slots=True)

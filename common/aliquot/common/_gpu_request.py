@@ -29,8 +29,10 @@ class GpuRequest:
     """`count` slices, each on its own device of one node.
 
     `share_milli` and `memory_bytes` are per slice. At least one is given; None means proportional to the other on the
-    device chosen. `models` holds sets in order of preference; empty means any. A MIG request asks for whole instances:
-    share 1000 and no memory. The constructor raises `InvalidFieldError` for anything else; `build` accepts raw values.
+    device chosen. `models` holds sets in order of preference; empty means any. `vendors` holds two or more, in order of
+    preference, and `vendor` is None then; that order comes before that of models. A MIG request asks for whole
+    instances: share 1000 and no memory. The constructor raises `InvalidFieldError` for anything else; `build` accepts
+    raw values.
     """
 
     count: int = 1
@@ -39,6 +41,7 @@ class GpuRequest:
     models: tuple[tuple[str, ...], ...] = ()
     vendor: str | None = None
     mig_profile: str | None = None
+    vendors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_range(self.count, "count", 1, limits.MAX_SLICES_PER_REQUEST)
@@ -48,9 +51,20 @@ class GpuRequest:
             _check_range(self.memory_bytes, "memory_bytes", 1, limits.MAX_SLICE_MEMORY_BYTES)
         if self.share_milli is None and self.memory_bytes is None:
             raise InvalidFieldError("share_milli", "neither a share nor memory is asked for")
-        _check_models(self.models, self.vendor)
+        self._check_vendors()
+        _check_models(self.models, (self.vendor,) if self.vendor is not None else self.vendors)
         if self.mig_profile is not None:
             self._check_mig(self.mig_profile)
+
+    def _check_vendors(self) -> None:
+        named = [("vendors", each) for each in self.vendors] + [("vendor", self.vendor)] * (self.vendor is not None)
+        for field, vendor in named:
+            if vendor not in catalog.VENDORS:
+                raise InvalidFieldError(
+                    field, f"{vendor!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
+                )
+        if self.vendors and (self.vendor is not None or len(set(self.vendors)) < max(len(self.vendors), 2)):
+            raise InvalidFieldError("vendors", "not in canonical form", hint="make the request with GpuRequest.build")
 
     def _check_mig(self, profile: str) -> None:
         owner = vendor_of_profile(profile)
@@ -62,8 +76,9 @@ class GpuRequest:
             raise InvalidFieldError("share_milli", "a MIG instance is held whole", hint="leave the share out")
         if self.memory_bytes is not None:
             raise InvalidFieldError("memory_bytes", "a MIG profile states its memory", hint="leave the memory out")
-        if self.vendor not in (None, owner):
-            raise InvalidFieldError("vendor", _other_vendors(owner, self.vendor))
+        for vendor in self.vendors or (self.vendor,):
+            if vendor not in (None, owner):
+                raise InvalidFieldError("vendor", _other_vendors(owner, vendor))
 
     def __str__(self) -> str:
         return format_request(self)
@@ -78,23 +93,26 @@ class GpuRequest:
         models: Iterable[Iterable[str]] = (),
         vendor: str | None = None,
         mig_profile: str | None = None,
+        vendors: Iterable[str] = (),
     ) -> GpuRequest:
         """Makes a request from wire values: names in any spelling, zero and empty for unset.
 
-        A MIG profile implies a share of 1000. Raises `InvalidFieldError`.
+        A MIG profile implies a share of 1000, and `vendors` of one are that `vendor`. Raises `InvalidFieldError`.
         """
-        known_vendor = catalog.parse_vendor(vendor) if vendor else None
-        if vendor and known_vendor is None:
-            raise InvalidFieldError(
-                "vendor", f"{vendor!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}"
-            )
+        preferred = list(vendors)
+        if vendor and preferred:
+            raise InvalidFieldError("vendors", "a vendor is named beside them", hint="name it among them, or alone")
+        known = tuple(
+            dict.fromkeys(catalog.parse_vendor(each) or each for each in (preferred or [vendor or ""]) if each)
+        )
         return cls(
             count=count or 1,
             share_milli=share_milli or (limits.WHOLE_SHARE_MILLI if mig_profile else None),
             memory_bytes=memory_bytes or None,
             models=canonical_models(models),
-            vendor=known_vendor,
+            vendor=known[0] if len(known) == 1 else None,
             mig_profile=mig_profile.lower() if mig_profile else None,
+            vendors=known if len(known) > 1 else (),
         )
 
 
@@ -116,7 +134,7 @@ def canonical_models(models: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], 
 def format_request(request: GpuRequest) -> str:
     """The canonical text: `parse_request(format_request(r)) == r` for every request."""
     where = ">".join("|".join(names) for names in request.models)
-    where = ",".join(part for part in (request.vendor, where) if part)
+    where = ",".join(part for part in (request.vendor or ">".join(request.vendors), where) if part)
     brackets = f"({where})" if where else ""
     times = f"{request.count}x" if request.count > 1 else ""
     if request.mig_profile is not None:
@@ -140,20 +158,18 @@ def _canonical(name: str, field: str) -> str:
     return catalog.canonical_name(name)
 
 
-def _check_models(models: tuple[tuple[str, ...], ...], vendor: str | None) -> None:
+def _check_models(models: tuple[tuple[str, ...], ...], vendors: tuple[str, ...]) -> None:
     if len(models) > limits.MAX_MODEL_PREFERENCES:
         raise InvalidFieldError("models", f"{len(models)} preferences; at most {limits.MAX_MODEL_PREFERENCES} are read")
     if models != canonical_models(models):
         raise InvalidFieldError("models", "not in canonical form", hint="make the request with GpuRequest.build")
-    if vendor is not None and vendor not in catalog.VENDORS:
-        raise InvalidFieldError("vendor", f"{vendor!r} is not a vendor", hint=f"one of {', '.join(catalog.VENDORS)}")
     for level, names in enumerate(models):
         if len(names) > limits.MAX_MODELS_PER_SET:
             raise InvalidFieldError(f"models[{level}]", f"{len(names)} models; at most {limits.MAX_MODELS_PER_SET}")
         for name in names:
             other = catalog.vendor_of(name)
-            if vendor is not None and other not in (None, vendor):
-                raise InvalidFieldError(f"models[{level}]", f"{name} is a model of {other}, not {vendor}")
+            if vendors and other not in (None, *vendors):
+                raise InvalidFieldError(f"models[{level}]", f"{name} is a model of {other}, not {' or '.join(vendors)}")
 
 
 def _other_vendors(owner: str, vendor: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 from fractions import Fraction
 from typing import Final
 
@@ -92,12 +93,12 @@ def thousandths(share: Fraction) -> str:
     return format_milli(int(share))
 
 
-def strangers(vendor: str | None, models: tuple[tuple[str, ...], ...]) -> str:
+def strangers(vendors: Collection[str], models: tuple[tuple[str, ...], ...]) -> str:
     """Says which of the models are another vendor's; empty when none is."""
-    if vendor is None:
+    if not vendors:
         return ""
     wrong = [(name, catalog.vendor_of(name)) for names in models for name in names]
-    return ", ".join(f"{name} is {other}" for name, other in wrong if other not in (None, vendor))
+    return ", ".join(f"{name} is {other}" for name, other in wrong if other not in (None, *vendors))
 
 
 def _known_word(word: str) -> str | None:

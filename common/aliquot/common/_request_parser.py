@@ -46,7 +46,7 @@ class _Amount:
 class _Where:
     """The content of a pair of brackets."""
 
-    vendor: str | None = None
+    vendors: tuple[str, ...] = ()
     models: tuple[tuple[str, ...], ...] = ()
 
 
@@ -192,16 +192,32 @@ class _Parser:
             if where.models:
                 self._fail(start, self._at, "models only once: separate alternatives with | or >")
             where.models = models
-        elif where.vendor is None:
-            where.vendor = vendor
-            self._skip(_BLANKS)
-            if self._peek() == ":":
+        elif not where.vendors:
+            where.vendors = self._vendors(vendor)
+            if self._peek() == ":" and len(where.vendors) == 1:
                 self._of_vendor(where)
         else:
-            self._fail(start, self._at, "one vendor only; name models to choose among vendors")
-        strangers = advice.strangers(where.vendor, where.models)
+            self._fail(start, self._at, "vendors only once; > between them, in order of preference")
+        strangers = advice.strangers(where.vendors, where.models)
         if strangers:
-            self._fail(start, self._at, f"models of one vendor; {strangers}")
+            self._fail(start, self._at, f"models of {' or '.join(where.vendors)}; {strangers}")
+
+    def _vendors(self, first: str) -> tuple[str, ...]:
+        """The vendors from the first one on, in order of preference."""
+        vendors = [first]
+        self._skip(_BLANKS)
+        while self._peek() in (">", "|"):
+            if self._peek() == "|":
+                self._fail_here("> between vendors: in order of preference")
+            self._at += 1
+            self._skip(_BLANKS)
+            at = self._at
+            vendor = catalog.parse_vendor(self._name("a vendor, such as amd"))
+            if vendor is None:
+                self._fail(at, self._at, "a vendor, such as amd; models stand apart, after a comma")
+            vendors.append(vendor)
+            self._skip(_BLANKS)
+        return tuple(dict.fromkeys(vendors))
 
     def _of_vendor(self, where: _Where) -> None:
         """The models after `vendor:`."""
@@ -256,7 +272,7 @@ class _Parser:
         compute, memory = by_kind.get("compute") or by_kind.get("mig"), by_kind.get("memory")
         profile = compute.profile if compute else None
         owner = vendor_of_profile(profile) if profile is not None else None
-        if owner is not None and where.vendor not in (None, owner):
+        if owner is not None and where.vendors not in ((), (owner,)):
             whose = "no MIG profile here: MIG is" if owner == "nvidia" else "no vNPU template here: they are"
             self._fail(amounts[0].start, amounts[0].end, f"{whose} {catalog.vendor_title(owner)}'s")
         return GpuRequest(
@@ -264,8 +280,9 @@ class _Parser:
             share_milli=compute.value if compute else None,
             memory_bytes=memory.value if memory else None,
             models=where.models,
-            vendor=where.vendor,
+            vendor=where.vendors[0] if len(where.vendors) == 1 else None,
             mig_profile=profile,
+            vendors=where.vendors if len(where.vendors) > 1 else (),
         )
 
     def _check_beside(self, amount: _Amount, others: dict[str, _Amount]) -> None:

@@ -170,13 +170,25 @@ def parse_kind(word: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
+def kind_of(model: str, vendor: str) -> str:
+    """What a device counts as in quotas: its model, and with the vendor that its agent says (`amd:MI999X`) where the
+    catalogue does not know the model.
+    """
+    return model if not vendor or vendor_of(model) is not None else f"{vendor}:{model}"
+
+
+@lru_cache(maxsize=65_536)
 def covers(kind: str, model: str) -> bool:
     """Whether what is said of a kind of devices is said of a model, too: the model itself, its family, its vendor.
 
-    A model that the catalogue does not know has no vendor here. `model` may be a vendor, too, where no more is known.
+    A model that the catalogue does not know has no vendor here, unless `kind_of` gave it one. `model` may be a vendor,
+    too, where no more is known.
     """
     if kind == model or not kind:
         return kind == model
+    vendor, colon, name = model.partition(":")
+    if colon and vendor in VENDORS:
+        return kind in (vendor, name)
     if kind in VENDORS:
         return vendor_of(model) == kind
     return model in BY_NAME and BY_NAME[model].family == kind

@@ -44,7 +44,7 @@ def parse_gpu_resource(text: str | float | None, resource_name: str | None = Non
         return GPUResource(0, None, fallback, None, None, None)
     request = parse_request(written)
     names = [name for names in request.models for name in names]
-    vendors = {request.vendor} if request.vendor else {catalog.vendor_of(name) for name in names}
+    vendors = {request.vendor} if request.vendor else {*request.vendors, *map(catalog.vendor_of, names)}
     vendor = vendors.pop() if len(vendors) == 1 else None
     share = None if request.share_milli is None else Fraction(request.share_milli, WHOLE_SHARE_MILLI)
     total = request.count * (share if share is not None else 1)

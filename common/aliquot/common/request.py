@@ -8,6 +8,7 @@
     2x0.5(A100|H100),20Gi        two halves, each with 20Gi, on two GPUs of one node; A100 or H100
     1(H100>A100)                 an H100 if there is one now, else an A100
     2(amd)  1(nvidia,V100)       of a vendor: nvidia, amd, intel, npu (or ascend), gaudi, tpu, …
+    1(nvidia>amd),20Gi           of NVIDIA's if there is one now, else of AMD's
     1(ascend:910B4)              the same as 1(ascend,910B4)
     1g.10gb  2x1g.10gb           MIG instances of that profile
     vir05_1c_16g                 Ascend's virtual NPUs of that template
@@ -19,8 +20,9 @@ In full:
     share    = N | part                              N whole GPUs; or 0.001 to 0.999 of one, in thousandths
     memory   = Kubernetes quantity with a suffix     per slice: Ki Mi Gi Ti are powers of 1024, k M G T of 1000
     mig      = MIG profile | vNPU template           such as 1g.10gb, vir05_1c_16g
-    where    = item {"," item}                       at most one vendor and one models, in any order
-    item     = vendor [":" models] | models | "vgpu"
+    where    = item {"," item}                       vendors and models at most once, in any order
+    item     = vendor [":" models] | vendors | models | "vgpu"
+    vendors  = vendor {">" vendor}                   in order of preference, before that of models
     models   = set {">" set}                         in order of preference
     set      = model {"|" model}                     any of these
 

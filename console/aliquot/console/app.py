@@ -14,7 +14,20 @@ from starlette.types import ASGIApp
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError
-from aliquot.console.api import access, earlier, events, fleet, health, leases, nodes, oidc, plans, session, tenancy
+from aliquot.console.api import (
+    access,
+    earlier,
+    events,
+    fleet,
+    forecasts,
+    health,
+    leases,
+    nodes,
+    oidc,
+    plans,
+    session,
+    tenancy,
+)
 from aliquot.console.api.answers import answer, on_http, on_invalid, on_refused
 from aliquot.console.api.callers import AllPools, nobody
 from aliquot.console.codes import Codes
@@ -85,7 +98,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
     app.state.session = settings.session
     app.state.codes = Codes()
     app.state.providers = oidc.Providers()
-    for room in (leases, nodes, fleet, health, tenancy, plans, access, session, events, earlier):
+    for room in (leases, nodes, fleet, health, tenancy, forecasts, plans, access, session, events, earlier):
         app.include_router(room.router, prefix="/api/v1")
     app.include_router(oidc.router)
     app.include_router(_probes)

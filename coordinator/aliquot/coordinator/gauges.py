@@ -20,6 +20,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
+from aliquot.coordinator.reading.orders import order_metrics
 from aliquot.coordinator.reading.use_totals import UseTotals
 from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
@@ -91,6 +92,7 @@ class LeadersGauges:
         state = self._writer.state
         if state is not None:
             yield from health_metrics(state.health)
+            yield from order_metrics(state.capacity)
         yield from self._use.collect()
         for forecasts in self._forecasts:
             yield from forecasts.collect()

@@ -1,9 +1,10 @@
 """When will what waits start? The queue, played forward many times.
 
 Each time, how long everything that runs will still run is drawn from what is known of its like, and what waits starts
-in its order as soon as a node has room, smaller requests passing those that do not fit. So each request gets as many
-possible starts as there were plays. What is left out: requests that come later, preemption, guarantees, and how shares
-lie within a node; what these do to the outcome the intervals learn from outcomes (`Starts`).
+in its order as soon as a node has room and limits allow it, smaller requests passing those that do not fit. So each
+request gets as many possible starts as there were plays. Limits are known with the times at which windows of quotas
+change them. What is left out: requests that come later, preemption, guarantees, limits on memory or on one kind of
+devices, and how shares lie within a node; what these do to the outcome the intervals learn from outcomes (`Starts`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Running(msgspec.Struct, frozen=True, array_like=True):
     """(number of the node, thousandths of devices that it holds there)."""
     ends_in_s: float = 0.0
     """It will have ended by then, by its time limit; 0: it has none."""
+    bounds: tuple[int, ...] = ()
+    """The numbers of the bounds that it counts against."""
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +54,16 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
     models: tuple[str, ...] = ()
     """Any of these; empty: any at all."""
     limit_s: float = 0.0
+    bounds: tuple[int, ...] = ()
+
+
+class Bound(msgspec.Struct, frozen=True, array_like=True):
+    """A limit on what many hold together, in thousandths of devices."""
+
+    held: int
+    """Now, by whomever."""
+    steps: tuple[tuple[float, int], ...]
+    """(in how many seconds it begins, the limit from then on; below zero: none), rising; the first is 0.0."""
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +76,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     """In the order in which they are served."""
     ended_s: Mapping[str, Sequence[float]]
     """By tenant: how long leases ran that have ended, in seconds."""
+    bounds: tuple[Bound, ...] = ()
 
 
 def play(line: Line, *, plays: int = PLAYS, seed: int = 1) -> dict[str, tuple[float, ...]]:
@@ -138,11 +152,18 @@ class _Play:
             self._by_room.setdefault(model, []).append((free, number))
         for rooms in self._by_room.values():
             rooms.sort()
-        self._ends: list[tuple[float, int, tuple[tuple[int, int], ...]]] = []
+        self._held = [bound.held for bound in line.bounds]
+        self._limits = [bound.steps[0][1] for bound in line.bounds]
+        self._edges = sorted(
+            ((at_s, number, milli) for number, bound in enumerate(line.bounds) for at_s, milli in bound.steps[1:]),
+            reverse=True,
+        )
+        """The next one last."""
+        self._ends: list[tuple[float, int, tuple[tuple[int, int], ...], tuple[int, ...]]] = []
         for number, running in enumerate(line.running):
             left_s = self._length(running.tenant, running.age_s) - running.age_s
             ends_s = min(left_s, running.ends_in_s) if running.ends_in_s else left_s
-            self._ends.append((max(ends_s, 0.0), number, running.parts))
+            self._ends.append((max(ends_s, 0.0), number, running.parts, running.bounds))
         heapq.heapify(self._ends)
 
     def run(self) -> list[tuple[str, float]]:
@@ -152,29 +173,46 @@ class _Play:
         now_s = 0.0
         while True:
             left = self._serve(left, now_s, found)
-            if not left or not self._ends:
+            if not left or not (self._ends or self._edges):
                 return found
-            now_s, _, parts = heapq.heappop(self._ends)
-            self._give_back(parts)
+            now_s = min(times[0][0] for times in (self._ends, self._edges[-1:]) if times)
             while self._ends and self._ends[0][0] <= now_s:
-                self._give_back(heapq.heappop(self._ends)[2])
+                _, _, parts, bounds = heapq.heappop(self._ends)
+                self._give_back(parts)
+                self._count(bounds, -sum(milli for _, milli in parts))
+            while self._edges and self._edges[-1][0] <= now_s:
+                _, number, milli = self._edges.pop()
+                self._limits[number] = milli
 
     def _serve(self, line: Sequence[Waiting], now_s: float, found: list[tuple[str, float]]) -> list[Waiting]:
         kept: list[Waiting] = []
         failed: set[tuple[int, int, tuple[str, ...]]] = set()
         for waiting in line:
             shape = waiting.milli, waiting.members, waiting.models
-            parts = None if shape in failed else self._place(waiting)
+            if shape in failed or not self._allowed(waiting):
+                kept.append(waiting)
+                continue
+            parts = self._place(waiting)
             if parts is None:
                 failed.add(shape)
                 kept.append(waiting)
                 continue
+            self._count(waiting.bounds, waiting.milli * waiting.members)
             found.append((waiting.lease_id, now_s))
             length_s = self._length(waiting.tenant, 0.0)
             length_s = min(length_s, waiting.limit_s) if waiting.limit_s else length_s
             number = len(self._line.running) + len(found)
-            heapq.heappush(self._ends, (now_s + length_s, number, parts))
+            heapq.heappush(self._ends, (now_s + length_s, number, parts, waiting.bounds))
         return kept
+
+    def _allowed(self, waiting: Waiting) -> bool:
+        """Whether all limits leave room for a request."""
+        more = waiting.milli * waiting.members
+        return all(not 0 <= self._limits[number] < self._held[number] + more for number in waiting.bounds)
+
+    def _count(self, bounds: Sequence[int], milli: int) -> None:
+        for number in bounds:
+            self._held[number] += milli
 
     def _length(self, tenant: str, age_s: float) -> float:
         return self._lifetimes.of(tenant).draw(age_s, 1 - self._chance.random())

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 from aliquot.coordinator.upkeep.price_programme import learn_prices
 
-FIRST_LESSON = 200
+FIRST_LESSON = 50
 """Arrivals before the first prices; the next lessons come each time the arrivals have doubled."""
 
 LOOK_EVERY = 50
@@ -24,10 +24,10 @@ REPEATED_PERMILLE = 50
 """Another lesson when so much of the pool's share has been taken or given back since the last."""
 
 
-def teach(policy: Policy, mix: Counter[Demand], version: int = 1, inventory: InventoryView | None = None) -> None:
+def teach(policy: Policy, mix: Counter[Demand], inventory: InventoryView, version: int = 1) -> None:
     """Give a policy the prices, or the mix, that follow from these requests on this pool."""
     if isinstance(policy, Price):
-        table = _prices(mix, version, inventory)
+        table = learn_prices(_types(mix), version, class_totals(inventory))
         if table is not None:
             policy.set_prices(table)
     elif policy.mix_dependent:
@@ -57,7 +57,7 @@ class Lessons:
         if self._arrivals >= self._next:
             self._next *= 2
         self._idle_milli = self._idle()
-        return _prices(self._seen, self._arrivals, self._inventory)
+        return learn_prices(_types(self._seen), self._arrivals, class_totals(self._inventory))
 
     def _has_changed(self) -> bool:
         if self._idle_milli < 0:
@@ -80,11 +80,6 @@ def online(policy: Policy, inventory: InventoryView) -> Callable[[int, Demand], 
             policy.set_prices(table)
 
     return watch
-
-
-def _prices(mix: Counter[Demand], version: int, inventory: InventoryView | None) -> PriceTable | None:
-    classes = class_totals(inventory) if inventory is not None else ()
-    return learn_prices(_types(mix), version, classes) if classes else learn_prices(_types(mix), version)
 
 
 def _types(mix: Counter[Demand]) -> Counter[Demand]:

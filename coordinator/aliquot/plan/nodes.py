@@ -153,7 +153,7 @@ def _listed_device(name: str, number: int, device: Mapping[str, Any]) -> DeviceS
         index=int(device.get("index") or number),
         mig_profile=str(device.get("mig_profile") or ""),
         compute_milli=int(device.get("compute_milli") or WHOLE_SHARE_MILLI),
-        nvlink_island=_known(device.get("nvlink_island")),
+        nvlink_island=_known(device.get("fabric_island", device.get("nvlink_island"))),
         numa_node=_known(device.get("numa_node")),
     )
 

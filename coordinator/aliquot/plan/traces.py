@@ -79,6 +79,7 @@ def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
             models=tuple(_with_families(models) for models in gpu.models),
             vendor=gpu.vendor or "",
             mig_profile=gpu.mig_profile or "",
+            vendors=gpu.vendors,
             gang_size=int(row.get("gang") or 1),
             cpu_milli=parse_milli(row.get("cpu") or "0"),
             host_memory_bytes=parse_bytes(row.get("memory") or "0"),

@@ -17,10 +17,11 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from aliquot.common import certificates
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
 from aliquot.kube.api.resources import SECRETS
@@ -54,30 +55,22 @@ def service_names(service: str, namespace: str) -> list[str]:
 def issue(names: Sequence[str], now: dt.datetime, before: bytes = b"") -> dict[str, bytes]:
     """A certificate for these names, its key, and whom to trust: its authority, and those of `before` that go on."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("aliquot webhook authority")
-    by_authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    authority = (
-        _begun(authority_name, authority_name, authority_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    certificate = (
-        _begun(_name("aliquot webhook"), authority_name, key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(by_authority, critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
-        .sign(authority_key, hashes.SHA256())
+    name = certificates.named("aliquot webhook authority")
+    valid = certificates.Validity(now - _SLACK, now + LIFE)
+    authority = certificates.authority(name, authority_key.public_key(), authority_key, valid)
+    certificate = certificates.leaf(
+        certificates.named("aliquot webhook"),
+        key.public_key(),
+        name,
+        authority_key,
+        valid,
+        alternatives=[x509.DNSName(each) for each in names],
+        purpose=ExtendedKeyUsageOID.SERVER_AUTH,
     )
     still = [one for one in _certificates(before) if one.not_valid_after_utc > now][:_BEFORE_MAX]
     return {
         CERTIFICATE: _pem(certificate),
-        KEY: key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
+        KEY: certificates.key_pem(key),
         AUTHORITY: b"".join(map(_pem, [authority, *still])),
     }
 
@@ -157,38 +150,6 @@ class SharedCertificate:
             return
         document["metadata"] = {"name": self.name, "namespace": self._namespace, "resourceVersion": version}
         await self._client.put(SECRETS.path(self._namespace, self.name), document)
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SLACK)
-        .not_valid_after(now + LIFE)
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

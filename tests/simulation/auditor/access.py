@@ -417,7 +417,7 @@ class AccessAudit:
         own = self._auditor.books.tenants.get(principal.partition(":")[2])
         for found in sorted(set(_TENANT.findall(said))):
             tenant = found.decode()
-            if tenant == own or _TENANT_IN[found].search(asked):
+            if (own is not None and covers(tenant, own)) or _TENANT_IN[found].search(asked):
                 continue
             below: list[Need] = [(READ, each) for each in TENANTS if covers(tenant, each)]
             if not self.roles.may(principal, below, begun_us, now_us, surely=False, session=session):

@@ -226,7 +226,7 @@ class Auditor:
         if leader.serving and leader.alive:
             self._compare(leader, "now")
             self._compare_holds(leader)
-            overdue = self.books.windows.overdue()
+            overdue = self.books.windows.overdue() or self.books.quotas.windows.overdue()
             if overdue:
                 self.violation(overdue)
             stuck = self.books.health.stuck(self._world.now_s())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.simulation.auditor.quota_windows import QuotaWindows
 from tests.simulation.auditor.records import Piece, Story, above
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ class Quotas:
 
     def __init__(self, books: Books) -> None:
         self._books = books
+        self.windows = QuotaWindows(books)
         self._limits: dict[str, list[Limit]] = {}
-        self._guaranteed: dict[str, tuple[int, int]] = {}
-        """Share and bytes; zero: not promised."""
+        """Of quotas that are the same at all times."""
+        self._promised: set[str] = set()
+        """Tenants that were declared."""
         self._loans: dict[str, Loan] = {}
         """By node."""
         self._held: dict[tuple[str, str], list[int]] = {}
@@ -56,8 +59,9 @@ class Quotas:
     def _tenant(self, fact: list[Any]) -> str:
         spec = fact[2]
         quota = spec.get("quota", {})
+        self.windows.declare("t", spec["name"], quota)
         self._limits[_TREE + spec["name"]] = _limits_of(quota)
-        self._guaranteed[spec["name"]] = tuple(quota.get("guaranteed", (0, 0)))
+        self._promised.add(spec["name"])
         self._books.money.default_queue(spec["name"], spec.get("default_queue", ""))
         self._books.budgets.declare(spec["name"], spec.get("budget", {}))
         self._books.victims.declare(spec["name"], spec)
@@ -67,6 +71,7 @@ class Quotas:
 
     def _queue(self, fact: list[Any]) -> str:
         spec = fact[2]
+        self.windows.declare("q", spec["name"], spec.get("quota", {}))
         self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
         self._books.turns.declare(spec)
         (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
@@ -74,7 +79,8 @@ class Quotas:
 
     def _removed(self, fact: list[Any]) -> str:
         self._limits.pop(_TREE + fact[2], None)
-        self._guaranteed.pop(fact[2], None)
+        self.windows.declare("t", fact[2], None)
+        self._promised.discard(fact[2])
         self._books.money.default_queue(fact[2], "")
         self._books.budgets.declare(fact[2], {})
         self._books.victims.declare(fact[2], {})
@@ -105,7 +111,7 @@ class Quotas:
 
     def guaranteed(self, tenant: str) -> tuple[int, int]:
         """Share and bytes, as loans leave what was declared."""
-        share, memory = self._guaranteed.get(tenant, (0, 0))
+        share, memory = self.windows.now("t", tenant).get("guaranteed", (0, 0))
         for loan in self._loans.values():
             sign = (loan.borrower == tenant) - (loan.home == tenant)
             share, memory = share + sign * loan.share, memory + sign * loan.memory
@@ -123,11 +129,17 @@ class Quotas:
             held[0] += sign * piece.share
             held[1] += sign * piece.memory
         if sign > 0:
-            for limit in self._limits.get(owner, ()):
+            for limit in self._limits_now(owner):
                 share, memory = self._held.get((owner, limit.model), (0, 0))
                 if limit.model in ("", piece.model) and (0 <= limit.share < share or 0 <= limit.memory < memory):
                     return f"{owner} holds {share} milli and {memory} bytes of {limit}"
         return ""
+
+    def _limits_now(self, owner: str) -> list[Limit]:
+        kind, name = ("q", owner.removeprefix(_QUEUE)) if owner.startswith(_QUEUE) else ("t", owner.removeprefix(_TREE))
+        if owner in self._limits and self.windows.limits_at_some_time(kind, name):
+            return _limits_of(self.windows.now(kind, name))
+        return self._limits.get(owner, [])
 
     def is_lent(self, node_id: str) -> bool:
         """Whether a node serves another tenant than its own."""
@@ -156,7 +168,7 @@ class Quotas:
 
     def promised(self) -> tuple[int, int]:
         """(share, memory) of all guarantees together."""
-        tenants = self._guaranteed.keys() | {loan.borrower for loan in self._loans.values()}
+        tenants = self._promised | {loan.borrower for loan in self._loans.values()}
         promises = [self.guaranteed(tenant) for tenant in tenants]
         return sum(share for share, _ in promises), sum(memory for _, memory in promises)
 

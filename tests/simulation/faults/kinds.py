@@ -98,6 +98,7 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.maintenance": (6, 5_000, 60_000),
     "admin.budget": (4, 5_000, 60_000),
     "admin.queue": (4, 5_000, 60_000),
+    "admin.windows": (5, 20_000, 120_000),
     "node.twin": (3, 5_000, 90_000),
     "node.impostor": (2, 25_000, 90_000),
     "admin.defragment": (6, 0, 0),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from aliquot.v1 import admin_pb2
-from tests.simulation.faults.people_faults import ADMIN, administer, declare_below, run_for
+from tests.simulation.faults.people_faults import ADMIN, GIB, administer, declare_below, run_for
+from tests.simulation.sim.nodes import MODELS
 from tests.simulation.sim.people import TENANTS
 
 if TYPE_CHECKING:
@@ -106,7 +108,46 @@ def _queue(world: World, fault: Fault, random: Random) -> Undo:
     return _for_a_while(world, "Apply", begin, "Apply", end)
 
 
+def _windows(world: World, fault: Fault, random: Random) -> Undo:
+    """A tenant, or the queue in which all wait, may hold another amount for minutes that begin soon, on the wall of
+    some zone; of several windows the first that is open counts. Later its quota is the same at all times.
+    """
+    quota = admin_pb2.Quota()
+    if random.random() < 0.5:
+        quota.limit.share_milli = random.choice((500, 2_000, 20_000))
+    for _ in range(random.choice((1, 1, 2, 3))):
+        window = quota.windows.add(when=soon(world.auditor.books.at_ms // 1000, random))
+        window.limit.share_milli = random.choice((0, 500, 2_000, 20_000))
+        if random.random() < 0.5:
+            window.limit.memory_bytes = random.choice((0, 40, 400)) * GIB
+        if random.random() < 0.3:
+            limit = admin_pb2.Amount(share_milli=random.choice((0, 500, 1_000)))
+            window.models.add(model=random.choice(MODELS)[1], limit=limit)
+    begin, end = admin_pb2.ApplyRequest(), admin_pb2.ApplyRequest()
+    if random.random() < 0.3:
+        begin.queues.add(spec=admin_pb2.QueueSpec(name="default", quota=quota))
+        end.queues.add(spec=admin_pb2.QueueSpec(name="default"))
+    else:
+        name = random.choice(TENANTS)
+        for window in quota.windows:
+            window.guaranteed.share_milli = min(window.limit.share_milli, random.choice((0, 1_000, 4_000)))
+        begin.tenants.add(spec=admin_pb2.TenantSpec(name=name, quota=quota))
+        declare_below(name, begin)
+        end.tenants.add(spec=admin_pb2.TenantSpec(name=name))
+    return _for_a_while(world, "Apply", begin, "Apply", end)
+
+
+def soon(now_s: int, random: Random) -> str:
+    """A window of minutes that is open already, or will be soon: `tue 00:01-00:03 Europe/Zurich`."""
+    zone = random.choice(("UTC", "UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"))
+    start = datetime.fromtimestamp(now_s + random.randint(-90, 60), ZoneInfo(zone))
+    end = start + timedelta(minutes=random.choice((1, 2, 2, 24 * 60 - 1)))
+    days = random.choice(("daily", f"{start:%a}".lower(), "weekdays"))
+    return f"{days} {start:%H:%M}-{end:%H:%M}{'' if zone == 'UTC' else ' ' + zone}"
+
+
 ACTIONS: dict[str, Any] = {
+    "admin.windows": _windows,
     "admin.maintenance": _maintenance,
     "admin.budget": _budget,
     "admin.queue": _queue,

@@ -36,9 +36,10 @@ def parse(text: str) -> Client | None:
     """None for a file that is no DRM client's."""
     words: dict[str, str] = {}
     for line in text.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key.startswith("drm-"):
-            words[key[4:]] = value.strip()
+        if line.startswith("drm-"):
+            key, colon, value = line.partition(":")
+            if colon:
+                words[key[4:]] = value.strip()
     if "client-id" not in words or "driver" not in words:
         return None
     resident: dict[str, int] = {}

@@ -6,14 +6,14 @@ cannot tell is unknown here: the memory that programs hold on one virtual NPU am
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from aliquot.agent.core.islands import islands
 from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
 from aliquot.agent.core.samples import (
     ActivitySource,
-    DeviceEvent,
     DeviceInfo,
     DriverInfo,
     HealthSample,
@@ -24,8 +24,9 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import vnpu
-from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
 from aliquot.agent.enforce.instances import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
@@ -47,7 +48,7 @@ class _Known:
     """Of a virtual NPU."""
 
 
-class AscendBackend:
+class AscendBackend(PlainBackend):
     """See `base.DeviceBackend`."""
 
     name = "ascend"
@@ -61,7 +62,12 @@ class AscendBackend:
         self._cards: dict[str, Card] = {}
         self._reserved: dict[Chip, int] = {}
         """What the chip itself holds, in bytes: what is in use beyond all processes, at the least that was seen."""
-        self.geometry = _Geometry(self)
+        self._geometry = _Geometry(self)
+
+    @property
+    def geometry(self) -> Geometry:
+        """How chips are divided."""
+        return self._geometry
 
     @property
     def calls(self) -> int:
@@ -90,7 +96,9 @@ class AscendBackend:
         cards: list[Card] = []
         problems: list[str] = []
         known: dict[str, _Known] = {}
-        for index, chip in enumerate(self.dcmi.chips()):
+        chips = self.dcmi.chips()
+        reach = self._reach(chips)
+        for index, chip in enumerate(chips):
             try:
                 whole, where = self._describe(index, chip)
                 parts = self.dcmi.parts(chip) or []
@@ -99,7 +107,7 @@ class AscendBackend:
                 continue
             known[whole.uuid] = where
             if not parts:
-                found.append(whole)
+                found.append(replace(whole, fabric_island=reach.get(chip)))
                 continue
             card, devices, untold = _divided(whole, where.physical_id, parts)
             cards.append(card)
@@ -111,6 +119,16 @@ class AscendBackend:
         self._infos = {info.uuid: info for info in found}
         self._cards = {card.uuid: card for card in cards}
         return Discovery(tuple(found), tuple(problems), tuple(cards))
+
+    def _reach(self, chips: Sequence[Chip]) -> dict[Chip, int]:
+        """Which chips reach one another over HCCS. Each pair is asked for once: a link has two ends."""
+        links: dict[Chip, list[Chip]] = {chip: [] for chip in chips}
+        for place, chip in enumerate(chips):
+            for other in chips[place + 1 :]:
+                with contextlib.suppress(DeviceError):
+                    if self.dcmi.linked(chip, other):
+                        links[chip].append(other)
+        return islands(links)
 
     def _describe(self, index: int, chip: Chip) -> tuple[DeviceInfo, _Known]:
         info = self.dcmi.chip_info(chip)
@@ -145,17 +163,9 @@ class AscendBackend:
             "ASCEND_VISIBLE_DEVICES": ",".join(str(each.physical_id) for each in known),
         }
 
-    def unusable(self, device: DeviceInfo) -> str:
-        """Nothing is known without asking."""
-        return ""
-
     def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
         """Virtual NPUs."""
         return [(VENDOR, InstanceEnforcer(self._instance_bytes))]
-
-    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
-        """None: Ascend's programs come with CANN, which the agent does not need."""
-        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """Of a chip, what is in use beyond what it holds itself; of a virtual NPU, only how much it has."""
@@ -210,14 +220,6 @@ class AscendBackend:
             activity_source=ActivitySource.UNKNOWN if cores is None else ActivitySource.COUNTERS,
         )
 
-    def process_load(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
-    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
     def health(self, uuid: str) -> HealthSample:
         """What the chip says of itself. Alarms ask for a reset; warnings are for people (`npu-smi info`)."""
         chip = self._where(uuid).chip
@@ -226,11 +228,6 @@ class AscendBackend:
         if health is not None and health not in (_HEALTHY, _WARNING):
             action = RecoveryAction.RESET
         return HealthSample(recovery_action=action, uncorrected_errors=self.dcmi.double_bit_errors(chip))
-
-    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
-        """DCMI is asked; it does not call."""
-        threading.Event().wait(timeout_ms / 1000)
-        return ()
 
     def chip_of(self, uuid: str) -> tuple[Chip, int]:
         """(chip, its physical number) of a card. Raises `DeviceError`."""

@@ -56,6 +56,10 @@ class Discovery:
     """Why the layout of some can't be read. It matters only where cards may be cut."""
     unleasable: tuple[str, ...] = ()
     """Cards that are well and can't be leased, each with the reason, for people."""
+    measured: tuple[DeviceInfo, ...] = ()
+    """Of these, the ones that answer like devices: they are measured, and no lease has part of them."""
+    untold: tuple[str, ...] = ()
+    """What can't be known of devices that are there, each with the reason, for people."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By backend, where there are several: why it does not answer; empty: it does."""
 

@@ -36,6 +36,9 @@ _VDIE = 1
 _VDEV, _VDEV_RESOURCE, _TOTAL_RESOURCE = 52, 0, 1
 _ASKED_FOR_KINDS = frozenset({"dcmi_get_device_utilization_rate", "dcmi_get_device_info"})
 """Functions that may offer one thing and not another."""
+_HCCS = frozenset({3, 7})
+"""Ways from chip to chip: by HCCS, and by HCCS through a switch. By version, 6 is a die's neighbour or "unknown".
+"""
 AI_CORES, HBM_BANDWIDTH = 2, 10
 
 
@@ -271,6 +274,14 @@ class Dcmi:
         """Of its HBM since the driver was loaded; None where they are not told."""
         found = EccInfo()
         return found.double_bit if self._ask("dcmi_get_device_ecc_info", *chip, _HBM, ctypes.byref(found)) else None
+
+    def linked(self, chip: Chip, other: Chip) -> bool:
+        """Whether two chips reach one another over HCCS, directly or by a switch. False where that is not told: boards
+        before 910B tell nothing.
+        """
+        found = ctypes.c_int()
+        told = self._ask("dcmi_get_topo_info_by_device_id", *chip, *other, ctypes.byref(found))
+        return told and found.value in _HCCS
 
     def parts(self, chip: Chip) -> list[VirtualNpu] | None:
         """Its virtual NPUs, by id; None: this driver divides no chips."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from aliquot.agent.core.samples import (
     ActivitySource,
-    DeviceEvent,
     DeviceInfo,
     DriverInfo,
     HealthSample,
@@ -23,9 +22,9 @@ from aliquot.agent.core.samples import (
     ProcessList,
     ProcessSample,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.owners import Owners
-from aliquot.agent.enforce.base import Cgroups, Enforcer
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.common.catalog import canonical_model
 
 VENDOR = "gaudi"
@@ -56,11 +55,10 @@ class Memory(ctypes.Structure):
     _fields_ = [("free", ctypes.c_uint64), ("total", ctypes.c_uint64), ("used", ctypes.c_uint64)]
 
 
-class GaudiBackend:
+class GaudiBackend(PlainBackend):
     """See `base.DeviceBackend`."""
 
     name = "gaudi"
-    geometry: Geometry | None = None
 
     def __init__(self, library: str = "", sys_root: Path = Path("/sys"), owners: Owners | None = None) -> None:
         """`library`: its path; empty: where the driver puts it. `owners`: looks at this machine's processes."""
@@ -143,18 +141,6 @@ class GaudiBackend:
         ]
         return {"HABANA_VISIBLE_DEVICES": ",".join(numbers), "HABANA_VISIBLE_MODULES": ",".join(numbers)}
 
-    def unusable(self, device: DeviceInfo) -> str:
-        """Nothing is known without asking."""
-        return ""
-
-    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
-        """None: a device is held whole."""
-        return []
-
-    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
-        """None: there is nothing to prove of a device that is held whole."""
-        return ()
-
     def memory(self, uuid: str) -> MemorySample:
         """What is in use beyond what the card held when nobody was on it."""
         found = Memory()
@@ -186,14 +172,6 @@ class GaudiBackend:
             activity_source=ActivitySource.UNKNOWN if busy is None else ActivitySource.KERNELS,
         )
 
-    def process_load(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
-    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
     def health(self, uuid: str) -> HealthSample:
         """Errors of its memory since the driver was loaded."""
         handle, count = self._handle(uuid), ctypes.c_longlong()
@@ -203,11 +181,6 @@ class GaudiBackend:
             uncorrected_errors=count.value if known else None,
             memory_temperature_c=self._number("hlml_device_get_temperature", handle, _HBM),
         )
-
-    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
-        """Asked for by health samples instead."""
-        threading.Event().wait(timeout_ms / 1000)
-        return ()
 
     def _handle(self, uuid: str) -> ctypes.c_void_p:
         handle = self._handles.get(uuid)

@@ -104,11 +104,13 @@ def _nvml_shows() -> bool:
 
 def _drm(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.drm.backend import DrmBackend  # noqa: PLC0415
+    from aliquot.agent.devices.drm.libraries import Libraries  # noqa: PLC0415
 
     if not rest:
-        return DrmBackend()
+        return DrmBackend(libraries=Libraries())
     for entry in entry_points(group="aliquot.machines", name="simulated"):
-        return DrmBackend(entry.load()(Path(rest)))
+        tree = entry.load()(Path(rest))
+        return DrmBackend(tree, libraries=Libraries(tree.libraries))
     raise ConfigError("no simulated machine is installed", hint="install aliquot with its simulated GPUs")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pynvml
 
+from aliquot.agent.core.islands import islands as joined
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.nvml_query import Query, text
 
@@ -36,26 +37,12 @@ def islands(query: Query, handles: Mapping[str, object], bus_ids: Mapping[str, s
     """Devices that reach one another over NVLink get the same number, counted from 0. Devices without a link,
     and those whose links could not be read, get none. Both mappings are by UUID.
     """
-    uuid_at = {bus_id: uuid for uuid, bus_id in bus_ids.items()}
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            name = parent[name]
-        return name
-
+    uuid_at = {bus_id: uuid for uuid, bus_id in bus_ids.items()} | {_SWITCH: _SWITCH}
+    links: dict[str, list[str]] = {uuid: [] for uuid in handles}
     for uuid, handle in handles.items():
         with contextlib.suppress(DeviceError):
-            for far in _peers(query, uuid, handle):
-                name = _SWITCH if far == _SWITCH else uuid_at.get(far, "")
-                if name:
-                    parent[root(uuid)] = root(name)
-    groups: dict[str, list[str]] = {}
-    for uuid in handles:
-        if uuid in parent:
-            groups.setdefault(root(uuid), []).append(uuid)
-    linked = [group for group in groups.values() if len(group) > 1]
-    return {uuid: number for number, group in enumerate(linked) for uuid in group}
+            links[uuid] = [uuid_at[far] for far in _peers(query, uuid, handle) if far in uuid_at]
+    return joined(links)
 
 
 def _peers(query: Query, uuid: str, handle: object) -> set[str]:

@@ -25,8 +25,8 @@ from aliquot.agent.core.samples import (
     ProcessList,
 )
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.devices.visible import by_vendor
-from aliquot.agent.enforce.base import Cgroups, Enforcer
 
 T = TypeVar("T")
 
@@ -83,11 +83,10 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-class ReplayBackend:
+class ReplayBackend(PlainBackend):
     """See `base.DeviceBackend`. `now_ms` is any clock that goes forward."""
 
     name = "replay"
-    geometry = None
 
     def __init__(self, trace: Trace, now_ms: Callable[[], int] | None = None) -> None:
         self._trace = trace
@@ -117,18 +116,6 @@ class ReplayBackend:
     def visibility(self, devices: Sequence[DeviceInfo]) -> dict[str, str]:
         """As far as descriptions tell: how a driver would number them is not recorded."""
         return by_vendor(devices)
-
-    def unusable(self, device: DeviceInfo) -> str:
-        """Nothing of that is recorded."""
-        return ""
-
-    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
-        """A trace limits nobody."""
-        return []
-
-    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
-        """There is no memory to take."""
-        return ()
 
     def memory(self, uuid: str) -> MemorySample:
         """The latest recorded memory."""

@@ -40,7 +40,7 @@ KIND_TIMEOUT_S = 20.0
 """For what concerns all devices of a kind. Less than the agent waits for all kinds together."""
 EVENTS_SLACK_S = 1.0
 INDEX_STEP = 100
-"""Devices of each kind are numbered from a multiple of it, whether or not the other kinds answer."""
+"""Devices and islands of each kind are numbered from a multiple of it, whether or not the other kinds answer."""
 _TRY = "import sys; from aliquot.agent.devices.kinds import try_kind; try_kind(sys.argv[1])"
 
 
@@ -131,6 +131,7 @@ class SeveralKinds:
         there = [kind for kind in self._kinds if kind.backend is not None]
         found = self._each(there, lambda kind: _open(kind).discover())
         devices: dict[str, DeviceInfo] = {}
+        measured: list[DeviceInfo] = []
         problems = [f"{kind.name}: {kind.problem}" for kind in self._kinds if kind.problem]
         for number, kind in enumerate(self._kinds):
             if kind.name not in found:
@@ -141,10 +142,13 @@ class SeveralKinds:
                 if info.uuid in devices:
                     problems.append(f"{kind.name}: {info.uuid} is listed by another kind already")
                 else:
-                    devices[info.uuid] = replace(info, index=info.index + number * INDEX_STEP)
+                    devices[info.uuid] = _apart(info, number * INDEX_STEP)
                     self._of[info.uuid] = self._of[info.physical_uuid] = kind
             for card in own.cards:
                 self._of[card.uuid] = kind
+            for info in own.measured:
+                self._of[info.uuid] = kind
+                measured.append(_apart(info, number * INDEX_STEP))
         answers = list(found.values())
         return Discovery(
             tuple(devices.values()),
@@ -152,6 +156,8 @@ class SeveralKinds:
             tuple(card for each in answers for card in each.cards),
             tuple(text for each in answers for text in each.card_problems),
             tuple(text for each in answers for text in each.unleasable),
+            tuple(measured),
+            tuple(text for each in answers for text in each.untold),
             {kind.name: kind.problem for kind in self._kinds},
         )
 
@@ -314,6 +320,12 @@ def _open(kind: Kind) -> DeviceBackend:
     if kind.backend is None:
         raise DeviceError(f"{kind.name}: {kind.problem}")
     return kind.backend
+
+
+def _apart(info: DeviceInfo, first: int) -> DeviceInfo:
+    """A device with numbers that no other kind has: no link leads from one kind to another."""
+    island = None if info.fabric_island is None else info.fabric_island + first
+    return replace(info, index=info.index + first, fabric_island=island)
 
 
 def _aside(name: str, call: Callable[[], T]) -> Future[T]:

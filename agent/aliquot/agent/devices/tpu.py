@@ -7,23 +7,19 @@ of its memory is in use, only the program itself could say: it is unknown here.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.agent.core.samples import (
-    DeviceEvent,
     DeviceInfo,
     DriverInfo,
-    HealthSample,
-    LoadSample,
     MemorySample,
     ProcessList,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, Geometry
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
 from aliquot.agent.devices.owners import Owners
-from aliquot.agent.enforce.base import Cgroups, Enforcer
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.common.catalog import memory_total_bytes
 
 VENDOR = "tpu"
@@ -47,11 +43,10 @@ class Chip:
     number: int
 
 
-class TpuBackend:
+class TpuBackend(PlainBackend):
     """See `base.DeviceBackend`."""
 
     name = "tpu"
-    geometry: Geometry | None = None
 
     def __init__(self, sys_root: Path = Path("/sys"), owners: Owners | None = None) -> None:
         self._sys, self._owners = sys_root, owners or Owners()
@@ -63,9 +58,6 @@ class TpuBackend:
         if not chips(self._sys):
             raise BackendUnavailable("no TPU is on the PCI bus of this machine", hint="look at lspci -d 1ae0:")
         return DriverInfo("", "")
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def discover(self) -> Discovery:
         """Every chip. A chip is known by its place on the bus: it has no name of its own."""
@@ -95,14 +87,6 @@ class TpuBackend:
         chip = self._known.get(device.uuid)
         return "" if chip is None or chip.files else "the chip has no file in /dev: look at its driver"
 
-    def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
-        """None: a device is held whole."""
-        return []
-
-    def probe(self, device: DeviceInfo) -> tuple[str, ...]:
-        """None: there is nothing to prove of a device that is held whole."""
-        return ()
-
     def memory(self, uuid: str) -> MemorySample:
         """As much as its model has; nothing is in use while nobody has the chip open, and else it is unknown."""
         chip = self._chip(uuid)
@@ -116,27 +100,6 @@ class TpuBackend:
         """Who has one of its files open."""
         self.calls += 1
         return self._owners.on(self._chip(uuid).files)
-
-    def load(self, uuid: str) -> LoadSample:
-        """Nothing is told."""
-        return LoadSample()
-
-    def process_load(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
-    def process_peaks(self, uuid: str) -> Mapping[int, int] | None:
-        """Not told."""
-        return None
-
-    def health(self, uuid: str) -> HealthSample:
-        """Nothing is told."""
-        return HealthSample()
-
-    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
-        """None are told."""
-        threading.Event().wait(timeout_ms / 1000)
-        return ()
 
     def _chip(self, uuid: str) -> Chip:
         chip = self._known.get(uuid)

@@ -14,14 +14,18 @@ import logging
 import os
 import socket
 import stat
+import struct
 from pathlib import Path
+
+from google.protobuf.message import DecodeError
 
 from aliquot.agent.disk.private import require_private_folder_of
 from aliquot.agent.local.errors import Busy
 from aliquot.agent.local.peer import Peer, peer_of
-from aliquot.agent.local.protocol import LocalProtocolError, encode, read_request
+from aliquot.agent.local.protocol import HEADER, LocalProtocolError, encode, read_request
 from aliquot.agent.local.service import LocalService
 from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
 
 log = logging.getLogger(__name__)
@@ -172,6 +176,21 @@ def _remove_stale(path: Path) -> None:
             raise SocketUnusable(
                 f"{path}: {error.strerror}", hint="give the agent another path with --socket"
             ) from error
+        name = _name_of(probe)
     raise SocketUnusable(
-        f"another agent answers on {path}", hint="stop it, or give this one another path with --socket"
+        f"another agent{f' ({name})' if name else ''} answers on {path}",
+        hint="stop it, or give this one another path with --socket",
     )
+
+
+def _name_of(connection: socket.socket) -> str:
+    """The node whose agent answers; empty where it does not say."""
+    body = local_pb2.LocalRequest(info=local_pb2.LocalInfoRequest()).SerializeToString()
+    try:
+        connection.sendall(HEADER.pack(len(body)) + body)
+        with connection.makefile("rb") as file:
+            (length,) = HEADER.unpack(file.read(HEADER.size))
+            answer = local_pb2.LocalResponse.FromString(file.read(min(length, MAX_LOCAL_MESSAGE_BYTES)))
+    except (OSError, struct.error, DecodeError):
+        return ""
+    return answer.info.node_name

@@ -30,6 +30,7 @@ _SLICE_LABELS = ("node", "uuid", "lease_id", "slice_id")
 
 Value = Callable[[DeviceState], float | None]
 
+_HEALTHY = "healthy"
 _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
     (
         "utilisation_ratio",
@@ -66,7 +67,7 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         "What an administrator allows it to draw.",
         lambda d: None if d.load.power_limit_mw is None else d.load.power_limit_mw / 1000,
     ),
-    ("memory_total_bytes", "Device memory.", lambda d: d.info.memory_total_bytes),
+    ("memory_total_bytes", "Device memory.", lambda d: d.info.memory_total_bytes or None),
     (
         "memory_reserved_bytes",
         "Device memory that the driver keeps for itself.",
@@ -101,7 +102,7 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         "Double-bit memory errors since the driver was loaded.",
         lambda d: d.health_sample.uncorrected_errors,
     ),
-    ("healthy", "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
+    (_HEALTHY, "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
 )
 
 
@@ -125,7 +126,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client`. Runs in the server's thread: everything is copied before it is walked through."""
         devices = list(self._state.devices.values())
-        yield from self._devices(devices)
+        yield from self._devices(devices, list(self._state.measured.values()))
         yield from self._slices(devices)
         yield from self._agent()
 
@@ -133,10 +134,11 @@ class NodeCollector(Collector):
         """No metric is described in advance: registering must not read the state."""
         return []
 
-    def _devices(self, devices: list[DeviceState]) -> Iterator[Metric]:
+    def _devices(self, devices: list[DeviceState], measured: list[DeviceState]) -> Iterator[Metric]:
         for name, text, value in _DEVICE_GAUGES:
             gauge = GaugeMetricFamily(f"aliquot_device_{name}", text, labels=_DEVICE_LABELS)
-            for device in devices:
+            # Of cards that can't be leased it means nothing that they are well.
+            for device in devices if name == _HEALTHY else [*devices, *measured]:
                 number = value(device)
                 if number is not None:
                     gauge.add_metric(self._device_labels(device), number)

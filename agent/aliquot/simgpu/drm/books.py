@@ -45,6 +45,10 @@ class Card(msgspec.Struct):
     temperature_c: int = 40
     power_w: int = 90
     uncorrected: int = 0
+    links: list[str] = []
+    """Addresses of cards that it has links of its own to (XGMI, Xe Link)."""
+    links_down: int = 0
+    """Of these, how many are down."""
     bad_pages: str = ""
     """Flags of retired pages, such as `RP`."""
 

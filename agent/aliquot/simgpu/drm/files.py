@@ -13,6 +13,7 @@ from aliquot.simgpu.drm.models import MODELS
 CGROUPS = "sys/fs/cgroup"
 KFD_PROCESSES = "sys/class/kfd/kfd/proc"
 _BUS = "sys/devices/pci0000:00"
+_XGMI = 11
 
 
 def show(root: Path, books: Books) -> None:
@@ -25,11 +26,16 @@ def show_cards(root: Path, books: Books) -> None:
     """Slots, drivers and parts. What stays as it was is not touched: somebody may be reading it."""
     wanted: dict[Path, str | Path] = {}
     number = 1
+    nodes: dict[str, int] = {}
     for card in books.cards:
         if card.plugged:
             _show_card(wanted, root, books, card)
             if MODELS[card.model].driver == "amdgpu" and card.loaded:
+                nodes[card.address] = number
                 number = _show_nodes(wanted, root, card, number)
+    for card in books.cards:
+        if card.address in nodes and len(card.parts) == 1:
+            _show_links(wanted, root, card, nodes)
     for folder in ("sys/class/drm", "sys/bus/pci/devices"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for folder in (_BUS, "sys/class", "sys/bus", "sys/devices/platform"):
@@ -93,6 +99,11 @@ def _show_card(wanted: dict[Path, str | Path], root: Path, books: Books, card: C
             "hwmon/hwmon0/temp3_input": str((card.temperature_c + 8) * 1000),
             "hwmon/hwmon0/power1_max": "190000000",
         }
+    # What these drivers show in no file, and their vendors' libraries learn otherwise: for the stand-ins of those.
+    files["simulated_uncorrected"] = str(card.uncorrected)
+    if card.links:
+        up = len(card.links) - card.links_down
+        files["simulated_links"] = "\n".join(f"{to} {int(place < up)}" for place, to in enumerate(card.links))
     wanted |= {folder / name: text for name, text in files.items()}
     wanted[root / "sys/bus/pci/devices" / card.address] = folder
     if card.parent:
@@ -129,6 +140,15 @@ def _show_nodes(wanted: dict[Path, str | Path], root: Path, card: Card, number: 
         wanted[folder / "mem_banks/0/properties"] = f"heap_type 1\nsize_in_bytes {part.memory_bytes}"
         number += 1
     return number
+
+
+def _show_links(wanted: dict[Path, str | Path], root: Path, card: Card, nodes: Mapping[str, int]) -> None:
+    """As the compute driver tells links to other cards: by node."""
+    here = root / "sys/class/kfd/kfd/topology/nodes" / str(nodes[card.address]) / "io_links"
+    for place, address in enumerate(card.links):
+        if address in nodes:
+            words = f"type {_XGMI}\nnode_from {nodes[card.address]}\nnode_to {nodes[address]}"
+            wanted[here / str(place) / "properties"] = words
 
 
 def show_use(root: Path, books: Books) -> None:
@@ -196,7 +216,13 @@ def _fdinfo(card: Card, held: Held) -> str:
             "drm-total-cycles-ccs:\t1000000000",
         ]
     else:
-        lines += [f"drm-resident-local0:\t{held.memory_bytes // 1024} KiB", f"drm-engine-render:\t{held.engine_ns} ns"]
+        own = f"{held.memory_bytes // 1024} KiB"
+        spilled = f"{held.spilled_bytes // 1024} KiB"
+        lines += [f"drm-total-system0:\t{spilled}", f"drm-resident-system0:\t{spilled}"]
+        if not model.integrated:
+            lines += [f"drm-total-local0:\t{own}", f"drm-resident-local0:\t{own}"]
+        lines += [f"drm-engine-{name}:\t0 ns" for name in ("render", "copy", "video", "video-enhance")]
+        lines += ["drm-engine-capacity-video:\t2", f"drm-engine-compute:\t{held.engine_ns} ns"]
     return "\n".join(lines)
 
 

@@ -139,6 +139,14 @@ class Machine:
                 _cut(books, own, 1)
                 books.cards.append(own)
 
+    def link(self, *places: int) -> None:
+        """Cards get links of their own to one another."""
+        with self.changed() as books:
+            addresses = [books.cards[place].address for place in places]
+            for place in places:
+                card = books.cards[place]
+                card.links = [address for address in addresses if address != card.address]
+
     def unplug(self, index: int) -> None:
         """It falls off the bus."""
         with self.changed() as books:

@@ -36,6 +36,7 @@ MODELS = {
     "B580": CardModel("xe", "0x8086", "0xe20b", 12_216 * MIB),
     "B60": CardModel("xe", "0x8086", "0xe211", 24_480 * MIB),
     "MAX1550": CardModel("xe", "0x8086", "0x0bd5", 128 * GIB, regions=2),
+    "IRIS": CardModel("i915", "0x8086", "0x46a6", 0, integrated=True),
     "A770": CardModel("i915", "0x8086", "0x56a0", 16_225 * MIB),
 }
 """By the name that a machine is made with."""

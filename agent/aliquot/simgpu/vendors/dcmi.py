@@ -17,6 +17,8 @@ from aliquot.simgpu.vendors.scene import Scene, library
 VARIABLE = "ALIQUOT_SIMDCMI"
 LIBRARY = "libdcmi.so"
 NO_VDEV = -1
+HCCS, BY_SWITCH, BY_BUS = 3, 7, 2
+"""Ways from chip to chip, as DCMI numbers them."""
 
 TEMPLATES: Mapping[str, tuple[tuple[str, int, int], ...]] = {
     "910A": (("vir02", 2, 2184), ("vir04", 4, 4369), ("vir08", 8, 8738), ("vir16", 16, 17476)),
@@ -99,6 +101,12 @@ class SimAscend(Scene):
             for number, line in enumerate(lines):
                 if line.startswith(f"chip {card} {device} "):
                     lines[number] = replace(SimChip.read(line), **values).line()  # type: ignore[arg-type]
+
+    def link(self, card: int, other: int, kind: int = HCCS) -> None:
+        """Two cards' chips reach one another without the bus (or by what `kind` says, of DCMI's numbers)."""
+        with self.changing() as lines:
+            lines[:] = [line for line in lines if not line.startswith(f"link {card} 0 {other} 0 ")]
+            lines.append(f"link {card} 0 {other} 0 {kind}")
 
     def cut(self, card: int, device: int, template: str, vdev: int) -> None:
         """Make a virtual NPU, as an administrator does with `npu-smi`."""

@@ -9,13 +9,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
+from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
@@ -43,41 +44,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.set_defaults(act=_advice)
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
-    _action(actions, "advice", "what should come and go now, and why", _advice)
-    _action(actions, "shapes", "what is on offer, and by which rules", _shapes)
-    _action(actions, "orders", "orders that are open, and the latest that are over", _orders)
-    apply = _action(actions, "apply", "put the shapes of a file on offer, and no others", _apply)
+    action(actions, "advice", "what should come and go now, and why", _advice)
+    action(actions, "shapes", "what is on offer, and by which rules", _shapes)
+    action(actions, "orders", "orders that are open, and the latest that are over", _orders)
+    apply = action(actions, "apply", "put the shapes of a file on offer, and no others", _apply)
     apply.add_argument("file", type=Path, metavar="FILE", help="YAML, JSON or TOML; see docs/capacity.md")
-    act = _action(actions, "act", "order what is advised (on), or only advise (off)", _act)
+    act = action(actions, "act", "order what is advised (on), or only advise (off)", _act)
     act.add_argument("to", choices=("on", "off"), help="off: a dry run; orders under way go on")
-    cancel = _action(actions, "cancel", "want no more of an order", _cancel)
+    cancel = action(actions, "cancel", "want no more of an order", _cancel)
     cancel.add_argument("number", type=options.positive, metavar="NUMBER", help="of the order")
     cancel.add_argument("--reason", default="", help="for people")
-    run = _action(actions, "run", "carry orders out, with a command of yours", _run_hook)
+    run = action(actions, "run", "carry orders out, with a command of yours", _run_hook)
     run.epilog = _RUN_EPILOG
-    run.formatter_class = argparse.RawDescriptionHelpFormatter
     run.add_argument("--hook", required=True, type=parse_command, metavar="COMMAND", help="for each order")
     run.add_argument("--hook-timeout", type=options.seconds, default=120.0, metavar="TIME", help="of the command (2m)")
     run.add_argument("--every", type=options.seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
     run.add_argument("--name", default="", help="of this program (default: the machine's name)")
     run.add_argument("--invites", action="store_true", help="tell nodes that come an invite to join with")
     run.add_argument("--once", action="store_true", help="carry out what there is now, and end")
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    act: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
-    options.common(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    return int(args.act(args))
 
 
 def _advice(args: argparse.Namespace) -> int:
@@ -268,4 +252,6 @@ def _run_hook(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-CAPACITY = Builtin("capacity", "nodes that come when they are missed: advice, shapes, orders, run", _configure, _run)
+CAPACITY = Builtin(
+    "capacity", "nodes that come when they are missed: advice, shapes, orders, run", _configure, run_action
+)

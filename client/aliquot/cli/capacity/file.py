@@ -20,7 +20,8 @@
       keep: 30m                 # ... here for so long, ...
       rest: 24h                 # ... and not given back within this time already: it is given back
       headroom: 10              # per cent that stay free when nodes are given back
-      spare: 0                  # per cent that are kept free by ordering ahead; at most the headroom
+      spare: 10                 # per cent that are kept free by ordering ahead; at most the headroom
+      ready: 93                 # per cent of the times in which what is asked for next, before a node could come, fits
       late: 15m
       orders: 32
       budget: {hour: 200, month: 50000}
@@ -49,7 +50,7 @@ _T = TypeVar("_T")
 _SHAPE = {"name", "model", "devices", "max", "min", "lead", "price", "pool", "labels", "memory", "cpu", "host_memory"}
 _SHAPE |= {"linked", "machines"}
 _POLICY = {"act", "target", "means", "believe", "idle", "keep", "rest", "headroom", "late", "orders", "budget"}
-_POLICY |= {"empties_by_moving", "spare"}
+_POLICY |= {"empties_by_moving", "spare", "ready"}
 
 
 def read_capacity_file(path: Path) -> CapacitySpec:
@@ -116,6 +117,7 @@ def _policy(policy: Mapping[str, Any]) -> CapacityPolicy:
         rest_s=_seconds(policy, "rest", "policy"),
         headroom_permille=_permille(policy, "headroom", "policy"),
         spare_permille=_permille(policy, "spare", "policy"),
+        ready_permille=_permille(policy, "ready", "policy"),
         late_s=_seconds(policy, "late", "policy"),
         orders_max=_whole(policy, "orders", "policy", 0) if "orders" in policy else None,
         hour_micro=_micro(budget, "hour", "policy.budget"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
+from aliquot.cli._actions import action, run_action
 from aliquot.cli._bootstrapping import bootstrap
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
@@ -51,24 +52,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
     for name, text, act in (("grant", "give a role", _grant), ("revoke", "take a role away", _revoke)):
-        change = _action(actions, name, text, act)
+        change = action(actions, name, text, act)
         change.add_argument("principal", metavar="PRINCIPAL", help="a person or a service: ann, ci/nightly")
         change.add_argument("role", type=_role, metavar="ROLE", help=_words())
         change.add_argument("--tenant", "-t", default="", help="on this tenant and all below it (default: the pool)")
-    _action(actions, "ls", "list principals with their roles", _ls)
-    _configure_token(_action(actions, "token", "make, list or end tokens", _token))
-    audit = _action(actions, "audit", "who changed what, the latest first", _audit)
+    action(actions, "ls", "list principals with their roles", _ls)
+    _configure_token(action(actions, "token", "make, list or end tokens", _token))
+    audit = action(actions, "audit", "who changed what, the latest first", _audit)
     audit.add_argument("--who", default="", metavar="PRINCIPAL", help="only what this one did")
     audit.add_argument("--since", type=options.seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
     audit.add_argument("--limit", type=options.positive, default=100, metavar="N", help="at most (100)")
-    _action(actions, "denials", "what was refused lately", _denials)
-    authority = _action(actions, "authority", "the pool's own certificate authority, and its exchange", _authority)
+    action(actions, "denials", "what was refused lately", _denials)
+    authority = action(actions, "authority", "the pool's own certificate authority, and its exchange", _authority)
     authority.epilog = _AUTHORITY_EPILOG
     authority.add_argument("what", choices=("ls", "rotate", "retire", "pem"), metavar="ls | rotate | retire | pem")
     authority.add_argument(
         "--force", action="store_true", help="with retire: also where somebody trusts only the older"
     )
-    first = _action(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
+    first = action(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
     first.epilog = (
         "Goes through a socket in the coordinator's own folder: whoever may enter that is administrator. It works\n"
         "when every token is lost. The new token is kept for this user, as `aliquot login` does."
@@ -98,27 +99,6 @@ def _configure_token(parser: argparse.ArgumentParser) -> None:
         help="the coordinator as it is reached from there (default: as from here, or as it says itself)",
     )
     parser.add_argument("--principal", default="", metavar="PRINCIPAL", help="with revoke: all of this one's")
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    act: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=text,
-        description=text[:1].upper() + text[1:] + ".",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    options.common(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    return int(args.act(args))
 
 
 def _role(text: str) -> Role:
@@ -372,5 +352,5 @@ def _generations(authority: Authority) -> Table:
 
 
 ACCESS = Builtin(
-    "access", "who may do what: grant, revoke, ls, token, audit, denials, authority, bootstrap", _configure, _run
+    "access", "who may do what: grant, revoke, ls, token, audit, denials, authority, bootstrap", _configure, run_action
 )

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
+from aliquot.cli._actions import action
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
@@ -130,11 +131,9 @@ def _action(
     text: str,
     act: Callable[[argparse.Namespace], Incident | None],
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
-    options.common(parser)
+    parser = action(actions, name, text, act)
     parser.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
     parser.add_argument("--reason", default="", help="for people")
-    parser.set_defaults(act=act)
     return parser
 
 

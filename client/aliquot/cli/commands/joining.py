@@ -6,6 +6,7 @@ import argparse
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
+from aliquot.cli._actions import run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
@@ -28,10 +29,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     options.common(disenrol)
     disenrol.add_argument("node", metavar="NODE", help="its name or its id")
     disenrol.set_defaults(act=_disenrol)
-
-
-def _run(args: argparse.Namespace) -> int:
-    return int(args.act(args))
 
 
 def _invite(args: argparse.Namespace) -> int:
@@ -61,4 +58,4 @@ def _disenrol(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-NODE = Builtin("node", "let a node join the pool, or take it out: invite, disenrol", _configure, _run)
+NODE = Builtin("node", "let a node join the pool, or take it out: invite, disenrol", _configure, run_action)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
+from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
@@ -29,7 +30,7 @@ end they take leases again, except those that were cordoned or drained by hand.
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
-    add = _action(actions, "add", "declare a window", _add)
+    add = action(actions, "add", "declare a window", _add)
     add.add_argument("name", metavar="NAME", help="of the window")
     add.add_argument("--start", required=True, metavar="TIME", help="2026-11-28T22:00")
     add.add_argument("--end", required=True, metavar="TIME", help="2026-11-29T06:00")
@@ -41,25 +42,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--label", action="append", type=options.pair, default=[], metavar="KEY=VALUE", help="of nodes")
     add.add_argument("--pool", default="", help="a named set of devices")
     add.add_argument("--reason", default="", help="for people")
-    _action(actions, "ls", "list the windows, the next one first", _ls)
-    remove = _action(actions, "rm", "withdraw a window; its nodes take leases again", _rm)
+    action(actions, "ls", "list the windows, the next one first", _ls)
+    remove = action(actions, "rm", "withdraw a window; its nodes take leases again", _rm)
     remove.add_argument("name", metavar="NAME", help="of the window")
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    act: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
-    options.common(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    return int(args.act(args))
 
 
 def _add(args: argparse.Namespace) -> int:
@@ -151,4 +136,4 @@ def _nodes(view: Maintenance, names: dict[str, str] | None = None) -> str:
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
 
 
-MAINTENANCE = Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", _configure, _run)
+MAINTENANCE = Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", _configure, run_action)

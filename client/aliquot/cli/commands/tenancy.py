@@ -8,10 +8,12 @@ from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
+from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
+from aliquot.cli.commands.quotas import next_text
 from aliquot.client import admin
 from aliquot.common.quantity import human_bytes
 
@@ -65,18 +67,19 @@ def _tenants(args: argparse.Namespace) -> int:
     if out.as_json:
         out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
         return Exit.OK
+    changing = any(view.use.windows for view in tenancy.tenants)
     bounds = {view.spec.name: most for view in tenancy.tenants if (most := view.spec.priority_max) is not None}
     rows = [
         (
             view.spec.name if view.version else f"{view.spec.name} (undeclared)",
-            *_use(view.use, view.spec.quota, view.spec.waiting_max),
+            *_use(view.use, _in_force(view), view.spec.waiting_max),
             f"{view.budget_permille / 10:g} %" if view.spec.budget is not None else "-",
-            _priority_max(view.spec.name, bounds),
+            *((_priority_max(view.spec.name, bounds),) if bounds else ()),
+            *((_next(view.use),) if changing else ()),
         )
         for view in tenancy.tenants
     ]
-    last = (("PRIORITY", "right"),) if bounds else ()
-    rows = rows if bounds else [row[:-1] for row in rows]
+    last = [*([("PRIORITY", "right")] if bounds else []), *([("NEXT", "left")] if changing else [])]
     out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), *last, rows=rows, spare=_SPARE))
     _alerts(out, tenancy)
     return Exit.OK
@@ -90,16 +93,19 @@ def _queues(args: argparse.Namespace) -> int:
         out.document({"queues": tenancy.queues, "alerts": tenancy.alerts})
         return Exit.OK
     views = {view.spec.name: view for view in tenancy.queues}
+    changing = any(view.use.windows for view in tenancy.queues)
 
     def rows(parent: str, depth: int) -> list[tuple[str, ...]]:
         found: list[tuple[str, ...]] = []
         for name, view in views.items():
             if (view.spec.parent if name != "root" else "") == parent and depth < 16:
-                found.append(("  " * depth + name, view.spec.policy, *_use(view.use, view.spec.quota)))
+                row = ("  " * depth + name, view.spec.policy, *_use(view.use, _in_force(view)))
+                found.append((*row, _next(view.use)) if changing else row)
                 found += rows(name, depth + 1)
         return found
 
-    out.show(table("QUEUE", "POLICY", *_USE_COLUMNS, rows=rows("" if "root" in views else "root", 0), spare=_SPARE))
+    columns = ("QUEUE", "POLICY", *_USE_COLUMNS, *(("NEXT",) if changing else ()))
+    out.show(table(*columns, rows=rows("" if "root" in views else "root", 0), spare=_SPARE))
     _alerts(out, tenancy)
     return Exit.OK
 
@@ -113,6 +119,16 @@ _USE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("WAITING", "right"),
 )
 _SPARE = ("WEIGHT", "MEMORY", "LIMIT")
+
+
+def _in_force(view: admin.TenantView | admin.QueueView) -> admin.Quota:
+    """What is in force now, as windows of the quota have it."""
+    return view.spec.quota if view.use.windows is None else view.use.windows.in_force
+
+
+def _next(use: admin.AccountUse) -> str:
+    """What windows of the quota make of it next, and when."""
+    return (next_text(use.windows, words.moment(use.windows.until_ms)) if use.windows is not None else "") or "-"
 
 
 def _priority_max(tenant: str, bounds: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._table import table
-from aliquot.cli._views import weakest_tier
+from aliquot.cli._views import vendor_column, weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
 from aliquot.client import Device, Lease, Node, ServedUse
 from aliquot.client.use import UseState
@@ -78,9 +78,12 @@ def _legend() -> Text:
 
 
 def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
+    nodes = list(nodes)
+    vendor = vendor_column(nodes)
     made = table(
         "NODE",
         ("#", "right"),
+        *vendor,
         "MODEL",
         ("SHARE", "right"),
         "MEMORY",
@@ -89,7 +92,7 @@ def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
         ("HEAT", "right"),
         "",
         one_line=True,
-        spare=("HEAT", "GPU", "MODEL", "USED / RESERVED / ALL"),
+        spare=("HEAT", "GPU", "VENDOR", "MODEL", "USED / RESERVED / ALL"),
     )
     left = 0
     for node in nodes:
@@ -97,13 +100,13 @@ def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
             if most is not None and made.row_count >= most:
                 left += 1
                 continue
-            made.add_row(*_device_row(node, device))
+            made.add_row(*_device_row(node, device, with_vendor=bool(vendor)))
     if left or more_nodes:
         made.caption = f"and {left} devices" + (f" and {more_nodes} nodes" if more_nodes else "") + " more"
     return made
 
 
-def _device_row(node: Node, device: Device) -> tuple[RenderableType, ...]:
+def _device_row(node: Node, device: Device, *, with_vendor: bool) -> tuple[RenderableType, ...]:
     telemetry = device.telemetry
     total = max(1, device.memory_total_bytes - device.memory_reserved_bytes)
     used = telemetry.memory_used_bytes
@@ -131,6 +134,7 @@ def _device_row(node: Node, device: Device) -> tuple[RenderableType, ...]:
     return (
         node.name,
         words.place(device),
+        *((words.vendors([device]),) if with_vendor else ()),
         words.model(device.model, device.mig_profile),
         words.share(device.leased_share_milli),
         bar,

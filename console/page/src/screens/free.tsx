@@ -3,12 +3,15 @@ import type { JSX } from "preact";
 import type { PoolTotals, Status } from "../api/types";
 import { Bar, Name, Waiting } from "../ui/basics";
 import { Table } from "../ui/table";
-import { bytes, count, share } from "../ui/words";
+import { bytes, count, share, vendorTitle } from "../ui/words";
 
 export function Free(props: { pool: Status | undefined; onChoose?: (model: string) => void }): JSX.Element {
   const totals = props.pool?.pools;
   if (!totals) return <Waiting what="counting what is free" />;
+  const several = new Set(totals.map((row) => row.vendor)).size > 1;
+  const vendor = { title: "Vendor", cell: (row: PoolTotals) => vendorTitle(row.vendor ?? ""), sort: (row: PoolTotals) => row.vendor ?? "" };
   const columns = [
+    ...(several ? [vendor] : []),
     {
       title: "Model",
       cell: (row: PoolTotals) =>

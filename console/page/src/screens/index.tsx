@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { Access } from "./access";
 import { Ask } from "./ask";
+import { Calendar } from "./calendar";
 import { Fleet } from "./fleet";
 import { Incidents } from "./incidents";
 import { Lease } from "./lease";
@@ -33,6 +34,7 @@ export const SCREENS: readonly Screen[] = [
   { path: "/queues", title: "Queues and tenants", Show: Queues },
   { path: "/incidents", title: "Health and incidents", Show: Incidents },
   { path: "/use", title: "Use and money", Show: Use },
+  { path: "/calendar", title: "Calendar of demand", Show: Calendar },
   { path: "/maintenance", title: "Maintenance", Show: Maintenance },
   { path: "/access", title: "Access and audit", Show: Access },
   { path: "/what-if", title: "What if", Show: WhatIf },

@@ -160,6 +160,11 @@ function Waits(props: { why: Explanation }): JSX.Element {
               }`
             : "can’t be said: what runs there has no known end"}
         </Fact>
+        <Fact name="Nine times of ten">
+          {why.earliest_start_ms && why.latest_start_ms
+            ? `${inTime(why.earliest_start_ms, nowMs.value)} to ${inTime(why.latest_start_ms, nowMs.value)}`
+            : "not known yet: too few waits have ended"}
+        </Fact>
         <Fact name="Place in line">{why.queue_position ? `${why.queue_position} of ${why.queue_length}` : UNKNOWN}</Fact>
       </dl>
       <ul class="plain changes">

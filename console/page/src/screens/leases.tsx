@@ -178,7 +178,17 @@ export function Why(props: { id: string }): JSX.Element {
   const start = why.expected_start_ms;
   return (
     <span class="two-lines">
-      {start ? <strong>starts {inTime(start, nowMs.value)}: </strong> : ""}
+      {start ? (
+        <strong>
+          starts {inTime(start, nowMs.value)}
+          {why.earliest_start_ms && why.latest_start_ms
+            ? ` (${inTime(why.earliest_start_ms, nowMs.value)} to ${inTime(why.latest_start_ms, nowMs.value)})`
+            : ""}
+          :{" "}
+        </strong>
+      ) : (
+        ""
+      )}
       <bdi class="dim">{why.missing[0]?.detail || why.summary}</bdi>
     </span>
   );

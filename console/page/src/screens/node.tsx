@@ -11,7 +11,7 @@ import { Bar, Elsewhere, Fact, Name, State } from "../ui/basics";
 import { leaseAddress, Link, param } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, bytes, inTime, lower, moment, plural, share, shortId, UNKNOWN } from "../ui/words";
+import { ago, bytes, inTime, lower, moment, plural, share, shortId, UNKNOWN, vendorTitle } from "../ui/words";
 
 const FRESH_MS = 4000;
 
@@ -213,7 +213,7 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
     <article class="card">
       <div class="row between">
         <h2>
-          {device.index}: {device.mig_profile || device.model}
+          {device.index}: {device.mig_profile || device.model} <span class="dim">{vendorTitle(device.vendor)}</span>
         </h2>
         <State word={device.healthy && device.standing === "UNSPECIFIED" ? "READY" : device.standing === "UNSPECIFIED" ? "FAILED" : device.standing} />
       </div>

@@ -11,7 +11,7 @@ import { Bar, Dialog, Elsewhere, Field, Name, Problem, valueOf } from "../ui/bas
 import { leaseAddress, Link } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, bytes, count, share, shortId, UNKNOWN } from "../ui/words";
+import { ago, bytes, count, moment, share, shortId, UNKNOWN } from "../ui/words";
 import { allLeases, Why } from "./leases";
 
 type Tenant = Tenancy["tenants"][number];
@@ -70,9 +70,9 @@ function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element 
           columns={[
             { title: "Tenant", cell: (each: Tenant) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
             { title: "Holds", cell: (each: Tenant) => <Holds tenant={each} whole={most} />, sort: (each) => each.use.share_milli },
-            { title: "Guaranteed", cell: (each: Tenant) => amount(each.spec.quota.guaranteed), sort: (each) => each.spec.quota.guaranteed.share_milli ?? 0, right: true },
+            { title: "Guaranteed", cell: (each: Tenant) => amount(inForce(each).guaranteed), sort: (each) => inForce(each).guaranteed.share_milli ?? 0, right: true },
             { title: "Borrowed", cell: (each: Tenant) => share(borrowed(each)), sort: borrowed, right: true },
-            { title: "Limit", cell: (each: Tenant) => amount(each.spec.quota.limit), minor: true, right: true },
+            { title: "Limit", cell: (each: Tenant) => <Limit of={each} />, minor: true, right: true },
             { title: "Weight", cell: (each: Tenant) => each.spec.quota.weight, sort: (each) => each.spec.quota.weight, minor: true, right: true },
             { title: "Budget used", cell: (each: Tenant) => (each.spec.budget ? `${each.budget_permille / 10} %` : UNKNOWN), minor: true, right: true },
             { title: "Wait", cell: (each: Tenant) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
@@ -104,8 +104,8 @@ function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element 
             { title: "Below", cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
             { title: "Order", cell: (each: Queue) => each.spec.policy.replaceAll("_", " ") || "priority" },
             { title: "In use", cell: (each: Queue) => share(each.use.share_milli), sort: (each) => each.use.share_milli, right: true },
-            { title: "Guaranteed", cell: (each: Queue) => amount(each.spec.quota.guaranteed), right: true, minor: true },
-            { title: "Limit", cell: (each: Queue) => amount(each.spec.quota.limit), right: true },
+            { title: "Guaranteed", cell: (each: Queue) => amount(inForce(each).guaranteed), right: true, minor: true },
+            { title: "Limit", cell: (each: Queue) => <Limit of={each} />, right: true },
             { title: "Weight", cell: (each: Queue) => each.spec.quota.weight, right: true, minor: true },
             { title: "Wait", cell: (each: Queue) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
             { title: "", cell: (each: Queue) => administers.value && <Edit kind="queues" item={each} onDone={props.reload} /> },
@@ -151,6 +151,25 @@ function amount(value: Amount): ComponentChildren {
     value.memory_bytes !== null && bytes(value.memory_bytes),
   ].filter(Boolean);
   return words.join(", ") || UNKNOWN;
+}
+
+/** As windows of the quota have it now. */
+const inForce = (each: Tenant | Queue): Tenant["spec"]["quota"] => each.use.windows?.in_force ?? each.spec.quota;
+
+/** The limit that is in force, and where windows change it: when, and what then. */
+function Limit(props: { of: Tenant | Queue }): JSX.Element {
+  const windows = props.of.use.windows;
+  return (
+    <span title={windows ? windows.window || "outside of its windows" : undefined}>
+      {amount(inForce(props.of).limit)}
+      {windows && windows.until_ms > 0 && windows.next && (
+        <span class="dim">
+          {" "}
+          until {moment(windows.until_ms).slice(0, -3)}, then {amount(windows.next.limit)}
+        </span>
+      )}
+    </span>
+  );
 }
 
 function Holds(props: { tenant: Tenant; whole: number }): JSX.Element {
@@ -230,6 +249,15 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
     };
     return { method: "PUT", path: "/tenancy", body: { [props.kind]: [{ ...spec, quota }] } };
   };
+  const words = (text: string, memory: number | null): string =>
+    memory === null ? text.trim() || "none" : `${text.trim()},${memory}`;
+  const asCommand = (): string =>
+    command(
+      "quota", props.kind === "tenants" ? "tenant" : "queue", spec.name,
+      "--weight", form.value.weight,
+      "--guaranteed", words(form.value.guaranteed, spec.quota.guaranteed.memory_bytes),
+      "--limit", words(form.value.limit, spec.quota.limit.memory_bytes),
+    );
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
     error.value = null;
@@ -271,7 +299,12 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
             <div class="row end">
               <button class="primary">{tried.value ? "Declare" : "Try"}</button>
             </div>
-            <Elsewhere call={call()} command={command("apply", "--file", "pool.yaml")} />
+            {spec.quota.windows.length > 0 && (
+              <p class="dim">
+                Outside of its windows, which stay as they are: <bdi>{spec.quota.windows.map((each) => each.when).join("; ")}</bdi>.
+              </p>
+            )}
+            <Elsewhere call={call()} command={asCommand()} />
           </form>
         </Dialog>
       )}

@@ -60,6 +60,9 @@ export function money(micro: number | string, currency: string): string {
 /** `END_OF_TIME` as `end of time`. */
 export const lower = (word: string): string => word.toLowerCase().replaceAll("_", " ");
 
+const VENDORS: Record<string, string> = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", npu: "Ascend", gaudi: "Gaudi", tpu: "TPU" };
+export const vendorTitle = (vendor: string): string => VENDORS[vendor] ?? vendor;
+
 export function plural(number: number, one: string, many = `${one}s`): string {
   return `${count(number)} ${number === 1 ? one : many}`;
 }

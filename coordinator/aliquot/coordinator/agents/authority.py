@@ -33,6 +33,8 @@ try:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    from aliquot.common import certificates
 except ImportError as error:
     raise ConfigError(
         "the pool's own certificates need the cryptography package", hint="pip install 'aliquot[coordinator]'"
@@ -46,8 +48,7 @@ SERVER_LIFE: Final = dt.timedelta(days=30)
 BACKDATED: Final = dt.timedelta(hours=1)
 """Certificates count from before they are made, as clocks differ."""
 REQUEST_BYTES_MAX: Final = 8 * 1024
-_BEGINS: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-_ENDS: Final = dt.datetime(2126, 1, 1, tzinfo=dt.UTC)
+_VALID: Final = certificates.Validity(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2126, 1, 1, tzinfo=dt.UTC))
 _INFO: Final = "aliquot pool authority"
 VOUCHERS_MAX: Final = 4
 """So many generations before one certify it, for those who have been away for so long."""
@@ -65,7 +66,7 @@ class Authority:
         info = f"{_INFO} {self.number}".encode()
         material = HKDF(hashes.SHA256(), 48, salt=generation.salt or None, info=info).derive(pool_secret)
         self._key = ec.derive_private_key(int.from_bytes(material) % (_P256_ORDER - 1) + 1, ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, f"aliquot pool {self.pool_id}")])
+        self._name = certificates.named(f"aliquot pool {self.pool_id}")
 
     @cached_property
     def certificate(self) -> x509.Certificate:
@@ -86,20 +87,8 @@ class Authority:
         identifier = x509.SubjectKeyIdentifier.from_public_key(public)
         issuer = x509.SubjectKeyIdentifier.from_public_key(mine)
         numbered = identifier.digest if other is self else identifier.digest + issuer.digest
-        return (
-            x509.CertificateBuilder()
-            .subject_name(self._name)
-            .issuer_name(self._name)
-            .public_key(public)
-            .serial_number(int.from_bytes(hashlib.sha256(numbered).digest()[:16]))
-            .not_valid_before(_BEGINS)
-            .not_valid_after(_ENDS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(identifier, critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
-            .sign(self._key, hashes.SHA256(), ecdsa_deterministic=True)
-        )
+        serial = int.from_bytes(hashlib.sha256(numbered).digest()[:16])
+        return certificates.authority(self._name, public, self._key, _VALID, serial=serial)
 
     @cached_property
     def pem(self) -> bytes:
@@ -113,7 +102,7 @@ class Authority:
 
     def certify_node(self, request: NodeRequest, node_id: str, now_ms: int) -> bytes:
         """A node's certificate, in PEM, for the key of its request."""
-        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, node_id[:_COMMON_NAME_CHARS_MAX])])
+        subject = certificates.named(node_id[:_COMMON_NAME_CHARS_MAX])
         uri = x509.UniformResourceIdentifier(f"spiffe://{self.pool_id}/agent/{node_id}")
         made = self._leaf(
             subject, request.public_key, [uri], x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now_ms, AGENT_LIFE
@@ -124,15 +113,12 @@ class Authority:
         """A new key, and a certificate by which callers know a coordinator under these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = [_general_name(name) for name in dict.fromkeys(names)]
-        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "aliquot coordinator")])
+        subject = certificates.named("aliquot coordinator")
         made = self._leaf(
             subject, key.public_key(), alternatives, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, now_ms, SERVER_LIFE
         )
-        key_pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
         renew_ms = now_ms + int(SERVER_LIFE / dt.timedelta(milliseconds=2))
-        return MadePair(made.public_bytes(serialization.Encoding.PEM), key_pem, renew_ms)
+        return MadePair(made.public_bytes(serialization.Encoding.PEM), certificates.key_pem(key), renew_ms)
 
     def _leaf(
         self,
@@ -144,23 +130,9 @@ class Authority:
         life: dt.timedelta,
     ) -> x509.Certificate:
         now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        issuer = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - BACKDATED)
-            .not_valid_after(now + life)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            # Python 3.13 and later refuse certificates without these two.
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
-            .sign(self._key, hashes.SHA256())
+        valid = certificates.Validity(now - BACKDATED, now + life)
+        return certificates.leaf(
+            subject, public, self._name, self._key, valid, alternatives=alternatives, purpose=purpose
         )
 
 
@@ -253,20 +225,6 @@ class NodeRequest:
         self.public_key = key
         encoded = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         self.key_sha256 = hashlib.sha256(encoded).digest()
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -568,6 +568,11 @@ class Apply(Command[ApplyOutcome]):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveQuotas(Command[None]):
+    """The coordinator's own: put in force the windows of quotas that have opened or closed by now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Withdraw(Command[None]):
     """Forget a declaration."""
 

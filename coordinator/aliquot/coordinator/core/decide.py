@@ -123,6 +123,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.RetireAuthority: authority.retire,
     c.NoteTrust: authority.note_trust,
     c.Apply: tenancy.apply,
+    c.MoveQuotas: tenancy.move_quotas,
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,
     c.Balance: lending.balance,

@@ -67,6 +67,7 @@ from aliquot.coordinator.core.tenancy.facts import (
     PoolRemoved,
     QueueApplied,
     QueueRemoved,
+    QuotasInForce,
     TenantApplied,
     TenantRemoved,
 )
@@ -122,6 +123,7 @@ AnyFact = (
     | TenantRemoved
     | QueueRemoved
     | OffencesForgotten
+    | QuotasInForce
     | NodeLent
     | PreemptionStarted
     | HoldCreated

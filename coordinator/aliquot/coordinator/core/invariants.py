@@ -58,10 +58,25 @@ def check(state: State) -> None:
     _check_health(state)
     _check_loans(state)
     _check_capacity(state)
+    _check_windows_of_quotas(state)
     _require(
         sorted(state.ended) == sorted(lease.lease_id for lease in state.leases.values() if lease.ended),
         "the list of ended leases is off",
     )
+
+
+def _check_windows_of_quotas(state: State) -> None:
+    """Of every quota with windows, and of no other, it is known which is in force."""
+    tenancy = state.tenancy
+    quotas = {("t", name): tenant.spec.quota for name, tenant in tenancy.tenants.items()}
+    quotas |= {("q", name): queue.spec.quota for name, queue in tenancy.queues.items()}
+    with_windows = {key for key, quota in quotas.items() if quota.windows}
+    _require(with_windows == set(tenancy.in_force), "what is in force of quotas with windows is off")
+    for key, item in tenancy.in_force.items():
+        _require(key == (item.kind, item.name), f"{key}: another's windows")
+        _require(-1 <= item.window < len(quotas[key].windows), f"{key}: window {item.window} does not exist")
+    edge_ms = min((item.until_ms for item in tenancy.in_force.values() if item.until_ms), default=0)
+    _require(edge_ms == tenancy.edge_ms, "the next edge of a quota's window is off")
 
 
 def _check_capacity(state: State) -> None:

@@ -78,6 +78,11 @@ class Planner:
         self.planning.catch_up()
         return self.planning.wants_admission()
 
+    def quotas_move(self, now_ms: int) -> bool:
+        """Whether a window of a quota has opened or closed that is not in force yet, so that MoveQuotas comes first."""
+        edge_ms = self.state.tenancy.edge_ms
+        return 0 < edge_ms <= max(now_ms, self.state.now_ms)
+
     def next_due_ms(self, now_ms: int = 0) -> int | None:
         """When a Tick command will find something to do, or up to four seconds before that where it is not soon."""
         self.planning.catch_up()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aliquot.coordinator.core.access.view import AccessView
-from aliquot.coordinator.core.capacity.view import CapacityView
+from aliquot.coordinator.core.capacity.view import CapacityView, RecentDemandView
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.demand.view import DemandView
 from aliquot.coordinator.core.enrolment.view import EnrolmentView
@@ -116,6 +116,11 @@ class Planning:
     def next_arrival(self) -> int:
         """The number that the next request gets."""
         return self._state.next_arrival
+
+    @property
+    def recent(self) -> RecentDemandView:
+        """What was asked for and granted lately."""
+        return self._state.recent
 
     @property
     def lines(self) -> LinesView:

@@ -14,7 +14,7 @@ from aliquot.coordinator.core.maintenance.evolve import watch
 from aliquot.coordinator.core.mig.evolve import keep as keep_cuts
 from aliquot.coordinator.core.nodes.evolve import note_closure
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.evolve import watch_offences
+from aliquot.coordinator.core.tenancy.evolve import watch_offences, watch_quotas
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.use.evolve import index as index_use
 
@@ -50,6 +50,7 @@ def rebuild_indexes(state: State) -> None:
     recount_all(state)
     for tenant in state.tenancy.offences:
         watch_offences(state, tenant)
+    watch_quotas(state)
     state.offer_again()
 
 

@@ -27,6 +27,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import Device, Node, State
 from aliquot.coordinator.core.tenancy.books import Average
+from aliquot.coordinator.core.tenancy.in_force import InForce
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 
 FORMAT = 6
@@ -107,6 +108,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """By the hour since the epoch, rising."""
     capacity: CapacityRecord | None = None
     """None: nothing was ever on offer."""
+    in_force: tuple[InForce, ...] = ()
+    """Windows of quotas; tenants' and queues', sorted."""
 
 
 def to_snapshot(state: State) -> Snapshot:
@@ -161,6 +164,7 @@ def to_snapshot(state: State) -> Snapshot:
         generations=state.enrolment.generations,
         demand=state.demand.after(-1),
         capacity=_capacity_record(state.capacity),
+        in_force=tuple(item for _, item in sorted(tenancy.in_force.items())),
     )
 
 
@@ -204,6 +208,7 @@ def from_snapshot(snapshot: Snapshot) -> State:
     state.tenancy.queues = {queue.spec.name: queue for queue in snapshot.queues}
     state.tenancy.loans = {loan.node_id: loan for loan in snapshot.loans}
     state.tenancy.offences = dict(snapshot.offences)
+    state.tenancy.set_in_force(snapshot.in_force)
     state.node_moves = list(snapshot.node_moves)
     state.node_moved_ms = dict(snapshot.node_moved_ms)
     state.tenancy.set_averages(snapshot.averages)

@@ -16,6 +16,7 @@ import msgspec
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core.access.audit import AuditEntry
 from aliquot.coordinator.core.access.records import AccessBooks
+from aliquot.coordinator.core.capacity.recent import RecentDemand
 from aliquot.coordinator.core.capacity.records import CapacityBooks
 from aliquot.coordinator.core.demand.records import DemandBooks, Hour
 from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
@@ -178,6 +179,8 @@ class State:
         self.lines = WaitingLines(self.tenancy)
         self.arrivals = ArrivalMix()
         """What was asked for lately, among the facts that this State has seen."""
+        self.recent = RecentDemand()
+        """What was granted lately, likewise."""
         self.keys: dict[tuple[str, str], str] = {}
         """(tenant, idempotency key) -> lease."""
         self.node_ids_by_name: dict[str, str] = {}

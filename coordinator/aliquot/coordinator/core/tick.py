@@ -20,7 +20,7 @@ from aliquot.coordinator.core.maintenance.decide import look as look_at_window
 from aliquot.coordinator.core.mig.decide import look as look_at_cards
 from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
 from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
-from aliquot.coordinator.core.tenancy.decide import offences_over
+from aliquot.coordinator.core.tenancy.decide import offences_over, quotas_moved
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
 from aliquot.coordinator.core.types import EndReason
@@ -170,6 +170,11 @@ def _offence(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
     return offences_over(state, tenant, now_ms)
 
 
+def _quota(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """A window of a quota opens or closes; where nothing does, this moment was put in force already."""
+    return quotas_moved(state, now_ms)
+
+
 _LOOK = {
     Due.TIME_LIMIT: _time_limit,
     Due.CONFIRM: _confirm,
@@ -190,5 +195,6 @@ _LOOK = {
     Due.OFFENCE: _offence,
     Due.HEALTH: look_at_incident,
     Due.LOAN: look_at_loan,
+    Due.QUOTA: _quota,
     Due.CAPACITY: look_at_capacity,
 }

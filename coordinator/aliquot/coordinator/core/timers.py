@@ -49,6 +49,8 @@ class Due(enum.IntEnum):
     """Whoever uses the share of a lease that ends is to go."""
     CAPACITY = 22
     """Perhaps a node should come, or go."""
+    QUOTA = 24
+    """A window of a quota opens or closes."""
     CUT = 20
     """Perhaps a card in MIG mode should be cut for somebody who waits."""
 

@@ -190,6 +190,12 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """It may also be placed on what idle leases do not use, and goes when they do."""
     single_on: Admits = Admits.SINGLE
     """The most restricted devices on which it may be, if it is about one device."""
+    vendors: tuple[str, ...] = ()
+    """Two or more in order of preference, which comes before that of models; `vendor` is empty then."""
+
+    def takes_vendor(self, vendor: str) -> bool:
+        """Whether a device of this vendor will do."""
+        return vendor in self.vendors if self.vendors else self.vendor in ("", vendor)
 
     @property
     def admitted_on(self) -> Admits:

@@ -21,10 +21,12 @@ from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.tenancy.books import Tenancy
+from aliquot.coordinator.core.tenancy.in_force import InForce
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, bound_above, guaranteed_in_all, promised, scale_of
 from aliquot.coordinator.core.tenancy.offences import held as held_by
 from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.tenancy.view import AccountKey
+from aliquot.coordinator.core.tenancy.view import TenancyView as Accounts
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange
@@ -52,6 +54,8 @@ class AccountView(Generic[Spec]):
     """Leases that ended as `OVER_LIMIT` and are held against the tenant."""
     held_until_ms: int = 0
     """What follows from them holds until then, in its default queue; 0: nothing follows."""
+    in_force: InForce | None = None
+    """None: its quota has no windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,11 @@ class DurableBooks:
         self._tenancy = Tenancy()
         self._meters: dict[str, Meter] = {}
         self._holds: tuple[Hold, ...] = ()
+
+    @property
+    def accounts(self) -> Accounts:
+        """What was declared of tenants and queues, and what each holds."""
+        return self._tenancy
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
@@ -172,6 +181,7 @@ class DurableBooks:
                 budget_permille=meter.permille(now_ms) if meter is not None else 0,
                 offences=len(books.offences.get(spec.name, ())) if is_tenant else 0,
                 held_until_ms=held.until_ms if held is not None else 0,
+                in_force=account.in_force,
             )
 
         return TenancyView(
@@ -181,7 +191,12 @@ class DurableBooks:
             rates=self.ledger.prices.latest,
             rates_version=self.ledger.prices.version,
             guarantee_scale_millionths=scale,
-            alerts=(*_reduced(promise, usable, scale), *self._budget_alerts(now_ms), *self._held_alerts(now_ms)),
+            alerts=(
+                *_reduced(promise, usable, scale),
+                *self._budget_alerts(now_ms),
+                *self._held_alerts(now_ms),
+                *self._window_alerts(),
+            ),
             holds=self._holds,
         )
 
@@ -197,6 +212,15 @@ class DurableBooks:
             held = held_by(self._tenancy, name, "", now_ms)
             if held is not None:
                 yield f"TENANT_HELD: {held.story(now_ms)}"
+
+    def _window_alerts(self) -> Iterable[str]:
+        for (kind, name), item in sorted(self._tenancy.in_force.items()):
+            if item.unknown:
+                owner = f"{'queue' if kind == 'q' else 'tenant'} {name}"
+                yield (
+                    f"WINDOW_ZONE_UNKNOWN: {owner} has a window in a time zone that this coordinator does not know, so "
+                    "its quota stays as it is: install a newer tzdata"
+                )
 
 
 def _reduced(promise: Amount, usable: Amount, scale: int) -> Iterable[str]:

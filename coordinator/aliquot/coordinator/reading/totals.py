@@ -22,6 +22,7 @@ class ClassTotals:
     leased_share_milli: int = 0
     capacity_memory_bytes: int = 0
     leased_memory_bytes: int = 0
+    vendor: str = ""
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ class Totals:
         key = (use.pool, use.spec.model)
         totals = self.classes.get(key)
         if totals is None:
-            totals = self.classes[key] = ClassTotals()
+            totals = self.classes[key] = ClassTotals(vendor=use.spec.vendor)
         return totals
 
     def node_state_changed(self, old: str | None, new: str | None) -> None:

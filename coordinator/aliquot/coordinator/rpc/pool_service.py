@@ -238,6 +238,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
                 leased_share_milli=of_class.leased_share_milli,
                 capacity_memory_bytes=of_class.capacity_memory_bytes,
                 leased_memory_bytes=of_class.leased_memory_bytes,
+                vendor=of_class.vendor,
             )
             for (pool, model), of_class in sorted(totals.classes.items())
             if of_class.devices or of_class.leased_share_milli

@@ -20,7 +20,8 @@ from aliquot.coordinator.core.tenancy.decide import APPLIED_MAX
 from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.tenancy.specs import UNLIMITED
 from aliquot.coordinator.core.troubles import Trouble
-from aliquot.coordinator.reading.books import AccountView, TenancyView
+from aliquot.coordinator.reading.books import TenancyView
+from aliquot.coordinator.wire.quotas import amount_message, quota_message, read_amount, read_quota, use_message
 from aliquot.coordinator.wire.use import policy_message, read_policy
 from aliquot.v1 import admin_pb2
 
@@ -48,13 +49,6 @@ def _version(item: _Item) -> int:
     return item.version if item.HasField("version") else c.ANY_VERSION
 
 
-def _amount(message: admin_pb2.Amount, absent: int) -> specs.Amount:
-    return specs.Amount(
-        message.share_milli if message.HasField("share_milli") else absent,
-        message.memory_bytes if message.HasField("memory_bytes") else absent,
-    )
-
-
 def _on_over_limit(message: admin_pb2.OnOverLimit, path: str) -> specs.OnOverLimit:
     action = message.action or specs.OverLimitAction.NONE.value
     if action not in [known.value for known in specs.OverLimitAction]:
@@ -69,22 +63,9 @@ def _on_over_limit(message: admin_pb2.OnOverLimit, path: str) -> specs.OnOverLim
     )
 
 
-def _quota(message: admin_pb2.Quota) -> specs.Quota:
-    models = [
-        specs.ModelQuota(catalog.parse_kind(model.model), _amount(model.guaranteed, 0), _amount(model.limit, UNLIMITED))
-        for model in message.models
-    ]
-    return specs.Quota(
-        guaranteed=_amount(message.guaranteed, 0),
-        limit=_amount(message.limit, UNLIMITED),
-        weight=message.weight or 1,
-        models=tuple(sorted(models, key=lambda model: model.model)),
-    )
-
-
 def _pool(message: admin_pb2.PoolSpec) -> specs.PoolSpec:
     declared = tuple(specs.DeclaredDevices(d.model, d.devices, d.memory_bytes) for d in message.declared)
-    return specs.PoolSpec(message.name, declared, _amount(message.limit, UNLIMITED), _balancing(message.balancing))
+    return specs.PoolSpec(message.name, declared, read_amount(message.limit, UNLIMITED), _balancing(message.balancing))
 
 
 def _balancing(message: admin_pb2.Balancing) -> specs.Balancing:
@@ -110,7 +91,7 @@ def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
         )
     return specs.TenantSpec(
         name=message.name,
-        quota=_quota(message.quota),
+        quota=read_quota(message.quota, f"tenants[{number}].quota"),
         default_queue=message.default_queue,
         budget=specs.Budget(specs.Period(period), message.budget.share_milli_ms, message.budget.money_micro),
         disruptions_max=message.disruptions_max,
@@ -136,7 +117,7 @@ def _queue(message: admin_pb2.QueueSpec, number: int) -> specs.QueueSpec:
         name=message.name,
         parent=message.parent or ("" if message.name == specs.ROOT else specs.ROOT),
         policy=specs.QueuePolicy(policy),
-        quota=_quota(message.quota),
+        quota=read_quota(message.quota, f"queues[{number}].quota"),
         pool=message.pool,
         tenants=tuple(sorted(set(message.tenants))),
         ageing_ms=message.ageing_s * 1000 if message.HasField("ageing_s") else 60_000,
@@ -181,29 +162,6 @@ def _rates(message: admin_pb2.RateCard) -> RateCard:
 # -- out
 
 
-def _amount_message(amount: specs.Amount, absent: int) -> admin_pb2.Amount:
-    return admin_pb2.Amount(
-        share_milli=amount.share_milli if amount.share_milli != absent else None,
-        memory_bytes=amount.memory_bytes if amount.memory_bytes != absent else None,
-    )
-
-
-def _quota_message(quota: specs.Quota) -> admin_pb2.Quota:
-    return admin_pb2.Quota(
-        guaranteed=_amount_message(quota.guaranteed, 0),
-        limit=_amount_message(quota.limit, UNLIMITED),
-        weight=quota.weight,
-        models=[
-            admin_pb2.ModelQuota(
-                model=model.model,
-                guaranteed=_amount_message(model.guaranteed, 0),
-                limit=_amount_message(model.limit, UNLIMITED),
-            )
-            for model in quota.models
-        ],
-    )
-
-
 def _on_over_limit_message(policy: specs.OnOverLimit | None) -> admin_pb2.OnOverLimit | None:
     if policy is None:
         return None
@@ -217,7 +175,7 @@ def _tenant_message(spec: specs.TenantSpec) -> admin_pb2.TenantSpec:
     budget = spec.budget
     return admin_pb2.TenantSpec(
         name=spec.name,
-        quota=_quota_message(spec.quota),
+        quota=quota_message(spec.quota),
         default_queue=spec.default_queue,
         budget=admin_pb2.Budget(
             period=budget.period.value, share_milli_ms=budget.share_milli_ms, money_micro=budget.money_micro
@@ -238,7 +196,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         name=spec.name,
         parent=spec.parent,
         policy=spec.policy.value,
-        quota=_quota_message(spec.quota),
+        quota=quota_message(spec.quota),
         pool=spec.pool,
         tenants=spec.tenants,
         ageing_s=spec.ageing_ms // 1000,
@@ -324,16 +282,6 @@ def _move_message(move: NodeTransfer | NodeMove, at_ms: int) -> admin_pb2.NodeMo
     )
 
 
-def _use_message(view: AccountView[specs.TenantSpec] | AccountView[specs.QueueSpec]) -> admin_pb2.AccountUse:
-    return admin_pb2.AccountUse(
-        share_milli=view.share_milli,
-        memory_bytes=view.memory_bytes,
-        waiting=view.waiting,
-        fair_share_billionths=view.fair_share_billionths,
-        guaranteed_now=_amount_message(view.guaranteed_scaled, 0),
-    )
-
-
 def _hold_message(hold: Hold) -> admin_pb2.HoldView:
     return admin_pb2.HoldView(
         owner=hold.owner,
@@ -359,7 +307,7 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
             for d in pool.spec.declared
         ]
         spec = admin_pb2.PoolSpec(
-            name=pool.spec.name, declared=declared, limit=_amount_message(pool.spec.limit, UNLIMITED)
+            name=pool.spec.name, declared=declared, limit=amount_message(pool.spec.limit, UNLIMITED)
         )
         if pool.spec.balancing.label:
             spec.balancing.CopyFrom(_balancing_message(pool.spec.balancing))
@@ -368,13 +316,13 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
         message.tenants.add(
             spec=_tenant_message(tenant.spec),
             version=tenant.version,
-            use=_use_message(tenant),
+            use=use_message(tenant),
             budget_permille=tenant.budget_permille,
             offences=tenant.offences,
             held_until_ms=tenant.held_until_ms,
         )
     for queue in view.queues:
-        message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=_use_message(queue))
+        message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=use_message(queue))
     if view.rates is not None:
         message.rates.currency = view.rates.currency
         message.rates.minimum_ms = view.rates.minimum_ms

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.capacity.records import (
     Way,
 )
 from aliquot.coordinator.core.commands import Expected
-from aliquot.coordinator.core.types import UNKNOWN
+from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI
 from aliquot.coordinator.wire.nodes import DEFAULT_POOL, read_declared
 from aliquot.v1 import capacity_pb2, types_pb2
 
@@ -32,6 +32,9 @@ FEW_SHOWN_MAX = 64
 TEXT_MAX = 512
 SECONDS_MAX = 366 * 86_400
 MICRO_MAX = 1 << 53
+_SPARE_PERMILLE = 100
+_READY_PERMILLE = 930
+"""What is meant where a declaration leaves them out. Journals of before keep what they meant: see `CapacityPolicy`."""
 _DEFAULT = CapacityPolicy()
 
 
@@ -42,7 +45,7 @@ def read_spec(message: capacity_pb2.CapacitySpec) -> CapacitySpec:
             raise InvalidFieldError(field, f"{count}; at most {SHAPES_MAX}")
     return CapacitySpec(
         tuple(_shape(shape, f"shapes[{number}]") for number, shape in enumerate(message.shapes)),
-        _policy(message.policy),
+        _policy(message),
         tuple(
             PoolBound(
                 names.validate_pool(bound.pool or DEFAULT_POOL, f"pools[{number}].pool"),
@@ -75,7 +78,7 @@ def _shape(message: capacity_pb2.NodeShape, field: str) -> NodeShape:
         node.host_memory_bytes = message.host_memory_bytes
     if message.linked:
         for device in node.devices:
-            device.nvlink_island = 0
+            device.fabric_island = 0
     return NodeShape(
         name=name,
         node=read_declared(node, field),
@@ -87,7 +90,9 @@ def _shape(message: capacity_pb2.NodeShape, field: str) -> NodeShape:
     )
 
 
-def _policy(message: capacity_pb2.CapacityPolicy) -> CapacityPolicy:
+def _policy(spec: capacity_pb2.CapacitySpec) -> CapacityPolicy:
+    message = spec.policy
+
     def milliseconds(name: str, default_ms: int) -> int:
         if not message.HasField(name):  # type: ignore[arg-type]
             return default_ms
@@ -109,11 +114,31 @@ def _policy(message: capacity_pb2.CapacityPolicy) -> CapacityPolicy:
         else _DEFAULT.headroom_permille,
         late_ms=milliseconds("late_s", _DEFAULT.late_ms),
         orders_max=min(message.orders_max, SHOWN_MAX) if message.HasField("orders_max") else _DEFAULT.orders_max,
-        spare_permille=_permille(message.spare_permille),
+        spare_permille=_spare(spec),
+        ready_permille=_ready(spec),
         hour_micro=message.hour_micro,
         month_micro=message.month_micro,
         empties_by_moving=message.empties_by_moving,
     )
+
+
+def _spare(message: capacity_pb2.CapacitySpec) -> int:
+    """What is kept free by ordering ahead: what is left out is as much as stays when nodes are given back."""
+    policy = message.policy
+    if policy.HasField("spare_permille"):
+        return _permille(policy.spare_permille)
+    headroom = policy.headroom_permille if policy.HasField("headroom_permille") else _DEFAULT.headroom_permille
+    own = [bound.headroom_permille for bound in message.pools if bound.HasField("headroom_permille")]
+    return min(headroom, _SPARE_PERMILLE, *own)
+
+
+def _ready(message: capacity_pb2.CapacitySpec) -> int:
+    policy = message.policy
+    if not policy.HasField("ready_permille"):
+        return _READY_PERMILLE
+    if policy.ready_permille >= WHOLE_SHARE_MILLI:
+        raise InvalidFieldError("policy.ready_permille", f"{policy.ready_permille}; nothing is certain: at most 999")
+    return policy.ready_permille
 
 
 def _means(words: Iterable[str]) -> tuple[Means, ...]:
@@ -150,6 +175,7 @@ def spec_message(spec: CapacitySpec) -> capacity_pb2.CapacitySpec:
             late_s=policy.late_ms // 1000,
             orders_max=policy.orders_max,
             spare_permille=policy.spare_permille,
+            ready_permille=policy.ready_permille,
             hour_micro=policy.hour_micro,
             month_micro=policy.month_micro,
             empties_by_moving=policy.empties_by_moving,

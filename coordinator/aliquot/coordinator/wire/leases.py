@@ -141,6 +141,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         models=[types_pb2.ModelSet(any_of=models) for models in demand.models],
         vendor=demand.vendor,
         mig_profile=demand.mig_profile,
+        vendors=demand.vendors,
     )
     return types_pb2.LeaseRequest(
         spec=gpu,

@@ -185,7 +185,7 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
         index=index,
         mig_profile=names.validate_text(message.mig_profile, f"{field}.mig_profile", limits.MAX_MODEL_CHARS),
         parent_uuid=message.parent_uuid[: limits.MAX_DEVICE_UUID_CHARS],
-        nvlink_island=message.nvlink_island if message.HasField("nvlink_island") else UNKNOWN,
+        nvlink_island=message.fabric_island if message.HasField("fabric_island") else UNKNOWN,
         numa_node=message.numa_node if message.HasField("numa_node") else UNKNOWN,
         compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
         mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
@@ -315,7 +315,7 @@ class NodeWriter:
         if spec.mig_start != UNKNOWN:
             message.mig_start = spec.mig_start
         if spec.nvlink_island != UNKNOWN:
-            message.nvlink_island = spec.nvlink_island
+            message.fabric_island = spec.nvlink_island
         if spec.numa_node != UNKNOWN:
             message.numa_node = spec.numa_node
         return message

@@ -62,7 +62,7 @@ def fits_message(asked: Sequence[str], found: Sequence[NodeFit]) -> pool_pb2.Fit
     """What was found of each node, called as it was asked about."""
     return pool_pb2.FitsResponse(
         nodes=[
-            pool_pb2.NodeFit(node_id=name, reason=fit.reason, detail=fit.detail, score=fit.score)
+            pool_pb2.NodeFit(node_id=name, reason=fit.reason, detail=fit.detail, score=fit.score, members=fit.members)
             for name, fit in zip(asked or [fit.node_id for fit in found], found, strict=True)
         ]
     )

@@ -106,6 +106,7 @@ def _read_gpu(message: types_pb2.LeaseRequest) -> GpuRequest:
                 models=[models.any_of for models in message.spec.models],
                 vendor=message.spec.vendor,
                 mig_profile=message.spec.mig_profile,
+                vendors=message.spec.vendors,
             )
         except InvalidFieldError as error:
             raise InvalidFieldError(
@@ -138,7 +139,11 @@ def _check_models(spec: types_pb2.GpuSpec) -> None:
                 f"request.spec.models[{level}].any_of",
                 f"{len(models.any_of)} models; at most {limits.MAX_MODELS_PER_SET}",
             )
-    if len(spec.mig_profile) > limits.MAX_MODEL_CHARS or len(spec.vendor) > limits.MAX_MODEL_CHARS:
+    if len(spec.vendors) > limits.MAX_MODEL_PREFERENCES:
+        raise InvalidFieldError(
+            "request.spec.vendors", f"{len(spec.vendors)} preferences; at most {limits.MAX_MODEL_PREFERENCES}"
+        )
+    if max(map(len, (spec.mig_profile, spec.vendor, *spec.vendors))) > limits.MAX_MODEL_CHARS:
         raise InvalidFieldError("request.spec", f"a name is longer than {limits.MAX_MODEL_CHARS} characters")
 
 
@@ -205,6 +210,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         min_tier=message.min_tier,
         opportunistic=message.opportunistic,
         single_on=single_on,
+        vendors=gpu.vendors,
     )
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from aliquot.coordinator.core.commands import Admit, Command, Tick
+from aliquot.coordinator.core.commands import Admit, Command, MoveQuotas, RaiseEpoch, StartLeading, Tick
 from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.troubles import WorkFailed
@@ -24,6 +24,9 @@ from aliquot.coordinator.writing.turns import Turns, Waiting
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_BEFORE_QUOTAS = (StartLeading, RaiseEpoch, MoveQuotas)
+"""What is decided although a window of a quota has opened or closed: the first fact of a leader is that it leads."""
 
 
 class MemoryBrokenError(Exception):
@@ -148,6 +151,8 @@ class CommandQueue:
         self, planner: Planner, group: OpenGroup, command: Command[T], reply: Reply | None, now_ms: int
     ) -> T | None:
         """Decide one command and apply its facts. Nobody is answered yet. Raises MemoryBrokenError."""
+        if planner.quotas_move(now_ms) and not isinstance(command, _BEFORE_QUOTAS):
+            self._carry_out(planner, group, MoveQuotas(), None, now_ms)  # nothing is decided under what is over
         started = self._perf_ns()
         try:
             decision = planner.decide(command, now_ms)

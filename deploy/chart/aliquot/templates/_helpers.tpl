@@ -65,6 +65,22 @@ seccompProfile: {type: RuntimeDefault}
       - serviceAccountToken: {audience: aliquot, path: token, expirationSeconds: 43200}
 {{- end }}
 
+{{/* The cluster's minor version; some say 30+. */}}
+{{- define "aliquot.minor" -}}
+{{ .Capabilities.KubeVersion.Minor | trimSuffix "+" }}
+{{- end }}
+
+{{/* Whether the webhook is there; empty: it is not. */}}
+{{- define "aliquot.webhook" -}}
+{{- if eq (toString .Values.webhook.enabled) "auto" }}{{ if lt (include "aliquot.minor" . | int) 36 }}true{{ end }}
+{{- else if .Values.webhook.enabled }}true{{ end }}
+{{- end }}
+
+{{/* A scheduler must not be newer than the API server: it would wait for kinds that are not served there. */}}
+{{- define "aliquot.schedulerTag" -}}
+{{ default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) .Values.kube.scheduler.tag }}
+{{- end }}
+
 {{/* What can't be told by the schema. */}}
 {{- define "aliquot.check" -}}
 {{- with .Values.coordinator }}
@@ -74,6 +90,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and (eq .journal.type "postgres") (not .journal.postgres.dsn) }}
 {{- fail "coordinator.journal.postgres.dsn: name the database, such as host=db dbname=aliquot user=aliquot sslmode=verify-full" }}
 {{- end }}
+{{- end }}
+{{- if and .Values.node.enabled (eq .Values.node.mode "dra") (lt (include "aliquot.minor" . | int) 36) }}
+{{- fail (printf "node.mode=dra needs Kubernetes 1.36, and this cluster has %s; set node.mode=classic" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- if and (eq .Values.node.mode "dra") (ne .Values.node.injection "cdi") }}
 {{- fail "node.mode=dra gives claims to containers by CDI; set node.injection=cdi" }}

@@ -1,5 +1,7 @@
 """Calls to the API server: each has a deadline, follows Retry-After, and tells refusals from outages.
 
+A right that our account lacks is logged once, as an error that names it; again when it was there meanwhile.
+
 A watch is a call too: it has a read time-out, so that a connection that is half open ends (the server sends a bookmark
 about once a minute, and ends the watch itself after `timeoutSeconds`).
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,8 +18,11 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from aliquot.kube.api import resources
 from aliquot.kube.api.cluster import Cluster
-from aliquot.kube.api.errors import KubeUnavailable, refused
+from aliquot.kube.api.errors import KubeForbidden, KubeUnavailable, refused
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 10.0
 _LATER: Final = frozenset({429, 500, 502, 503, 504})
@@ -43,6 +49,8 @@ class KubeClient:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
+        self._lacking: set[tuple[str, str]] = set()
+        """Methods and kinds of objects that were refused for want of a right: told once, until one is allowed."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,7 +135,7 @@ class KubeClient:
                 method, self.cluster.url + path, params=params, data=body, headers=headers, ssl=self._tls()
             ) as response:
                 answer = await response.read()
-                self._check(response, answer, f"{method} {path}")
+                self._check(response, answer, method, path)
                 return answer
         except (aiohttp.ClientError, OSError) as error:
             raise KubeUnavailable(f"{method} {path}: {str(error) or type(error).__name__}") from error
@@ -142,8 +150,7 @@ class KubeClient:
             async with self._open().get(
                 self.cluster.url + path, params=params, headers=self._headers(), timeout=timeout, ssl=self._tls()
             ) as response:
-                if response.status != 200:
-                    self._check(response, await response.read(), what)
+                self._check(response, b"" if response.status == 200 else await response.read(), "WATCH", path)
                 rest = b""
                 async for chunk in response.content.iter_any():
                     found = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
@@ -172,10 +179,12 @@ class KubeClient:
     def _tls(self) -> Any:  # noqa: ANN401 - the library takes a context or a flag
         return self.cluster.tls if self.cluster.tls is not None else True
 
-    @staticmethod
-    def _check(response: aiohttp.ClientResponse, answer: bytes, what: str) -> None:
+    def _check(self, response: aiohttp.ClientResponse, answer: bytes, method: str, path: str) -> None:
         if response.status < 400:
+            if self._lacking:
+                self._allowed(method, resources.kind_in(path))
             return
+        what = f"{method} {path}"
         said = _Status()
         with contextlib.suppress(msgspec.MsgspecError):
             said = msgspec.json.decode(answer, type=_Status)
@@ -183,7 +192,20 @@ class KubeClient:
             raise KubeUnavailable(
                 f"{what}: {response.status} {said.message or said.reason}", retry_after_s=_retry_after_s(response)
             )
-        raise refused(response.status, said.reason, said.message, what)
+        error = refused(response.status, said.reason, said.message, what)
+        if isinstance(error, KubeForbidden) and error.lacks_right:
+            self._forbidden(error, method, resources.kind_in(path))
+        raise error
+
+    def _forbidden(self, error: KubeForbidden, method: str, kind: str) -> None:
+        if (method, kind) not in self._lacking:
+            self._lacking.add((method, kind))
+            log.error("%s", error.explain())
+
+    def _allowed(self, method: str, kind: str) -> None:
+        if (method, kind) in self._lacking:
+            self._lacking.discard((method, kind))
+            log.info("%s of %s is allowed now", method, kind)
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:

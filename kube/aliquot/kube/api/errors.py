@@ -11,6 +11,8 @@ KubeError
 
 from __future__ import annotations
 
+import logging
+
 from aliquot.common.errors import AliquotError
 
 
@@ -42,9 +44,14 @@ class KubeRefused(KubeError):
 
 
 class KubeForbidden(KubeRefused):
-    """A role lacks a verb."""
+    """A role lacks a verb, or a rule of the cluster's forbids it: a quota, a policy."""
 
     reason = "KUBE_FORBIDDEN"
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether the caller may not at all: its token is not known, or its role lacks a verb."""
+        return self.status == 401 or '" cannot ' in self.message
 
 
 class KubeNotFound(KubeRefused):
@@ -77,9 +84,14 @@ _BY_STATUS: dict[int, type[KubeRefused]] = {
 def refused(status: int, stated_reason: str, message: str, what: str) -> KubeRefused:
     """The error for an answer of 4xx."""
     kind = _BY_STATUS.get(status, KubeRefused)
-    hint = ""
+    error = kind(f"{what}: {status} {message or stated_reason}", status=status, stated_reason=stated_reason)
     if status == 401:
-        hint = "the API server does not know this token: is it this cluster's, and still good?"
-    elif kind is KubeForbidden:
-        hint = "give the service account that verb: see the roles in deploy/chart, or `aliquot kube doctor`"
-    return kind(f"{what}: {status} {message or stated_reason}", status=status, stated_reason=stated_reason, hint=hint)
+        error.hint = "the API server does not know this token: is it this cluster's, and still good?"
+    elif isinstance(error, KubeForbidden) and error.lacks_right:
+        error.hint = "give the service account that verb: see the roles in deploy/chart, or `aliquot kube doctor`"
+    return error
+
+
+def level_of(error: AliquotError) -> int:
+    """How loud a failure is logged that is tried again: what the client has told once is not told each time."""
+    return logging.DEBUG if isinstance(error, KubeForbidden) and error.lacks_right else logging.WARNING

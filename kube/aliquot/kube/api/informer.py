@@ -5,6 +5,8 @@
   even a bookmark, was heard for `silence_s`: a connection that is half open is noticed.
 - 410 means that what we have seen is too old: list again. What the list no longer has is told as deleted. Where a list
   takes longer than the server remembers, it would never be finished: each next one comes in fewer, larger pages.
+- An object that can't be read (it was stored by an older version, by looser rules) is none of the others' business. It
+  is told once, and stays as it was last read: it is not taken for deleted, so nothing that it owns is ended.
 - `age_s` says for how long nothing was heard; who decides by what is here asks it first and fails closed.
 """
 
@@ -19,7 +21,7 @@ import msgspec
 
 from aliquot.common.backoff import Backoff
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeExpired, KubeForbidden, KubeNotFound, KubeUnavailable, refused
+from aliquot.kube.api.errors import KubeError, KubeExpired, KubeNotFound, KubeUnavailable, level_of, refused
 from aliquot.kube.api.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,20 @@ _YIELD_EVERY: Final = 256
 class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
+
+
+class _RawList(msgspec.Struct):
+    """A list whose objects are decoded one by one."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
 
 
 class _Envelope(msgspec.Struct):
@@ -105,6 +115,10 @@ class Informer(Generic[R, K]):
         self.version = ""
         """The resource version up to which this is complete."""
         self.relists = 0
+        self.unreadable: dict[str, str] = {}
+        """Why objects can't be read that are there, by `NAMESPACE/NAME`."""
+        self.on_unreadable: list[Callable[[str, str, str], None]] = []
+        """Told `(key, uid, why)` of each, once."""
         self.problem = ""
         """Why it can't be followed at the moment; empty: it is."""
         self._client = client
@@ -189,7 +203,7 @@ class Informer(Generic[R, K]):
     def _unwell(self, error: KubeError) -> None:
         text = error.message
         if text != self.problem:
-            level = logging.ERROR if isinstance(error, (KubeForbidden, KubeNotFound)) else logging.WARNING
+            level = logging.ERROR if isinstance(error, KubeNotFound) else level_of(error)
             if self._optional and isinstance(error, KubeNotFound):
                 level = logging.INFO
             log.log(level, "%s can't be followed: %s", self._path, error.explain())
@@ -198,13 +212,14 @@ class Informer(Generic[R, K]):
     async def _list(self) -> None:
         token, version = "", ""
         found: dict[str, K] = {}
+        unreadable: set[str] = set()
         self._behind = True
         while True:
             params = {**self._selectors, "limit": str(self._page_now)}
             if token:
                 params["continue"] = token
             answer = await self._client.call("GET", self._path, params=params, timeout_s=60.0)
-            page = _decoded(self._items, answer, self._path)
+            page = self._page_of(answer, unreadable)
             version = page.metadata.resource_version
             for item in page.items or ():
                 flat = self._flatten(item)
@@ -215,6 +230,8 @@ class Informer(Generic[R, K]):
                 break
             await asyncio.sleep(0)
         self._heard()
+        found |= {key: self._kept[key] for key in unreadable if key in self._kept}
+        self.unreadable = {key: why for key, why in self.unreadable.items() if key in unreadable}
         before, self._kept = self._kept, found
         for tell in self.on_change:
             for key in before.keys() - found.keys():
@@ -253,12 +270,20 @@ class Informer(Generic[R, K]):
             raise refused(failure.code or 410, failure.reason, failure.message, self._path)
         self._caught_up()
         if event.type == "BOOKMARK":
-            self.version = msgspec.json.decode(event.object, type=_OnlyMeta).metadata.resource_version
+            self.version = _decoded(_ONLY_META, event.object, self._path).metadata.resource_version
             return
-        item = _decoded(self._one, event.object, self._path)
+        item: Any
+        try:
+            item = self._one.decode(event.object)
+        except msgspec.MsgspecError as error:
+            if event.type != "DELETED":
+                self.version = self._not_read(event.object, error).resource_version
+                return
+            item = _decoded(_ONLY_META, event.object, self._path)
         key = _key(item)
         flat = None if event.type == "DELETED" else self._flatten(item)
         before = self._kept.get(key)
+        self.unreadable.pop(key, None)
         if flat is None:
             self._kept.pop(key, None)
         else:
@@ -267,6 +292,38 @@ class Informer(Generic[R, K]):
         if before is not None or flat is not None:
             for tell in self.on_change:
                 tell(key, before, flat)
+
+    def _page_of(self, answer: bytes, unreadable: set[str]) -> Any:  # noqa: ANN401 - of any kind
+        """A page's objects; added to `unreadable`: which of them can't be read."""
+        try:
+            return self._items.decode(answer)
+        except msgspec.ValidationError:
+            page = _decoded(_RAW_LIST, answer, self._path)
+        except msgspec.MsgspecError as error:
+            raise KubeUnavailable(f"{self._path}: an answer that can't be read: {error}") from error
+        items = []
+        for raw in page.items or ():
+            try:
+                items.append(self._one.decode(raw))
+            except msgspec.MsgspecError as error:
+                unreadable.add(_key_of(self._not_read(raw, error)))
+        page.items = items
+        return page
+
+    def _not_read(self, raw: msgspec.Raw, error: msgspec.MsgspecError) -> _Meta:
+        meta: _Meta = _decoded(_ONLY_META, raw, self._path).metadata
+        key = _key_of(meta)
+        if self.unreadable.get(key) != str(error):
+            self.unreadable[key] = str(error)
+            log.error(
+                "%s %s can't be read: %s; it stays as it was, with all that it holds, until it is mended or deleted",
+                self.resource.plural,
+                key,
+                error,
+            )
+            for tell in self.on_unreadable:
+                tell(key, meta.uid, str(error))
+        return meta
 
     def _heard(self) -> None:
         self._heard_at = asyncio.get_running_loop().time()
@@ -290,5 +347,12 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw, what
 
 
 def _key(item: Any) -> str:  # noqa: ANN401 - any Struct with metadata
-    meta = item.metadata
+    return _key_of(item.metadata)
+
+
+def _key_of(meta: Any) -> str:  # noqa: ANN401 - of any kind
     return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)
+
+
+_RAW_LIST: Final = msgspec.json.Decoder(_RawList)
+_ONLY_META: Final = msgspec.json.Decoder(_OnlyMeta)

@@ -25,6 +25,15 @@ class Resource:
         return "/".join(parts)
 
 
+def kind_in(path: str) -> str:
+    """What a path is about, whichever object: `pods/binding` of `/api/v1/namespaces/a/pods/b/binding`."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join(parts[::2])
+
+
 PODS: Final = Resource("v1", "pods")
 NODES: Final = Resource("v1", "nodes", namespaced=False)
 NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)

@@ -16,7 +16,7 @@ import msgspec
 from aliquot.client import PoolError, Status
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeError, KubeNotFound, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.resources import COMPUTE_POOLS
 from aliquot.kube.core.shapes import RawMeta
@@ -102,7 +102,7 @@ class ComputePoolController:
         try:
             status = await self._book.pool.status()
         except PoolError as error:
-            log.warning("ComputePools are not brought up to date: %s", error.message)
+            log.log(level_of(error), "ComputePools are not brought up to date: %s", error.message)
             return
         for one in several:
             name = one.metadata.name
@@ -115,4 +115,4 @@ class ComputePoolController:
             except KubeNotFound:
                 continue
             except KubeError as error:
-                log.warning("ComputePool %s: %s", name, error.message)
+                log.log(level_of(error), "ComputePool %s: %s", name, error.message)

@@ -56,6 +56,7 @@ class ElasticJobController:
         owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
         self.loop = OwnerLoop(client, book, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
         pods.on_change.append(self._pod_changed)
+        self.jobs.on_unreadable.append(self._unreadable)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -133,6 +134,11 @@ class ElasticJobController:
             if not pod.deleting and not pod.over:
                 await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
         return await self.loop.release(namespace, uid, why)
+
+    def _unreadable(self, key: str, uid: str, why: str) -> None:
+        namespace, _, name = key.partition("/")
+        about = Regarding("ElasticJob", namespace, name, uid, ELASTIC_JOBS.version)
+        self._teller.tell(about, "Unreadable", f"it stays as it is, as it can't be read: {why}", warning=True)
 
     def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
         for pod in (before, after):

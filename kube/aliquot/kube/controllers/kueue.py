@@ -17,7 +17,7 @@ import msgspec
 from aliquot.client import NeverFits, PoolError, Refused, Request, Unavailable
 from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ADMISSION_CHECKS, WORKLOADS
@@ -225,7 +225,7 @@ class KueueController:
             try:
                 await self._client.patch(path, {"status": {"conditions": [condition]}})
             except KubeError as error:
-                log.warning("AdmissionCheck %s: %s", check.metadata.name, error.message)
+                log.log(level_of(error), "AdmissionCheck %s: %s", check.metadata.name, error.message)
 
 
 def _now_text() -> str:

@@ -18,7 +18,7 @@ import msgspec
 
 from aliquot.client import PoolError
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeError, KubeNotFound, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.shapes import RawMeta
@@ -189,7 +189,7 @@ class OwnerLoop(Generic[K]):
         try:
             finished = await work
         except (PoolError, KubeError) as error:
-            log.warning("%s %s: %s; tried again", self._owning.kind, key, error.message)
+            log.log(level_of(error), "%s %s: %s; tried again", self._owning.kind, key, error.message)
             finished = False
         if finished:
             queue.done(key)
@@ -208,7 +208,7 @@ class OwnerLoop(Generic[K]):
                 if not await self._exists(lease, uid):
                     await self._end(lease.namespace, uid, f"its {self._owning.kind} is gone")
             except (PoolError, KubeError) as error:
-                log.warning("lease %s could not be looked at: %s", lease.lease_id, error.message)
+                log.log(level_of(error), "lease %s could not be looked at: %s", lease.lease_id, error.message)
 
     async def _exists(self, lease: KubeLease, uid: str) -> bool:
         """By the lease's name, which is its object's."""

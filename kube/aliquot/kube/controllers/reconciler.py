@@ -15,7 +15,7 @@ from typing import Final
 from aliquot.client import LeaseNotFound, PoolError
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError
+from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.controllers.subjects import Subject, Subjects, of_lease, of_pod
 from aliquot.kube.core.leases import KubeLease
@@ -115,7 +115,7 @@ class Reconciler:
                 try:
                     await self._carry_out(action)
                 except (PoolError, KubeError) as error:
-                    log.warning("%s could not be done, and is tried again: %s", action, error.message)
+                    log.log(level_of(error), "%s could not be done, and is tried again: %s", action, error.message)
 
         await asyncio.gather(*map(carry_out, actions))
         return len(actions)

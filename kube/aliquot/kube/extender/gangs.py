@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -57,6 +57,10 @@ class GangPlaces:
 
     def __init__(self, book: LeaseBook, granter: Granter, pods: PodIndex) -> None:
         self.locks = Locks()
+        self.on_reserved: list[Callable[[], None]] = []
+        """Told that a gang has got its lease. Somebody else may have asked for it, and its pods been refused before."""
+        self._holding: set[str] = set()
+        """Leases that were told."""
         self._book = book
         self._granter = granter
         self._pods = pods
@@ -67,6 +71,7 @@ class GangPlaces:
         self._members = Members(book, pods)
         self._freed_at = 0.0
         book.on_freed.append(self._freed)
+        book.on_lease.append(self._lease_changed)
 
     async def place(self, pod: RawPod, gang: Gang, asked: PodRequest, nodes: Sequence[str]) -> Place | NotNow:
         """The pod's place on one of these nodes, which are those that suit it otherwise. Raises PoolError."""
@@ -102,6 +107,16 @@ class GangPlaces:
         member = self._members.told(lease.lease_id, uid)
         node = lease.node_of(member) if member is not None else ""
         return Place(lease, member, node) if member is not None and node else None
+
+    def _lease_changed(self, lease: KubeLease) -> None:
+        if not lease.gang:
+            return
+        if not lease.holding:
+            self._holding.discard(lease.lease_id)
+        elif lease.lease_id not in self._holding:
+            self._holding.add(lease.lease_id)
+            for tell in self.on_reserved:
+                tell()
 
     def _freed(self) -> None:
         self._freed_at = asyncio.get_running_loop().time()

@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
-from aiohttp import web
 
 from aliquot.kube.core.extending import BindArgs, FilterArgs, PreemptArgs
+from aliquot.kube.extender.httpd import Answer, Handler, Routes, Server
 from aliquot.kube.extender.scheduling import Extender
-
-log = logging.getLogger(__name__)
 
 _BODY_BYTES_MAX: Final = 8 << 20
 """A pod and the names of some tens of thousands of nodes."""
+_JSON: Final = "application/json"
 
 
-def application(extender: Extender, ready: Callable[[], str]) -> web.Application:
+def application(extender: Extender, ready: Callable[[], str]) -> Routes:
     """The verbs, and `/healthz` and `/readyz`. `ready` says why it is not; empty: it is."""
-    app = web.Application(client_max_size=_BODY_BYTES_MAX)
-    for path, shape, answer in (
-        ("/filter", FilterArgs, extender.filter),
-        ("/prioritize", FilterArgs, extender.prioritize),
-        ("/bind", BindArgs, extender.bind),
-        ("/preempt", PreemptArgs, extender.preempt),
-    ):
-        app.router.add_post(path, _verb(msgspec.json.Decoder(shape), answer))
 
-    async def readiness(_: web.Request) -> web.Response:
+    async def readiness(_: bytes) -> Answer:
         why = ready()
-        return web.Response(status=503 if why else 200, text=why or "ok")
+        return Answer((why or "ok").encode(), 503 if why else 200)
 
-    async def liveness(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+    async def liveness(_: bytes) -> Answer:
+        return Answer(b"ok")
 
-    app.router.add_get("/readyz", readiness)
-    app.router.add_get("/healthz", liveness)
-    return app
+    return {
+        ("POST", "/filter"): _verb(msgspec.json.Decoder(FilterArgs), extender.filter),
+        ("POST", "/prioritize"): _verb(msgspec.json.Decoder(FilterArgs), extender.prioritize),
+        ("POST", "/bind"): _verb(msgspec.json.Decoder(BindArgs), extender.bind),
+        ("POST", "/preempt"): _verb(msgspec.json.Decoder(PreemptArgs), extender.preempt),
+        ("GET", "/readyz"): readiness,
+        ("GET", "/healthz"): liveness,
+    }
 
 
-def _verb(
-    decoder: msgspec.json.Decoder[Any], answer: Callable[[Any], Awaitable[Any]]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
+def _verb(decoder: msgspec.json.Decoder[Any], answer: Callable[[Any], Awaitable[Any]]) -> Handler:
+    encode = msgspec.json.Encoder().encode
+
+    async def handle(body: bytes) -> Answer:
         try:
-            args = decoder.decode(await request.read())
+            args = decoder.decode(body)
         except msgspec.MsgspecError as error:
-            return web.Response(status=400, text=f"no arguments of an extender (v1): {error}")
-        return web.Response(body=msgspec.json.encode(await answer(args)), content_type="application/json")
+            return Answer(f"no arguments of an extender (v1): {error}".encode(), 400)
+        return Answer(encode(await answer(args)), content=_JSON)
 
     return handle
 
 
-async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Serve; returns what to `cleanup`, and the port."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    await site.start()
-    address: tuple[Any, ...] = runner.addresses[0]
-    return runner, int(address[1])
+async def serve(routes: Routes, host: str, port: int) -> tuple[Server, int]:
+    """Serve; returns what to `cleanup`, and the port. Raises OSError."""
+    server = Server(routes, _BODY_BYTES_MAX)
+    return server, await server.start(host, port)

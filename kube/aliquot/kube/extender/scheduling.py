@@ -91,6 +91,8 @@ class Extender:
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
         book.on_freed.append(self.waker.freed)
+        self.fits.on_given_back.append(self.waker.freed)
+        self.gangs.on_reserved.append(self.waker.freed)
 
     async def run(self) -> None:
         """What is done beside answers, until cancelled; then what they began is ended."""
@@ -136,7 +138,7 @@ class Extender:
             if gang is not None:
                 return await self._filter_gang(pod, gang, asked, nodes)
             result = split(nodes, await self.fits.obstacles(asked.kind, asked.request, nodes))
-            if not result.node_names and nodes:
+            if not result.node_names and nodes and not self.fits.turned_away(asked.kind):
                 await self._explain(pod, asked)
             return result
         except Unavailable as error:
@@ -211,7 +213,8 @@ class Extender:
                 return f"aliquot: gang {gang.name} has no place for this pod on {args.node} any more"
             return await self._bound(args, place.lease, place.member, shared=True)
         try:
-            lease = await self._granter.for_pod(args.uid, asked.request, args.node)
+            with self.fits.binding(asked.kind, args.node):
+                lease = await self._granter.for_pod(args.uid, asked.request, args.node)
         except NeverFits as error:
             self._tell(pod, "AliquotImpossible", error.message)
             raise

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aliquot.kube.api.client import MERGE, KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, level_of
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core.names import ROOM
 from aliquot.kube.core.shapes import RawPod
@@ -91,4 +91,4 @@ class Waker:
             self.forget(uid)
         except KubeError as error:
             one.asked_at = before
-            log.warning("pod %s/%s could not be woken: %s", one.namespace, one.name, error.message)
+            log.log(level_of(error), "pod %s/%s could not be woken: %s", one.namespace, one.name, error.message)

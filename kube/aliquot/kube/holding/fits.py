@@ -1,15 +1,17 @@
 """Which nodes a request fits now, remembered by request and asked again only for nodes on which something changed.
 
 Whether a node fits is only advice: what is granted, the coordinator decides again at the bind. So an answer that is a
-moment old costs at most a refused bind, and the time that it may be old is bounded.
+moment old costs at most a refused bind, and the time that it may be old is bounded. A refused bind is dear all the same
+(a stock scheduler lets the pod wait), and pods come faster than answers: binds that have begun since an answer are
+counted against the members that it said a node could take.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,12 +25,19 @@ _LAG_S: Final = 0.1
 """What changed so lately is asked beside the filter instead of before its answer: a bind may then be refused."""
 _AGE_MAX_S: Final = 10.0
 """After that all is asked again: limits and holds change without telling."""
+_TAKEN: Final = "aliquot: pods that are being bound there take what is left"
 
 
 @dataclass
 class _Entry:
     asked_at: float
     known: dict[str, str | None] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
+    """How many pods of this kind each node could take when it was asked about, less the binds begun since."""
+    binding: Counter[str] = field(default_factory=Counter)
+    """Binds under way on each node: whether an answer counts them is not known, so that it is taken not to."""
+    turned_away: bool = False
+    """Whether a pod was told that binds under way take what is left."""
     stale: dict[str, float] = field(default_factory=dict)
     """Nodes on which something changed, since when."""
     refreshing: asyncio.Task[None] | None = None
@@ -44,6 +53,8 @@ class FitsCache:
         """Calls that were made."""
         self.hits = 0
         """Questions that needed none."""
+        self.on_given_back: list[Callable[[], None]] = []
+        """Told that a bind failed which others had been turned away for."""
         self._pool = pool
         self._age_max_s = age_max_s
         self._lag_s = lag_s
@@ -74,8 +85,10 @@ class FitsCache:
         """
         now = asyncio.get_running_loop().time()
         entry = self._entries.get(key)
-        if entry is None or now - entry.asked_at > self._age_max_s:
+        if entry is None:
             entry = self._entries[key] = _Entry(now)
+        elif now - entry.asked_at > self._age_max_s:
+            entry = self._entries[key] = _Entry(now, binding=entry.binding)
         self._entries.move_to_end(key)
         while len(self._entries) > _REQUESTS_MAX:
             self._entries.popitem(last=False)
@@ -108,9 +121,44 @@ class FitsCache:
         try:  # what changes while it is asked is stale again
             for fit in await self.ask(request, nodes):
                 entry.known[fit.node_id] = None if fit.fits else f"aliquot: {fit.detail or fit.reason}"
+                entry.members[fit.node_id] = fit.members
+                if fit.members and entry.binding[fit.node_id]:
+                    _count(entry, fit.node_id, -entry.binding[fit.node_id])
         except BaseException:
             entry.stale.update(before)
             raise
+
+    def turned_away(self, key: str) -> bool:
+        """Whether a pod for which no node was left would fit somewhere, were it not for binds under way."""
+        entry = self._entries.get(key)
+        if entry is None or _TAKEN not in entry.known.values():
+            return False
+        entry.turned_away = True
+        return True
+
+    @contextlib.contextmanager
+    def binding(self, key: str, node: str) -> Iterator[None]:
+        """A pod of this kind is being bound to the node meanwhile; it stays counted unless this raises."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.members.get(node):
+            yield  # nothing is known that could be counted
+            return
+        entry.binding[node] += 1
+        _count(entry, node, -1)
+        try:
+            yield
+        except BaseException:
+            _count(entry, node, 1)
+            entry.stale.setdefault(node, asyncio.get_running_loop().time())
+            if entry.turned_away:
+                entry.turned_away = False
+                for tell in self.on_given_back:
+                    tell()
+            raise
+        finally:
+            entry.binding[node] -= 1
+            if not entry.binding[node]:
+                del entry.binding[node]
 
     async def scores(self, key: str, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
         """How good nodes are, to be compared with one another: they are scored together, and that again soon.
@@ -131,3 +179,12 @@ class FitsCache:
             self.asked += 1
             found += await self._pool.fits(request, nodes[begin : begin + MAX_FITS_NODES])
         return found
+
+
+def _count(entry: _Entry, node: str, more: int) -> None:
+    """So many more pods of this kind fit there."""
+    entry.members[node] += more
+    if entry.members[node] <= 0:
+        entry.known[node] = _TAKEN if entry.known[node] is None else entry.known[node]
+    elif entry.known[node] == _TAKEN:
+        entry.known[node] = None

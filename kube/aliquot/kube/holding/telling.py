@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
-from aliquot.kube.api.errors import KubeError
+from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.objects import Events, Regarding
 
 log = logging.getLogger(__name__)
@@ -50,4 +50,4 @@ class Teller:
                 await self._events.tell(about, reason, message, warning=warning)
             except KubeError as error:
                 self.dropped += 1
-                log.warning("an event was not written: %s", error.message)
+                log.log(level_of(error), "an event was not written: %s", error.message)

@@ -7,7 +7,7 @@ is patched into the Node instead, and again whenever the Node has lost it, as on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.node.agent import devices_in
@@ -41,14 +41,17 @@ class Advertiser:
         monotonic_s: Callable[[], float],
         *,
         memory: bool = True,
+        pool_names: Collection[str] = (),
     ) -> None:
         self._node = node
         self._plugins = tuple(plugins)
         self._cluster = cluster
         self._monotonic_s = monotonic_s
         self._memory = memory
-        self.owners: list[str] = []
-        """Who else gives out the devices of this node, in words."""
+        self._pool_names = tuple(dict.fromkeys(pool_names))
+        """What the pool calls this node; who places pods knows it by the cluster's name alone."""
+        self.offered = False
+        """Whether this node offers anything: its GPUs are nobody else's, and the pool has it by this name."""
         self._heard_s = float("-inf")
         self._asked_s = float("-inf")
         self._drivers: frozenset[str] = frozenset()
@@ -67,11 +70,12 @@ class Advertiser:
             self._there = self._there.ill()
         await self._ask_drivers(now_s)
         owners = other_owners(self.record.allocatable if self.record is not None else {}, self._drivers)
-        self.owners = owners
-        advertised = NOTHING if owners else self._there
+        condition = self._condition(owners)
+        self.offered = condition.status == "True"
+        advertised = self._there if self.offered else NOTHING
         for plugin in self._plugins:
             plugin.advertise(advertised)
-        await self._patch(advertised if self._memory else NOTHING, self._condition(owners))
+        await self._patch(advertised if self._memory else NOTHING, condition)
 
     async def _ask_drivers(self, now_s: float) -> None:
         if now_s - self._asked_s < OWNERS_S:
@@ -84,6 +88,14 @@ class Advertiser:
             self._asked_s = now_s
 
     def _condition(self, owners: list[str]) -> Condition:
+        if self._pool_names and self._node not in self._pool_names:
+            return Condition(
+                NODE_CONDITION,
+                "False",
+                "OtherName",
+                f"this node is {self._node} in the cluster and {self._pool_names[-1]} in the pool, so nobody could "
+                f"place pods here: start its agent with --node-name {self._node}, or register the node by its old name",
+            )
         if not owners:
             return Condition(NODE_CONDITION, "True", "Sole", f"only aliquot ({PERCENT_RESOURCE}) gives out GPUs here")
         return Condition(

@@ -17,7 +17,9 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.agent import Agent, held_in
 from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment
+from aliquot.kube.node.containers import Containers
+from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
+from aliquot.kube.node.core.claimants import Claimants, Member
 from aliquot.kube.node.core.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
@@ -67,7 +69,17 @@ class Binder:
         self._monotonic_s = monotonic_s
         self._prepare_s = prepare_s
         self._locks: dict[str, asyncio.Lock] = {}
-        self._outside: dict[str, list[str]] = {}
+        self.containers = Containers(cgroups, records, injection, monotonic_s)
+        self._claimants = Claimants()
+
+    def seen(self, pods: Mapping[str, Pod]) -> None:
+        """All pods of the node, as they are told now: to be called with each change, in order."""
+        self._reporting.pods = pods
+        self._claimants.look(
+            (pod.identity.uid, member)
+            for pod in pods.values()
+            if not pod.ended and (member := _named_by(pod)) is not None
+        )
 
     # a container that is about to start
 
@@ -77,6 +89,7 @@ class Binder:
         while True:
             try:
                 pod = await self._pod_of(units)
+                self._require_seen(pod)
                 async with self._lock(pod):
                     await self._bind(pod, await self._agent.status(), units)
                 return
@@ -136,7 +149,7 @@ class Binder:
                     await self._reconcile(pod, status)
         for uid in self._locks.keys() - pods.keys():
             del self._locks[uid]
-            self._outside.pop(uid, None)
+            self.containers.forget(uid)
 
     async def _reconcile(self, pod: Pod, status: LocalStatus) -> None:
         bound = self._records.of(pod.identity.uid)
@@ -150,7 +163,7 @@ class Binder:
                 status = await self._agent.status()
             elif bound.user == 0 and not pod.users:
                 await self._let_in(pod, bound)
-            self._check_containers(pod)
+            self.containers.check(pod)
         except NotBound as error:
             if error.word == "NoCgroup" or (error.word == "LeaseNotHere" and bound is None):
                 return  # the kubelet, or the agent, has not got so far
@@ -159,27 +172,6 @@ class Binder:
             self._reporting.refused(pod, "NotAttached", _text(error))
         else:
             self._reporting.enforced(pod, assignment, status)
-
-    def _check_containers(self, pod: Pod) -> None:
-        """Raises `NotBound` where a container is not what was prepared."""
-        cgroup = self._cgroups.of_pod(pod.identity)
-        outside = self._cgroups.outside(cgroup, pod.container_ids)
-        # What is told of a pod may be of a moment ago, when a container has just ended: two looks count.
-        before, self._outside[pod.identity.uid] = self._outside.get(pod.identity.uid, []), outside
-        for container in sorted(set(outside) & set(before)):
-            raise NotBound(
-                "ContainerElsewhere",
-                f"container {container} of pod {pod.identity} is not in {cgroup}: nothing can be said of its limits",
-            )
-        bound = self._records.of(pod.identity.uid)
-        variable = self._injection.variable
-        prepared = bound is not None and bool(bound.places) and bool(pod.container_ids)
-        if prepared and variable and self._cgroups.has_variable(cgroup, variable) is False:
-            raise NotBound(
-                "NotInjected",
-                f"the containers of pod {pod.identity} were started without {variable}: the container runtime left out "
-                "what the device plugin gave it; see docs/kubernetes-node.md",
-            )
 
     async def _let_in(self, pod: Pod, bound: Bound) -> None:
         """The pod does not say whom its containers run as: look."""
@@ -199,8 +191,26 @@ class Binder:
         await self._attach(pod, assignment.lease, assignment.member, cgroup, user, units)
         return assignment
 
+    def _require_seen(self, pod: Pod) -> None:
+        """Read alone, an assignment says nothing of who had it first: what is told in order must have come as far."""
+        member = _named_by(pod)
+        if member is not None and not self._claimants.seen(pod.identity.uid, member):
+            raise NotBound(
+                "NotSeenYet", f"what the API server tells of this node's pods has not come to {pod.identity}"
+            )
+
     def _require_free(self, pod: Pod, assignment: Assignment) -> None:
         """A member of a lease is one pod's: whoever came first keeps it as long as that pod is there."""
+        member = (assignment.lease, assignment.member)
+        known = self._records.of(pod.identity.uid)
+        was_its = known is not None and (known.lease_id, known.member) == member
+        for uid in () if was_its else self._claimants.others(pod.identity.uid, member):
+            shown_by = self._reporting.pods[uid].identity
+            raise NotBound(
+                "AssignmentTaken",
+                f"pods {shown_by} and {pod.identity} both show member {assignment.member} of lease {assignment.lease}; "
+                f"it is {shown_by}'s, or nobody can say whose: assignments must not be copied",
+            )
         for other in self._records.all():
             same = (other.lease_id, other.member) == (assignment.lease, assignment.member)
             if same and other.uid != pod.identity.uid and self._cgroups.exists(other.cgroup):
@@ -232,6 +242,15 @@ class Binder:
 
     def _lock(self, pod: Pod) -> asyncio.Lock:
         return self._locks.setdefault(pod.identity.uid, asyncio.Lock())
+
+
+def _named_by(pod: Pod) -> Member | None:
+    """The member that a pod shows; None: none that can be read."""
+    try:
+        found = read_assignment(pod.annotations)
+    except BadAssignment:
+        return None
+    return (found.lease, found.member) if found is not None else None
 
 
 def _text(error: BaseException) -> str:

@@ -45,6 +45,11 @@ class PodCgroups:
         """Which of these containers have no cgroup in their pod's."""
         return elsewhere(container_ids, self.children(cgroup)) if container_ids else []
 
+    def of_containers(self, cgroup: str, container_ids: Collection[str]) -> list[str]:
+        """The cgroups below a pod's that are these containers'; its sandbox, which is given nothing, has another."""
+        bare = [each.rpartition("/")[2] for each in container_ids]
+        return [f"{cgroup}/{child}" for child in self.children(cgroup) if any(each and each in child for each in bare)]
+
     def pids(self, cgroup: str) -> list[int]:
         """Processes in it and below."""
         found: list[int] = []

@@ -22,7 +22,8 @@ from typing import Protocol
 from aliquot.client.local import CgroupAttachment
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 
-CDI_VERSION = "0.6.0"
+CDI_VERSION = "0.5.0"
+"""The least that names that begin with a digit need: runtimes refuse descriptions of a version that they don't know."""
 CDI_KIND = "aliquot.dev/part"
 MOUNT_POINT = "/run/aliquot/lease"
 """In a container, where its tier's folder is mounted."""

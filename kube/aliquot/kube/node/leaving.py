@@ -36,11 +36,16 @@ class Leaving:
                 continue
             if bound.lease_id not in here:
                 if not self._cgroups.exists(bound.cgroup) or not self._cgroups.pids(bound.cgroup):
-                    self._injection.withdraw(bound.places)
+                    self._injection.withdraw(self._left_by(bound))
                     self._records.remove(bound.uid)
                 continue
             if await self._has_gone(bound):
                 await self._releaser.release(bound.lease_id, bound.uid)
+
+    def _left_by(self, bound: Bound) -> list[str]:
+        """Its places that no other pod has by now: the kubelet gives units out again as soon as their pod has ended."""
+        others = {name for each in self._records.all() if each.uid != bound.uid for name in each.places}
+        return [name for name in bound.places if name not in others]
 
     async def _has_gone(self, bound: Bound) -> bool:
         """Asked once more, of the API server itself: what is released ends programs."""

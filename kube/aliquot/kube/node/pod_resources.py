@@ -69,8 +69,9 @@ class PodResources:
                 if device.resource_name in UNIT_RESOURCES
                 for unit in device.device_ids
             )
+            # One that has ended may still be listed beside the one that was made again by its name.
             if units:
-                found[pod.namespace, pod.name] = units
+                found[pod.namespace, pod.name] = found.get((pod.namespace, pod.name), frozenset()) | units
         return found
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.client import AgentError
@@ -27,8 +28,9 @@ from aliquot.kube.node.records import Records
 from aliquot.kube.node.registration import Registration
 from aliquot.kube.node.releasing import Releaser
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Cluster
+from aliquot.kube.node.seam import Cluster, Pod
 from aliquot.kube.node.settings import LIBRARY, InjectionMode, Mode, Settings
+from aliquot.kube.node.sole import sole
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,9 @@ class NodeService:
             agent=agent,
             plugins=plugins,
             registrations=tuple(Registration(plugin, settings.device_plugins) for plugin in plugins),
-            advertiser=Advertiser(node, plugins, cluster, time.monotonic, memory=claims is None),
+            advertiser=Advertiser(
+                node, plugins, cluster, time.monotonic, memory=claims is None, pool_names=(info.node_id, info.node_name)
+            ),
             binder=binder,
             leaving=Leaving(cluster, records, cgroups, injection, releaser),
             reporting=reporting,
@@ -107,18 +111,23 @@ class NodeService:
         )
 
     async def run(self) -> None:
-        """Serve the kubelet and follow the node's pods until cancelled, or until a defect ends one of these tasks."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow_pods(), name="pods")
-                tasks.create_task(self._follow_node(), name="node")
-                tasks.create_task(self._reconcile(), name="reconcile")
-                tasks.create_task(self._register(), name="registration")
-        finally:
-            for plugin in self.plugins:
-                await plugin.close()
-            if self.claims is not None:
-                await self.claims.plugin.close()
+        """Serve the kubelet and follow the node's pods until cancelled, or until a defect ends one of these tasks.
+
+        Raises `SecondPart` where another one does so.
+        """
+        settings = self.settings
+        with sole(settings.device_plugins, self.node):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._follow_pods(), name="pods")
+                    tasks.create_task(self._follow_node(), name="node")
+                    tasks.create_task(self._reconcile(), name="reconcile")
+                    tasks.create_task(self._register(), name="registration")
+            finally:
+                for plugin in self.plugins:
+                    await plugin.close()
+                if self.claims is not None:
+                    await self.claims.plugin.close()
 
     async def _register(self) -> None:
         """The kubelet hears of units when it is known how many there are."""
@@ -131,7 +140,7 @@ class NodeService:
 
     async def _follow_pods(self) -> None:
         async for pods in self.cluster.pods_of_node(self.node):
-            self.reporting.pods = pods
+            self.binder.seen(self._told(pods))
             self._listed = True
             self._changed.set()
 
@@ -151,12 +160,11 @@ class NodeService:
             if self.claims is not None:
                 record = self.advertiser.record
                 uid = record.uid if record is not None else ""
-                await self.claims.publisher.look(status, uid, self.advertiser.owners)
+                await self.claims.publisher.look(status, uid, offered=self.advertiser.offered)
             if status is None or not self._listed:
                 continue
-            pods = self.reporting.pods
-            if self.claims is not None:
-                pods = self.reporting.pods = self.claims.prepared.told(pods)
+            pods = self._told(self.reporting.pods)
+            self.binder.seen(pods)
             try:
                 await self.binder.reconcile(pods)
                 await self.leaving.look(pods, await self.agent.status())
@@ -165,6 +173,10 @@ class NodeService:
             except OSError as error:
                 log.error("what was bound can't be written down: %s", error)  # noqa: TRY400
             await self.reporting.write()
+
+    def _told(self, pods: Mapping[str, Pod]) -> Mapping[str, Pod]:
+        """Pods with what their claims say."""
+        return pods if self.claims is None else self.claims.prepared.told(pods)
 
     async def _status(self) -> LocalStatus | None:
         try:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.fdinfo import percent
+from aliquot.agent.core.islands import islands
 from aliquot.agent.core.samples import (
-    DeviceEvent,
     DeviceInfo,
     DriverInfo,
     HealthSample,
@@ -27,6 +28,8 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.drm import kfd, sensors
 from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
+from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
+from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
 from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
@@ -34,17 +37,27 @@ from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
 GROWTH_BYTES = 64 << 20
 """So much more that nobody accounts for is worth a look at everybody."""
+NEVER = float("-inf")
+POLL_S = 0.02
+"""So soon after its memory, a device's processes are asked for in the same poll."""
 KERNEL = "/proc/sys/kernel/osrelease"
 
 
-class DrmBackend:
-    """`tree`: of this machine, or of a recorded or simulated one."""
+class DrmBackend(PlainBackend):
+    """`tree`: of this machine, or of a recorded or simulated one. `libraries`: what its vendors' tell, if these
+    are to be asked.
+    """
 
     name = "drm"
-    geometry = None
 
-    def __init__(self, tree: Tree | None = None, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        tree: Tree | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        libraries: Libraries | None = None,
+    ) -> None:
         self._tree = tree or RealTree()
+        self._libraries = libraries
         self._clients = Clients(self._tree, clock_ns)
         self._found: dict[str, Found] = {}
         self._minors_of: dict[str, frozenset[int]] = {}
@@ -54,6 +67,8 @@ class DrmBackend:
         self._shares: dict[str, dict[int, int]] = {}
         self._used_bytes: dict[str, int] = {}
         """By address: of the card, as last read."""
+        self._checked_s: dict[str, float] = {}
+        """When a device was last found to be who it was."""
         self._nobodys: dict[str, int] = {}
         """By address: of that, what nobody accounted for when everybody was looked at."""
 
@@ -76,7 +91,9 @@ class DrmBackend:
         return DriverInfo(f"{', '.join(told)} on Linux {text(self._tree, KERNEL)}", "")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the programs that ask vendors' libraries."""
+        if self._libraries is not None:
+            self._libraries.close()
 
     def discover(self) -> Discovery:
         """Every card, or its parts."""
@@ -84,6 +101,7 @@ class DrmBackend:
             inventory = look(self._tree)
         except OSError as error:
             raise DeviceError(f"{CLASS} can't be read: {error}") from error
+        inventory = replace(inventory, found=self._linked(inventory.found))
         leasable = [found for found in inventory.found if not found.why_not]
         minors: dict[str, frozenset[int]] = {}
         for found in inventory.found:
@@ -99,7 +117,30 @@ class DrmBackend:
                 for found in inventory.found
                 if found.why_not
             ),
+            measured=tuple(found.info for found in inventory.found if found.why_not and not found.divided),
+            untold=self._libraries.problems if self._libraries is not None else (),
         )
+
+    def _linked(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
+        """With islands of cards whose links only their vendor's library tells."""
+        if self._libraries is None:
+            return found
+        self._libraries.look({each.info.vendor for each in found}, wait=True)
+        whole = [each for each in found if not each.info.parent_uuid and each.parts == 1]
+        if any(each.info.fabric_island is not None for each in whole):
+            return found  # the kernel tells links on this machine
+        there = {each.info.pci_bus_id for each in whole}
+        reach = islands({each.info.pci_bus_id: there & set(self._told(each).peers) for each in whole})
+        numbers = {each.info.uuid: reach.get(each.info.pci_bus_id) for each in whole}
+        return tuple(
+            replace(each, info=replace(each.info, fabric_island=numbers.get(each.info.uuid))) for each in found
+        )
+
+    def _told(self, found: Found) -> Told:
+        """What the library of its vendor says of a card."""
+        if self._libraries is None:
+            return NOTHING
+        return self._libraries.of(found.info.vendor, found.info.pci_bus_id)
 
     def visibility(self, devices: Sequence[DeviceInfo]) -> Mapping[str, str]:
         """AMD's by identity, or by its place where it has none; Intel's by place in the order of the bus."""
@@ -154,6 +195,8 @@ class DrmBackend:
             if found.parts > 1:
                 used = self._used_by_part(found, used)
             return MemorySample(found.info.memory_total_bytes, 0, used)
+        if found.why_not:
+            return MemorySample(found.info.memory_total_bytes, 0, None)
         mount = self._tree.cgroups()
         try:
             current = dmem.parse(self._tree.read(f"{mount.directory}/dmem.current")) if mount is not None else {}
@@ -174,7 +217,7 @@ class DrmBackend:
 
     def processes(self, uuid: str) -> ProcessList:
         """Each once, with what is resident for it."""
-        found = self._there(uuid)
+        found = self._just_there(uuid)
         now = self._look(found)
         if now.denied:
             raise DeviceError(
@@ -182,10 +225,15 @@ class DrmBackend:
                 "or with CAP_SYS_PTRACE"
             )
         own = self._of(found, now)
+        ours = self._libraries.pids if self._libraries is not None else frozenset()
         untold = {each.pid for each in own if each.counted and each.client.memory_bytes is None}
         sizes = self._by_pid(found, now)
         return ProcessList(
-            tuple(ProcessSample(pid, None if pid in untold else size) for pid, size in sorted(sizes.items()))
+            tuple(
+                ProcessSample(pid, None if pid in untold else size)
+                for pid, size in sorted(sizes.items())
+                if pid not in ours
+            )
         )
 
     def _look(self, found: Found) -> Look:
@@ -258,12 +306,20 @@ class DrmBackend:
         )
         if found is None:
             raise DeviceError(f"{uuid} is not there (any more)")
-        return sensors.health(self._tree, self._there(found.info.uuid).info.pci_bus_id)
+        sample = sensors.health(self._tree, self._there(found.info.uuid).info.pci_bus_id)
+        if self._libraries is None:
+            return sample
+        self._libraries.look({found.info.vendor})
+        told = self._told(found)
+        errors = sample.uncorrected_errors if sample.uncorrected_errors is not None else told.uncorrected
+        return replace(sample, uncorrected_errors=errors, links_up=told.links_up)
 
-    def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
-        """These drivers report nothing by themselves."""
-        time.sleep(timeout_ms / 1000)
-        return ()
+    def _just_there(self, uuid: str) -> Found:
+        """The same for what is asked right after the memory, in one poll."""
+        found = self._found.get(uuid)
+        if found is not None and time.monotonic() < self._checked_s.pop(uuid, NEVER) + POLL_S:
+            return found
+        return self._there(uuid)
 
     def _there(self, uuid: str) -> Found:
         """Raises `DeviceLost` for one that is gone, or whose card was cut anew."""
@@ -271,19 +327,17 @@ class DrmBackend:
         if found is None:
             raise DeviceError(f"{uuid} is not there (any more)")
         address = found.info.pci_bus_id
-        try:
-            driver = self._tree.link(f"{PCI}/{address}/driver").rpartition("/")[2]
-        except OSError as error:
-            raise DeviceLost(f"{address} is gone, or its driver was unloaded") from error
-        if driver != found.driver:
-            raise DeviceLost(f"{address} has another driver now: {driver}")
-        if opened_by(self._tree, address) != found.opened_by:
+        opened = opened_by(self._tree, address)
+        if not opened:
+            raise DeviceLost(f"{address} is gone, or its driver was unloaded")
+        if opened != found.opened_by:
             raise DeviceLost(f"the driver of {address} was loaded again")
         if found.cut and cut_of(self._tree, address) != found.cut:
             now = cut_of(self._tree, address) or "not at all"
             raise DeviceLost(f"its card was cut anew: {now}, and not {found.cut}")
         if found.parts == 1 and found.driver == "xe" and number(self._tree, f"{PCI}/{address}/sriov_numvfs"):
             raise DeviceLost("its card was cut into virtual functions")
+        self._checked_s[uuid] = time.monotonic()
         return found
 
     def _number(self, path: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.devices.drm.kfd import Node, islands, read_nodes
+from aliquot.agent.devices.drm.kfd import Node, reach, read_nodes
 from aliquot.agent.devices.drm.names import product_name
 from aliquot.agent.processes.tree import Tree
 from aliquot.common.catalog import canonical_model
@@ -43,6 +43,8 @@ class Found:
     """Of its card."""
     why_not: str = ""
     """Why it can't be leased."""
+    divided: bool = False
+    """Its parts are devices, and it is none."""
     opened_by: frozenset[str] = frozenset()
     """The files that open its card, by name: others after its driver was loaded again."""
     place: int = 0
@@ -61,7 +63,7 @@ def look(tree: Tree) -> Inventory:
     """Every card of a driver that is known. Raises `OSError` where there are no DRM devices at all."""
     minors = _minors(tree)
     nodes = read_nodes(tree)
-    reach = islands(nodes)
+    linked = reach(nodes)
     memory = capacities(tree)
     found: list[Found] = []
     problems: list[str] = []
@@ -70,7 +72,7 @@ def look(tree: Tree) -> Inventory:
         driver, own = minors[address]
         try:
             if driver == "amdgpu":
-                found += _amd(tree, index, address, own, [node for node in nodes if node.address == address], reach)
+                found += _amd(tree, index, address, own, [node for node in nodes if node.address == address], linked)
             elif driver in VENDORS:
                 card = _intel(tree, index, address, driver, own, memory)
                 found.append(replace(card, place=intel.index(address)))
@@ -137,7 +139,7 @@ def _minors(tree: Tree) -> dict[str, tuple[str, dict[int, bool]]]:
 
 
 def _amd(
-    tree: Tree, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], reach: Mapping[int, int]
+    tree: Tree, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], linked: Mapping[int, int]
 ) -> list[Found]:
     folder = f"{PCI}/{address}"
     total_bytes = int(tree.read(f"{folder}/mem_info_vram_total"))
@@ -156,7 +158,7 @@ def _amd(
         memory_reserved_bytes=0,
         pci_bus_id=address,
         numa_node=_numa(tree, address),
-        fabric_island=reach.get(nodes[0].number) if len(nodes) == 1 else None,
+        fabric_island=linked.get(nodes[0].number) if len(nodes) == 1 else None,
     )
     cut = cut_of(tree, address)
     mode, _, banks = cut.partition("/")
@@ -199,11 +201,11 @@ def _intel(
     regions = [memory[region] or 0 for region in dmem.regions_of(dict(memory), address)]
     machine = _machine(tree)
     parent = _target(tree, f"{folder}/physfn")
-    why = ""
+    why, divided = "", False
     if driver == "i915":
-        why = "the driver i915 tells no memory of processes' that a limit could go by: use xe"
+        why = "the driver i915 does not tell how much memory the card has, nor how much is in use: use xe"
     elif number(tree, f"{folder}/sriov_numvfs"):
-        why = "it is cut into virtual functions, which are devices of their own"
+        why, divided = "it is cut into virtual functions, which are devices of their own", True
     elif not regions:
         why = "its memory is not told: that needs Linux 6.14 with CONFIG_CGROUP_DMEM, and cgroup v2"
     siblings = number(tree, f"{PCI}/{parent}/sriov_numvfs") if parent else None
@@ -220,7 +222,7 @@ def _intel(
         parent_uuid=f"XE-{machine}-{parent}" if parent else "",
         compute_milli=WHOLE_SHARE_MILLI // max(1, siblings or 1),
     )
-    return Found(info, driver, frozenset(own), parts=max(1, siblings or 1), why_not=why)
+    return Found(info, driver, frozenset(own), parts=max(1, siblings or 1), why_not=why, divided=divided)
 
 
 def _target(tree: Tree, path: str) -> str:

@@ -1,9 +1,10 @@
 """Which processes have a DRM card open, and what they hold of it: by the files that they have open.
 
 Looking through the files of every process is dear (tens of milliseconds where there are hundreds), and hardly any has a
-card. A look at a card is a look at those that were seen with any, and at processes that are new; all others are looked
-through once every `FULL_S`, and at once when the caller says that somebody is missing. What a file says of a card is
-read for that card alone, and under no lock: a card that hangs keeps whoever asks of it, and nobody else.
+card. A look at a card reads the files of it that are known, and looks through processes that are new, and those of
+which a file is not what it was; everybody is looked through once every `FULL_S`, and at once when the caller says that
+somebody is missing. What a file says of a card is read for that card alone, and under no lock: a card that hangs keeps
+whoever asks of it, and nobody else.
 
 A file that is open several times, or was handed on, counts once: for whoever was seen with it first, as long as that
 one has it.
@@ -70,22 +71,46 @@ class Clients:
         with self._lock:
             everybody = everybody or self._full_ns is None or now_ns - self._full_ns >= FULL_S * 1e9
             self._update(now_ns, everybody=everybody)
-            opened = [(pid, name, minor) for pid, found in self._open.items() for name, minor in found]
+            opened = {pid: [file for file in found if file[1] not in others] for pid, found in self._open.items()}
             denied = set(self._denied)
         clients: list[tuple[int, int, Client]] = []
-        for pid, name, minor in sorted(opened):
-            if minor in others:
-                continue
+        for pid, files in sorted(opened.items()):
+            found, sure = self._read(pid, sorted(files), address, denied)
+            if not sure:
+                # It has closed a file, and may have opened another one in its place.
+                with self._lock:
+                    now = self._again(pid)
+                    denied |= self._denied & {pid}
+                found, _ = self._read(pid, [file for file in sorted(now) if file[1] not in others], address, denied)
+            clients += found
+        return Look(now_ns, self._counted(address, clients), frozenset(denied), everybody)
+
+    def _read(
+        self, pid: int, files: Sequence[tuple[str, int]], address: str, denied: set[int]
+    ) -> tuple[list[tuple[int, int, Client]], bool]:
+        """A process's clients of one card, and whether all of these files are what they were."""
+        found: list[tuple[int, int, Client]] = []
+        sure = True
+        for name, minor in files:
             try:
                 client = parse(self._tree.read(f"/proc/{pid}/fdinfo/{name}"))
             except PermissionError:
                 denied.add(pid)
-            except OSError:
                 continue
-            else:
-                if client is not None and client.pdev == address:
-                    clients.append((pid, minor, client))
-        return Look(now_ns, self._counted(address, clients), frozenset(denied), everybody)
+            except OSError:
+                client = None
+            if client is None:
+                sure = False
+            elif client.pdev == address:
+                found.append((pid, minor, client))
+        return found, sure
+
+    def _again(self, pid: int) -> list[tuple[str, int]]:
+        """Look through one process."""
+        self._open.pop(pid, None)
+        if found := self._opened(pid):
+            self._open[pid] = found
+        return found
 
     def _update(self, now_ns: int, *, everybody: bool) -> None:
         try:
@@ -95,7 +120,7 @@ class Clients:
         if everybody:
             self._full_ns = now_ns
             self._denied.clear()
-        wanted = pids if everybody else self._open.keys() & pids | pids - self._seen
+        wanted = pids if everybody else pids - self._seen
         self._open = {pid: found for pid, found in self._open.items() if pid in pids and pid not in wanted}
         self._denied &= pids
         for pid in wanted:

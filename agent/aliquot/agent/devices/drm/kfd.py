@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from aliquot.agent.core.islands import islands
 from aliquot.agent.processes.tree import Tree
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
@@ -74,20 +75,10 @@ def _read(tree: Tree, number: int, order: int) -> Node | None:
     )
 
 
-def islands(nodes: list[Node]) -> dict[int, int]:
-    """Of nodes with links of their own: which of them reach one another, directly or not."""
-    found: dict[int, int] = {}
-    by_number = {node.number: node for node in nodes}
-    for node in nodes:
-        if node.number in found or not node.xgmi & by_number.keys():
-            continue
-        island, waiting = len(set(found.values())), [node.number]
-        while waiting:
-            number = waiting.pop()
-            if number not in found:
-                found[number] = island
-                waiting += [other for other in by_number[number].xgmi if other in by_number]
-    return found
+def reach(nodes: list[Node]) -> dict[int, int]:
+    """Of nodes with links of their own: which of them reach one another. Links to processors join none."""
+    known = {node.number for node in nodes}
+    return islands({node.number: node.xgmi & known for node in nodes})
 
 
 def held(tree: Tree, gpu_id: int, pids: Iterable[int] | None = None) -> dict[int, int]:

@@ -189,6 +189,45 @@ EXPORT int amdsmi_get_gpu_total_ecc_count(void *handle, struct ecc *ecc)
     return told ? SUCCESS : NOT_SUPPORTED;
 }
 
+enum { LINK_PCIE = 1, LINK_XGMI = 2, LINK_DOWN = 0, LINK_UP = 1 };
+
+struct link_status {
+    uint32_t total, status[TREE_LINKS_MAX], padding;
+    uint64_t reserved[7];
+};
+
+EXPORT int amdsmi_get_gpu_xgmi_link_status(void *handle, struct link_status *found)
+{
+    struct tree_card *card = card_of(handle);
+    struct tree_link links[TREE_LINKS_MAX];
+    memset(found, 0, sizeof *found);
+    int there = card != NULL ? tree_links(card, links) : 0;
+    for (int i = 0; i < there; i++) {
+        found->status[i] = links[i].up ? LINK_UP : LINK_DOWN;
+    }
+    found->total = (uint32_t)there;
+    return there > 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
+EXPORT int amdsmi_topo_get_link_type(void *from, void *to, uint64_t *hops, uint32_t *kind)
+{
+    struct tree_card *here = card_of(from), *there = card_of(to);
+    struct tree_link links[TREE_LINKS_MAX];
+    if (here == NULL || there == NULL || here == there) {
+        return INVALID;
+    }
+    *hops = 2;
+    *kind = LINK_PCIE;
+    int count = tree_links(here, links);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(links[i].to, there->pci) == 0) {
+            *hops = 1;
+            *kind = LINK_XGMI;
+        }
+    }
+    return SUCCESS;
+}
+
 #pragma pack(push, 1)
 struct process {
     char name[256];

@@ -5,6 +5,7 @@
  *   template NAME_OF_CHIP TEMPLATE CORES MEMORY_MB
  *   vdev CARD DEVICE ID TEMPLATE CORES MEMORY_MB
  *   proc CARD DEVICE PID MB VDEV
+ *   link CARD DEVICE CARD DEVICE KIND
  *
  * DIE is five words in hex, PCI is domain:bus:device.function in hex, STATE is ok, lost or starting. VDEV is -1 on a whole
  * device. As the real library does, a list of processes names those of all virtual devices of a chip, and not theirs.
@@ -30,6 +31,7 @@ enum {
     IN_USE = -8017,
 };
 enum { CMD_VDEV = 52, VDEV_RESOURCE = 0, TOTAL_RESOURCE = 1, FREE_RESOURCE = 2 };
+enum { TOPO_SELF = 0, TOPO_SYS = 1 };
 enum { NAME_CHARS = 32, PROC_MAX = 64, SPLIT_MAX = 32, RESERVE = 32 };
 
 struct chip {
@@ -269,6 +271,23 @@ EXPORT int dcmi_get_device_hbm_info(int card, int device, struct hbm_info *info)
     info->bandwidth_percent = (unsigned int)chip.busy / 2;
     free(scene);
     return OK;
+}
+
+/* Known of 910B and later boards only, as with the real library. Chips without a line of theirs meet on the bus. */
+EXPORT int dcmi_get_topo_info_by_device_id(int card, int device, int card2, int device2, int *kind)
+{
+    WITH_CHIP(card, device)
+    *kind = card == card2 && device == device2 ? TOPO_SELF : TOPO_SYS;
+    for (int i = 0; i < scene->count; i++) {
+        int a, b, c, d, told;
+        if (sscanf(scene->line[i], "link %d %d %d %d %d", &a, &b, &c, &d, &told) == 5 &&
+            ((a == card && b == device && c == card2 && d == device2) ||
+             (c == card && d == device && a == card2 && b == device2))) {
+            *kind = told;
+        }
+    }
+    free(scene);
+    return strncmp(chip.name, "910B", 4) == 0 ? OK : NOT_SUPPORTED;
 }
 
 EXPORT int dcmi_get_device_temperature(int card, int device, int *temperature)

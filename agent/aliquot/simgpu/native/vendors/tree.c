@@ -82,6 +82,23 @@ int tree_cards(const char *vendor, struct tree_card *cards)
     return count;
 }
 
+int tree_links(const struct tree_card *card, struct tree_link *links)
+{
+    char path[2 * TREE_PATH], line[TREE_WORD];
+    snprintf(path, sizeof path, "%s/simulated_links", card->folder);
+    FILE *file = fopen(path, "re");
+    int count = 0, up;
+    while (file != NULL && count < TREE_LINKS_MAX && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "%127s %d", links[count].to, &up) == 2) {
+            links[count++].up = up != 0;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return count;
+}
+
 /* What one file says: bytes resident on the card; -1: it is not of this card. */
 static long long resident(const char *path, const char *pci, const char *key, const char *other)
 {

@@ -1,5 +1,5 @@
 /* Stands for libze_loader.so.1, Sysman only, on the simulated cards of `tree.h`. Structures are those of the public
- * zes_api.h, as the wheel `pyzes` has them. Like the real library it counts a client with each of its open files.
+ * zes_api.h, as the wheel `pyzes` has them as far as it binds them; it binds nothing of errors (RAS) and fabric ports. Like the real library it counts a client with each of its open files.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -190,5 +190,143 @@ EXPORT int zesDeviceProcessesGetState(void *device, uint32_t *most, struct proce
         list[i].engines = 1;
     }
     *most = (uint32_t)there;
+    return SUCCESS;
+}
+
+/* A card has two sets of errors; and ports, one for each link. Their handles are its number and theirs. */
+enum { SETS = 2, OWN = 256, CATEGORIES = 7, COMPUTE_ERRORS = 3, FIRST_PORT = 16, PORT_HEALTHY = 1, PORT_FAILED = 3 };
+
+static int list(void *device, uint32_t *found, void **handles, int first, int there)
+{
+    for (int i = 0; handles != NULL && i < there && i < (int)*found; i++) {
+        handles[i] = (void *)((uintptr_t)device * OWN + (uintptr_t)(first + i));
+    }
+    *found = (uint32_t)there;
+    return SUCCESS;
+}
+
+static struct tree_card *owner_of(void *handle, int *number)
+{
+    *number = (int)((uintptr_t)handle % OWN);
+    return card_of((void *)((uintptr_t)handle / OWN));
+}
+
+EXPORT int zesDeviceEnumRasErrorSets(void *device, uint32_t *found, void **handles)
+{
+    return card_of(device) != NULL ? list(device, found, handles, 0, SETS) : INVALID;
+}
+
+struct ras_properties {
+    int32_t type_of_struct;
+    void *next;
+    int32_t type;
+    uint8_t on_subdevice;
+    uint32_t subdevice;
+};
+
+EXPORT int zesRasGetProperties(void *set, struct ras_properties *found)
+{
+    int number;
+    if (owner_of(set, &number) == NULL) {
+        return INVALID;
+    }
+    found->type = number;
+    found->on_subdevice = 0;
+    return SUCCESS;
+}
+
+struct ras_state {
+    int32_t type_of_struct;
+    void *next;
+    uint64_t category[CATEGORIES];
+};
+
+EXPORT int zesRasGetState(void *set, uint8_t clear, struct ras_state *found)
+{
+    (void)clear;
+    int number;
+    unsigned long long errors;
+    struct tree_card *card = owner_of(set, &number);
+    if (card == NULL || !tree_number(card, "simulated_uncorrected", &errors)) {
+        return UNSUPPORTED;
+    }
+    memset(found->category, 0, sizeof found->category);
+    /* Corrected ones, and what programs did wrong, are no sign of a bad card. */
+    found->category[number == 1 ? COMPUTE_ERRORS : 1] = number == 1 ? errors : 1000;
+    found->category[1] += 7;
+    return SUCCESS;
+}
+
+EXPORT int zesDeviceEnumFabricPorts(void *device, uint32_t *found, void **handles)
+{
+    struct tree_card *card = card_of(device);
+    struct tree_link links[TREE_LINKS_MAX];
+    return card != NULL ? list(device, found, handles, FIRST_PORT, tree_links(card, links)) : INVALID;
+}
+
+struct port_id {
+    uint32_t fabric, attach;
+    uint8_t number;
+};
+
+struct speed {
+    int64_t bits;
+    int32_t width;
+};
+
+struct port_properties {
+    int32_t type_of_struct;
+    void *next;
+    char model[256];
+    uint8_t on_subdevice;
+    uint32_t subdevice;
+    struct port_id id;
+    struct speed receive, send;
+};
+
+/* Numbers on the fabric have nothing to do with those of devices. */
+static uint32_t fabric_of(const char *pci)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(cards[i].pci, pci) == 0) {
+            return 0x40000000U + 16U * (uint32_t)i;
+        }
+    }
+    return 0;
+}
+
+EXPORT int zesFabricPortGetProperties(void *port, struct port_properties *found)
+{
+    int number;
+    struct tree_card *card = owner_of(port, &number);
+    if (card == NULL) {
+        return INVALID;
+    }
+    snprintf(found->model, sizeof found->model, "XeLink");
+    found->id = (struct port_id){fabric_of(card->pci), 0, (uint8_t)(number - FIRST_PORT + 1)};
+    return SUCCESS;
+}
+
+struct port_state {
+    int32_t type_of_struct;
+    void *next;
+    int32_t status;
+    uint32_t quality, failures;
+    struct port_id remote;
+    struct speed receive, send;
+};
+
+EXPORT int zesFabricPortGetState(void *port, struct port_state *found)
+{
+    int number;
+    struct tree_card *card = owner_of(port, &number);
+    struct tree_link links[TREE_LINKS_MAX];
+    if (card == NULL || number - FIRST_PORT >= tree_links(card, links)) {
+        return INVALID;
+    }
+    const struct tree_link *link = &links[number - FIRST_PORT];
+    found->status = link->up ? PORT_HEALTHY : PORT_FAILED;
+    found->failures = link->up ? 0 : 1;
+    found->remote = (struct port_id){fabric_of(link->to), 0, 1};
     return SUCCESS;
 }

@@ -65,8 +65,10 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     elif found.over is not None:
         summary = found.over.detail
         change = "wait, or have it forgiven" if found.over.until_ms else "wait until some of it is given back"
+        if found.over.next_ms:
+            change = "wait: the limit that is in force after this one allows it"
         missing = (Missing("any", QUOTA, found.over.detail, change),)
-        start_ms = found.over.until_ms
+        start_ms = found.over.until_ms or found.over.next_ms
     else:
         shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing

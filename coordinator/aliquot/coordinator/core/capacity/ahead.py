@@ -1,13 +1,19 @@
-"""Nodes that come before anybody waits for them: those that a forecast wants, and spare ones."""
+"""Nodes that come before anybody waits for them: those that a forecast wants, those for requests like
+the latest, and spare ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aliquot.coordinator.core.capacity.bounds import Bounds
 from aliquot.coordinator.core.capacity.expectation import Forecasts
 from aliquot.coordinator.core.capacity.nodes import free_and_capacity
+from aliquot.coordinator.core.capacity.offers import LaidOut, members_per_node
+from aliquot.coordinator.core.capacity.readiness import expected, members, put
 from aliquot.coordinator.core.capacity.records import CapacitySpec, NodeShape, Order
+from aliquot.coordinator.core.capacity.waiting import Need
 from aliquot.coordinator.core.planning import Planning
 
 
@@ -45,6 +51,30 @@ def ahead(
             usable += _milli(shape, model)
             why = f"{wanted_milli / 1000:g} devices {model} of pool {pool} are expected to be used by the time it comes"
             found.append(Advice(shape, bounds.take(shape), why, early=True))
+    return found
+
+
+def ready(
+    state: Planning, spec: CapacitySpec, bounds: Bounds, laid_out: LaidOut, needs: Sequence[Need], now_ms: int
+) -> list[Advice]:
+    """What to order so that those who are likely to ask before a node could come find room."""
+    found: list[Advice] = []
+    wanted = expected(state, spec, needs, now_ms)
+    if not wanted:
+        return found
+    with state.inventory.trial() as inventory:
+        for demand in members(wanted):
+            if put(state, inventory, demand) or laid_out.put(demand) is not None:
+                continue
+            shapes = [each for each in spec.shapes if members_per_node(each, demand) and not bounds.against(each)]
+            if not shapes:
+                continue
+            shape = min(shapes, key=lambda each: (each.price_micro / members_per_node(each, demand), each.name))
+            laid_out.add(shape)
+            asked = sum(each.requests for each in wanted)
+            why = f"room for {asked} more requests like the latest is wanted before a node could come"
+            found.append(Advice(shape, bounds.take(shape), why))
+            laid_out.put(demand)
     return found
 
 

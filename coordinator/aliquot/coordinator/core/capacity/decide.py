@@ -89,7 +89,7 @@ def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
     if facts:
         state.look_for_capacity(now_ms + SOON_MS)
         return facts
-    busy = bool(len(state.lines) or state.capacity.orders or spec.policy.spare_permille)
+    busy = bool(len(state.lines) or state.capacity.orders or spec.policy.spare_permille or spec.policy.ready_permille)
     state.memory.capacity_calm = not busy
     state.look_for_capacity(now_ms + (state.config.capacity_look_ms if busy else CALM_MS))
     if not spec.policy.act:
@@ -156,7 +156,8 @@ def _unneeded(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
             continue
         shape = spec.shape(order.shape)
         models = {(order.pool, device.model) for device in shape.node.devices} if shape is not None else set()
-        wanted = bool(models & believed) if order.early else growth.oldest_wait_ms > 0 or spec.policy.spare_permille > 0
+        beforehand = spec.policy.spare_permille > 0 or spec.policy.ready_permille > 0
+        wanted = bool(models & believed) if order.early else growth.oldest_wait_ms > 0 or beforehand
         if not wanted:
             why = "the forecast is not believed any more" if order.early else "nobody waits for it any more"
             facts += over(state, order, OrderState.WITHDRAWN, why, now_ms)

@@ -53,6 +53,7 @@ def _changed(state: State, fact: OrderChanged) -> None:
         return
     del books.orders[order.number]
     books.closed.append(order)
+    books.over[order.shape, order.way, order.state] += 1
     if order.way is Way.ADD and order.state is OrderState.DONE:
         books.rests.pop(order.shape, None)
 

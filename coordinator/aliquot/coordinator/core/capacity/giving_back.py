@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.capacity.expectation import Forecasts
 from aliquot.coordinator.core.capacity.nodes import Here, free_and_capacity, is_up, nodes_here, open_orders
+from aliquot.coordinator.core.capacity.readiness import STAY_LEADS, expected, members, put
 from aliquot.coordinator.core.capacity.records import CapacitySpec, Order, Slot, Way
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.inventory import Inventory
@@ -18,7 +19,8 @@ from aliquot.coordinator.core.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.moving.decide import move_away, placed_lease
 from aliquot.coordinator.core.moving.plan import Moves
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, promised, scale_of, usable_capacity
+from aliquot.coordinator.core.tenancy.limits import promised, scale_of, usable_capacity
+from aliquot.coordinator.core.tenancy.promises import MostPromised
 from aliquot.coordinator.core.types import NodeState
 
 AT_ONCE_MAX = 8
@@ -97,10 +99,11 @@ def shrink(state: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
     candidates.sort(key=lambda each: (-each.shape.price_micro, seen.since_ms(each.node.spec.node_id) or 0, each.name))
     going: list[Going] = []
     kept: list[Kept] = []
+    ready = _kept_ready(state, spec, candidates, now_ms)
     with state.inventory.trial() as inventory:
         for each in candidates:
             lost = each.node.state is NodeState.LOST
-            why = "" if lost else _against(state, spec, inventory, each, coming, now_ms)
+            why = "" if lost else ready.get(each.name, "") or _against(state, spec, inventory, each, coming, now_ms)
             if not lost and not why and left[each.shape.name] <= each.shape.nodes_min:
                 why = f"{each.shape.nodes_min} of shape {each.shape.name} are kept in any case"
             if lost and not _long_lost(state, spec, each, now_ms):
@@ -117,6 +120,32 @@ def shrink(state: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
             story = "it was lost" if lost else f"empty for {minutes} minutes, and nobody waits for it"
             going.append(Going(each, story))
     return Shrinkage(tuple(going), tuple(kept))
+
+
+def _kept_ready(state: Planning, spec: CapacitySpec, candidates: list[Here], now_ms: int) -> dict[str, str]:
+    """Empty nodes without which those who are likely to ask soon would find no room, by name, with the reason."""
+    wanted = members(expected(state, spec, (), now_ms))
+    found: dict[str, str] = {}
+    closed = [each for each in candidates if each.node.grantable and is_up(each.node)]
+    if not wanted or not closed:
+        return found
+    with state.inventory.trial() as inventory:
+        for each in closed:
+            inventory.set_grantable(each.node.spec.node_id, False)
+        for demand in wanted:
+            while not put(state, inventory, demand):
+                if not closed:
+                    return found
+                each = closed.pop()  # the cheapest, and of those the one that became empty last
+                inventory.set_grantable(each.node.spec.node_id, True)
+                found[each.name] = "it is kept for requests like the latest"
+    return found
+
+
+def _stay_ms(spec: CapacitySpec, each: Here) -> int:
+    """How long an empty node stays: where room is kept ready, the longer the longer another takes to come."""
+    stay_ms = STAY_LEADS * each.shape.lead_ms if spec.policy.ready_permille else 0
+    return max(spec.policy.idle_ms, stay_ms)
 
 
 def _long_lost(state: Planning, spec: CapacitySpec, each: Here, now_ms: int) -> bool:
@@ -138,18 +167,22 @@ def _against(
     since_ms = state.memory.part(EmptySince, EmptySince).since_ms(node.spec.node_id)
     if not node.grantable:
         return "it is not open: somebody has other plans for it"
-    if since_ms is None or now_ms - since_ms < policy.idle_ms:
-        return f"it has not been empty for {policy.idle_ms // 60_000} minutes"
+    stay_ms = _stay_ms(spec, each)
+    if since_ms is None or now_ms - since_ms < stay_ms:
+        return f"it has not been empty for {stay_ms // 60_000} minutes"
     if now_ms - max(slot.here_ms, slot.added_ms) < policy.keep_ms:
         return f"it has not been here for {policy.keep_ms // 60_000} minutes"
     if slot.removed_ms and now_ms - slot.removed_ms < policy.rest_ms:
         return f"it was given back within the last {policy.rest_ms // 3_600_000} hours already"
     if (each.shape.node.pool, each.shape.name) in coming:
         return "another of its shape is on its way"
+    # A guarantee that a window raises tomorrow counts on nodes that are there then: nobody orders them for it before.
+    most = state.memory.part(MostPromised, MostPromised).of(state.tenancy, now_ms) if state.tenancy.guarantees else None
     before = guarantee_scale(state)
+    if most is not None and most != promised(state.tenancy):
+        before = scale_of(most, usable_capacity(inventory))
     inventory.set_grantable(node.spec.node_id, False)
-    after = scale_of(promised(state.tenancy), usable_capacity(inventory)) if state.tenancy.guarantees else MILLIONTHS
-    if after < min(before, MILLIONTHS):
+    if most is not None and scale_of(most, usable_capacity(inventory)) < before:
         return "guarantees count on it"
     for model in {device.model for device in node.spec.devices}:
         free, capacity = free_and_capacity(inventory, node.spec.pool, model)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from aliquot.coordinator.core.capacity.ahead import Advice, ahead, spare
+from aliquot.coordinator.core.capacity.ahead import Advice, ahead, ready, spare
 from aliquot.coordinator.core.capacity.bounds import Bounds
 from aliquot.coordinator.core.capacity.nodes import Costs, Here, nodes_here, on_their_way
 from aliquot.coordinator.core.capacity.offers import LAID_OUT_MAX, LaidOut, members_per_node
@@ -63,7 +63,7 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
     bounds = Bounds(state, spec, here, coming, now_ms)
     lead_ms = min((shape.lead_ms for shape in spec.shapes), default=0)
     found = waiting(state, spec.policy, lead_ms, now_ms)
-    laid_out = _laid_out(spec, coming if found.needs else [])
+    laid_out = _laid_out(spec, coming if found.needs or spec.policy.ready_permille else [])
     chosen: list[Advice] = []
     unserved: list[Unserved] = []
     put: list[_Wanted] = []
@@ -96,7 +96,10 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
             unserved.append(Unserved(need.lease_ids[wanted.requests - left], left, why))
         put.append(_Wanted(demand, wanted.requests - left))
     if sum(wanted.requests for wanted in put) <= BULK_MIN:
-        chosen = _without_spare(spec, coming, chosen, put, bounds)
+        left_in = _without_spare(spec, coming, chosen, put, bounds)
+        if len(left_in) < len(chosen):
+            chosen, laid_out = left_in, _with_all(spec, coming, left_in, put)
+    chosen += ready(state, spec, bounds, laid_out, found.needs, now_ms)
     chosen += ahead(state, spec, bounds, coming, chosen, now_ms)
     chosen += spare(state, spec, bounds, coming, chosen, sum(map(_milli_of, found.needs)))
     return Growth(
@@ -196,6 +199,17 @@ def _laid_out(spec: CapacitySpec, coming: list[Order]) -> LaidOut:
         shape = spec.shape(order.shape)
         if shape is not None:
             laid_out.add(shape)
+    return laid_out
+
+
+def _with_all(spec: CapacitySpec, coming: list[Order], kept: list[Advice], put: list[_Wanted]) -> LaidOut:
+    """Nodes on their way and those to order, with everybody who is to be served by them."""
+    laid_out = _laid_out(spec, coming)
+    for advice in kept:
+        laid_out.add(advice.shape)
+    for wanted in put:
+        for _ in range(wanted.requests):
+            laid_out.put(wanted.demand)
     return laid_out
 
 

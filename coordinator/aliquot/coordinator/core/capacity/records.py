@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import Counter, deque
 
 import msgspec
 
@@ -96,6 +96,9 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """What they may cost in a calendar month (UTC); 0: no bound."""
     empties_by_moving: bool = False
     """A node on which only few movable leases are left is emptied, where they fit elsewhere."""
+    ready_permille: int = 0
+    """What will be asked for in the time that a node takes to come finds room with this probability, as far as the
+    requests of the last hours tell. 0: nothing is ordered for it (what journals of before it meant)."""
 
 
 class CapacitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -244,6 +247,8 @@ class CapacityBooks:
         """By the node's name."""
         self.rests: dict[str, Rest] = {}
         """By shape."""
+        self.over: Counter[tuple[str, Way, OrderState]] = Counter()
+        """Orders that are over, by shape and how they ended: since this process began, for metrics."""
         self.changes = 0
         """How often anything here has changed, in this process: what was found for one number is stale at another."""
         self.spells: deque[Spell] = deque(maxlen=SPELLS_KEPT)

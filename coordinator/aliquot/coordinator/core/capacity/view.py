@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from aliquot.coordinator.core.capacity.records import CapacitySpec, Order, Rest, Slot, Spell
+from aliquot.coordinator.core.types import Demand
 
 
 class CapacityView(Protocol):
@@ -29,3 +30,9 @@ class CapacityView(Protocol):
     def rests(self) -> Mapping[str, Rest]: ...  # noqa: D102
     @property
     def spells(self) -> Iterable[Spell]: ...  # noqa: D102
+
+
+class RecentDemandView(Protocol):
+    """`RecentDemand`."""
+
+    def since(self, from_ms: int) -> Iterator[tuple[int, Demand]]: ...  # noqa: D102

@@ -113,7 +113,7 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
     for piece in _leaving(state):
-        if lease_id_of(piece.slice_id) in account.holders and (not over.model or covers(over.model, piece.model)):
+        if lease_id_of(piece.slice_id) in account.holders and (not over.model or covers(over.model, piece.kind)):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )

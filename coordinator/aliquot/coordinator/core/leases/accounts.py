@@ -22,4 +22,4 @@ def owner_of(lease: Lease) -> Owner:
 
 def parts_of(slices: Iterable[Slice]) -> list[Part]:
     """What slices hold, as accounts count it."""
-    return [(piece.model, piece.plan.share_milli, piece.plan.memory_bytes) for piece in slices]
+    return [(piece.kind, piece.plan.share_milli, piece.plan.memory_bytes) for piece in slices]

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aliquot.common.catalog import vendor_of
 from aliquot.coordinator.core.elastic import evolve as resizing
 from aliquot.coordinator.core.elastic.facts import LeaseGrown
 from aliquot.coordinator.core.elastic.members import grows_at
@@ -86,6 +87,8 @@ def _lease_granted(state: State, fact: LeaseGranted) -> None:
     counting.patience_ends(state, lease)
     if fact.lease_id in state.holds:
         holds.drop_hold(state, fact.lease_id)
+    if not lease.lease_epoch:
+        state.recent.note(lease.created_ms, lease.request.demand)
     new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
     _set_lease(
         state,
@@ -151,6 +154,7 @@ def _take(
         charged = node.spec.agentless
         if node.closure is not None and node.closure.phase is Phase.OPEN:
             state.emptying[plan.node_id] = None
+        device = state.inventory.device_record(plan.device_uuid).spec
         piece = Slice(
             slice_id=grant.slice_id,
             lease_epoch=lease_epoch,
@@ -158,9 +162,10 @@ def _take(
             plan=plan,
             state=SliceState.GRANTED,
             since_ms=at_ms,
-            model=state.inventory.device_record(plan.device_uuid).spec.model,
+            model=device.model,
             billing=charged,
             billed_from_ms=at_ms if charged else 0,
+            vendor="" if vendor_of(device.model) else device.vendor,
         )
         made.append(piece)
     new = tuple(made)

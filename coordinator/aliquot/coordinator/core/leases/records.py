@@ -104,6 +104,13 @@ class Slice(msgspec.Struct, frozen=True):
     """Its lease is elastic, and goes on without it."""
     endpoint: str = ""
     """Where it is served, as its agent last confirmed; empty: programs attach on its node."""
+    vendor: str = ""
+    """Of its device, as its agent said, where the catalogue does not know the model; else empty: the model says it."""
+
+    @property
+    def kind(self) -> str:
+        """What it counts as in quotas: see `catalog.kind_of`."""
+        return f"{self.vendor}:{self.model}" if self.vendor else self.model
 
     @property
     def holds_capacity(self) -> bool:
@@ -150,6 +157,7 @@ def advance(
         billed_from_ms=piece.billed_from_ms,
         shed=piece.shed,
         endpoint=endpoint or piece.endpoint,
+        vendor=piece.vendor,
     )
 
 

@@ -60,18 +60,20 @@ def next_occurrence(spec: WindowSpec, now_ms: int) -> Occurrence | None:
 
 
 def _held(zone: tzinfo, start: datetime, end: datetime) -> Occurrence:
-    return Occurrence(_first(zone, start), _last(zone, end))
+    return Occurrence(first_ms(zone, start), last_ms(zone, end))
 
 
 def _ms(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _first(zone: tzinfo, wall: datetime) -> int:
+def first_ms(zone: tzinfo, wall: datetime) -> int:
+    """When a window that begins at a time on the wall does: the first, of one that comes twice."""
     return _ms(wall.replace(tzinfo=zone, fold=0))
 
 
-def _last(zone: tzinfo, wall: datetime) -> int:
+def last_ms(zone: tzinfo, wall: datetime) -> int:
+    """When a window that ends at a time on the wall does: the last, of one that comes twice."""
     # With fold=1 a skipped time is read with the offset after the gap, which is earlier: the later one is meant.
     return max(_ms(wall.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
 

@@ -134,7 +134,6 @@ class Accelerator:
             counts=shapes.count,
             classes=shapes.classes,
             **self._policy.worths._asdict(),
-            groups=self._policy.groups,
             eligible=index.eligible,
             keys=index.keys,
             block_keys=index.block_keys,

@@ -74,35 +74,50 @@ def members_per_row(
 ) -> Ints:
     """[row] members that each eligible row could take, by devices (but these to avoid), links, CPU and host memory."""
     table, shape = inventory.table, shapes.shapes[slot]
-    rows = table.rows
-    if shape.count:
-        slots = slots_per_device(inventory, shapes, slot, empty=empty)
-        for device in [inventory.device_record(uuid) for uuid in avoid if inventory.has_device(uuid)]:
-            slots[device.row, device.col] = 0
-        if shape.topology == Topology.REQUIRE_ISLAND:
-            members: Ints = np.zeros(rows, np.int64)
-            for island in range(int(table.islands[:rows].max(initial=0))):
-                members += members_by_slots(np.where(table.island[:rows] == island, slots, 0), shape.count)
-        else:
-            members = members_by_slots(slots, shape.count)
-    else:
-        members = np.full(rows, MANY, np.int64)
-    members = np.where(eligible, members, 0)
+    members = np.where(eligible, _by_devices(inventory, shapes, slot, avoid, empty=empty), 0)
     if not empty:
-        members = np.where(table.cpu_left[:rows] >= 0, members, 0)
+        members = np.where(table.cpu_left[: table.rows] >= 0, members, 0)
     return np.minimum(members, _host_members(inventory, shape, empty=empty))
 
 
-def _host_members(inventory: InventoryView, shape: Demand, *, empty: bool) -> Ints:
+def _by_devices(
+    inventory: InventoryView,
+    shapes: ShapeTable,
+    slot: int,
+    avoid: Iterable[str],
+    *,
+    empty: bool = False,
+    rows: Ints | slice | None = None,
+) -> Ints:
+    """[row] members by devices and their links alone; `rows`: of these rows; None: of all."""
+    table, shape = inventory.table, shapes.shapes[slot]
+    rows = slice(table.rows) if rows is None else rows
+    if not shape.count:
+        return np.full(len(table.width[rows]), MANY, np.int64)
+    slots = slots_per_device(inventory, shapes, slot, empty=empty, rows=rows)
+    numbers: Ints = np.arange(table.rows)[rows]
+    for device in [inventory.device_record(uuid) for uuid in avoid if inventory.has_device(uuid)]:
+        slots[numbers == device.row, device.col] = 0
+    if shape.topology != Topology.REQUIRE_ISLAND:
+        return members_by_slots(slots, shape.count)
+    members: Ints = np.zeros(len(slots), np.int64)
+    for island in range(int(table.islands[rows].max(initial=0))):
+        members += members_by_slots(np.where(table.island[rows] == island, slots, 0), shape.count)
+    return members
+
+
+def _host_members(
+    inventory: InventoryView, shape: Demand, *, empty: bool = False, rows: Ints | slice | None = None
+) -> Ints:
     table = inventory.table
-    rows = table.rows
-    limit: Ints = np.full(rows, MANY, np.int64)
+    rows = slice(table.rows) if rows is None else rows
+    limit: Ints = np.full(len(table.width[rows]), MANY, np.int64)
     for wanted, left in (
         (shape.cpu_milli, table.cpu_capacity if empty else table.cpu_left),
         (shape.host_memory_bytes, table.host_capacity if empty else table.host_left),
     ):
         if wanted:
-            have = left[:rows]
+            have = left[rows]
             limit = np.minimum(limit, np.where(have < 0, MANY if empty else 0, have // wanted))
     return limit
 
@@ -144,6 +159,25 @@ def rooms(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: boo
     avoid = () if empty else demand.avoid_device_uuids
     per_row = members_per_row(inventory, shapes, 0, eligible, empty=empty, avoid=avoid)
     return members_per_node(inventory, demand, shape, per_row, empty=empty)
+
+
+def rooms_of(
+    inventory: InventoryView, demand: Demand, shape: Demand, rows: Ints, starts: Ints, eligible: Bools
+) -> Ints:
+    """[node] members that nodes can take now whose rows are these, and begin there among them; `eligible` rows fit."""
+    shapes = ShapeTable(inventory)
+    shapes.put(0, shape)
+    members = np.where(eligible, _by_devices(inventory, shapes, 0, demand.avoid_device_uuids, rows=rows), 0)
+    members = np.minimum(members, _host_members(inventory, shape, rows=rows))
+    of_node: Ints = np.add.reduceat(members, starts)
+    first = rows[starts]
+    of_node = np.minimum(of_node, _host_members(inventory, shape, rows=first))
+    if demand.max_per_node:
+        group = inventory.groups.get(demand.affinity_group, {})
+        there = {inventory.node(node_id).first_row: count for node_id, count in group.items()}
+        left = [max(demand.max_per_node - there.get(row, 0), 0) for row in first.tolist()]
+        of_node = np.minimum(of_node, np.array(left, np.int64))
+    return of_node
 
 
 def listed_rows(inventory: InventoryView, demand: Demand, *, empty: bool = False) -> Bools:

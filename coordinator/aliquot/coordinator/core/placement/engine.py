@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 import numpy as np
 
+from aliquot.common import catalog
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.moving.budget import MoveBudget
 from aliquot.coordinator.core.placement import explain
@@ -97,10 +98,7 @@ class Engine:
             if placement is not None:
                 if shape.mig_profile and not demand.mig_profile:
                     return _with_note(placement, _as_instance(shape, placement))
-                if position:
-                    note = f"model alternative {position + 1} of {len(demand.models)} ({', '.join(shape.models[0])})"
-                    placement = _with_note(placement, note)
-                return placement
+                return _with_note(placement, _as_alternative(demand, shape, position)) if position else placement
         return None
 
     def fits(self, demand: Demand) -> bool:
@@ -186,6 +184,15 @@ class Engine:
     def explain(self, demand: Demand) -> Shortfall:
         """Why the demand does not fit now, by device class, with the smallest change that would fit."""
         return explain.shortfall(self.inventory, self.matcher, demand)
+
+
+def _as_alternative(demand: Demand, shape: Demand, position: int) -> str:
+    """Which of the alternatives it is that was got, where it is not the first."""
+    models = ", ".join(shape.models[0]) if shape.models else ""
+    if not demand.vendors:
+        return f"model alternative {position + 1} of {len(demand.models)} ({models})"
+    got = f"{catalog.vendor_title(shape.vendor)}, {models}" if models else catalog.vendor_title(shape.vendor)
+    return f"alternative {position + 1} of {len(demand.vendors) * max(len(demand.models), 1)} ({got})"
 
 
 def _as_instance(shape: Demand, placement: Placement) -> str:

@@ -49,7 +49,7 @@ class Mix:
                 named = [model for models in demand.models for model in models]
                 suits[class_id, number] = (
                     (not named or device_class.model in named)
-                    and demand.vendor in ("", device_class.vendor)
+                    and demand.takes_vendor(device_class.vendor)
                     and _serves(device_class, demand)
                 )
         self._unsuited = ~suits | self._cpu_only

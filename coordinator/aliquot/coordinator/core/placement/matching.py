@@ -21,7 +21,7 @@ from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.records import asks_for_part
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
-from aliquot.coordinator.core.placement.shapes import shape_of
+from aliquot.coordinator.core.placement.shapes import shape_of, shapes_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
 
 MATCHES_MAX = 4096
@@ -71,17 +71,15 @@ class Matcher:
             for match in matches:
                 yield shape_of(match.demand, match.demand.models[0])
         elif demand.min_tier < Tier.MIG or not is_part(demand):
-            for models in demand.models or ((),):
-                yield shape_of(demand, models)
+            yield from shapes_of(demand)
 
     def _match(self, demand: Demand) -> tuple[Match, ...]:
-        alternatives = demand.models or ((),)
-        if demand.min_tier < Tier.MIG and any(self._room(demand, models) for models in alternatives):
+        if demand.min_tier < Tier.MIG and any(self._room(demand, shape) for shape in shapes_of(demand)):
             return ()
-        return tuple(match for models in alternatives for match in self._of_models(demand, models))
+        return tuple(match for models in demand.models or ((),) for match in self._of_models(demand, models))
 
-    def _room(self, demand: Demand, models: tuple[str, ...]) -> bool:
-        return room(self._inventory, demand, shape_of(demand, models), empty=True) >= demand.gang_size
+    def _room(self, demand: Demand, shape: Demand) -> bool:
+        return room(self._inventory, demand, shape, empty=True) >= demand.gang_size
 
     def _of_models(self, demand: Demand, models: tuple[str, ...]) -> list[Match]:
         """The smallest profile of each model that can be had; the smallest of all first."""
@@ -89,7 +87,7 @@ class Matcher:
         for compute_milli, memory_bytes, model, profile, may_be_cut in sorted(self._large_enough(demand, models)):
             if model not in chosen:
                 named = replace(demand, mig_profile=profile, models=((model,),))
-                if may_be_cut or self._room(named, (model,)):
+                if may_be_cut or self._room(named, shape_of(named, (model,))):
                     chosen[model] = Match(compute_milli, memory_bytes, named)
         return sorted(chosen.values(), key=lambda match: match[:2])
 
@@ -106,14 +104,14 @@ class Matcher:
                 found.add((compute_milli, memory_bytes, model, profile, may_be_cut))
 
         for own in self._inventory.classes:
-            if own.mig_profile and demand.vendor in ("", own.vendor):
+            if own.mig_profile and demand.takes_vendor(own.vendor):
                 known.add((own.model, own.mig_profile))
                 note(own.compute_milli, own.leasable_bytes, own.model, own.mig_profile, may_be_cut=False)
         there = {(model, profile) for _, _, model, profile, _ in found}
         seen: list[tuple[object, ...]] = []
         for spec in self._inventory.nodes_with_cards():
             for card in spec.cards if may_serve(spec, demand) else ():
-                if demand.vendor not in ("", catalog.vendor_of(card.model) or "nvidia"):
+                if not demand.takes_vendor(catalog.vendor_of(card.model) or "nvidia"):
                     continue
                 if (card.model, card.profiles) in seen:
                     continue

@@ -8,11 +8,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.coordinator.core.inventory.records import DeviceClass
+from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 Ints = npt.NDArray[np.int64]
+
+CPU_MILLI = 1000
 
 TYPES_MAX = 1024
 """More types than this and the rarest are forgotten."""
@@ -32,6 +34,7 @@ def mix_type(demand: Demand) -> Demand:
         mig_profile=demand.mig_profile,
         gang_size=demand.gang_size,
         cpu_milli=demand.cpu_milli,
+        vendors=demand.vendors,
     )
 
 
@@ -54,6 +57,10 @@ class ClassTotals(msgspec.Struct, frozen=True, array_like=True):
     devices: int
     idle_milli: int
     """What is left of them all, in thousandths of a device."""
+    nodes: tuple[tuple[int, int, int], ...] = ()
+    """(devices that are free as a whole, CPU left, nodes like that) of nodes that have two such devices or more."""
+    empty_nodes: tuple[tuple[int, int, int], ...] = ()
+    """The same, were all nodes empty."""
 
 
 class MixSummary(msgspec.Struct, frozen=True):
@@ -99,18 +106,32 @@ class ArrivalMix:
 
 
 def class_totals(inventory: InventoryView) -> tuple[ClassTotals, ...]:
-    """The devices of a pool, by class."""
-    table = inventory.table
-    width: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
+    """The devices of a pool, by class: of every class that it knows, whether it has devices now or not."""
+    table, rows = inventory.table, inventory.table.rows
+    devices: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
     idle: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
-    class_id = table.class_id[: table.rows]
-    np.add.at(width, class_id, table.width[: table.rows])
-    np.add.at(idle, class_id, table.usable[: table.rows].sum(axis=1))
+    class_id, widths, usable = table.class_id[:rows], table.width[:rows], table.usable[:rows]
+    np.add.at(devices, class_id, widths)
+    np.add.at(idle, class_id, usable.sum(axis=1))
+    free = np.add.reduce(usable == WHOLE_SHARE_MILLI, axis=1)
+    nodes = _by_class(class_id, free, table.cpu_left[:rows], len(devices))
+    capacity = table.cpu_capacity[:rows]
+    empty_nodes = _by_class(class_id, widths, np.where(capacity < 0, CPU_UNLIMITED, capacity), len(devices))
     return tuple(
-        ClassTotals(device_class, devices, left)
-        for device_class, devices, left in zip(inventory.classes, width.tolist(), idle.tolist(), strict=False)
-        if devices
+        ClassTotals(device_class, int(devices[of]), int(idle[of]), tuple(nodes[of]), tuple(empty_nodes[of]))
+        for of, device_class in enumerate(inventory.classes)
     )
+
+
+def _by_class(class_id: Ints, free: Ints, cpu: Ints, classes: int) -> list[list[tuple[int, int, int]]]:
+    """[class] (free devices, CPU in thousandths but rounded down to whole ones, rows like that)."""
+    several = np.flatnonzero(free > 1)
+    cores = np.clip(cpu[several] // CPU_MILLI, 0, CPU_UNLIMITED // CPU_MILLI)
+    keys = (class_id[several] << 44) | (free[several] << 32) | cores
+    found: list[list[tuple[int, int, int]]] = [[] for _ in range(classes)]
+    for key, rows in zip(*(each.tolist() for each in np.unique(keys, return_counts=True)), strict=True):
+        found[key >> 44].append((key >> 32 & 0xFFF, (key & 0xFFFFFFFF) * CPU_MILLI, rows))
+    return found
 
 
 def reference_bytes(inventory: InventoryView) -> int:

@@ -83,8 +83,9 @@ class ClassObstacles:
         """What can never be got of such devices."""
         demand, own = self._demand, self._class
         wanted = sorted({model for models in self._asked.models for model in models})
-        if self._asked.vendor and own.vendor != self._asked.vendor:
-            wants, has = catalog.vendor_title(self._asked.vendor), catalog.vendor_title(own.vendor)
+        if not self._asked.takes_vendor(own.vendor):
+            wants = " or ".join(map(catalog.vendor_title, self._asked.vendors or (self._asked.vendor,)))
+            has = catalog.vendor_title(own.vendor)
             detail = f"the request is for devices of {wants}; these are of {has}"
             return self._missing(Reason.OTHER_VENDOR, detail, f"allow {own.vendor}")
         if wanted and own.model not in wanted:

@@ -55,13 +55,13 @@ class Scene(NamedTuple):
     classes: int
     # The prices, as in `policies.price.Worths`.
     worth: Ints
+    together: Ints
+    cpu_step: int
     table_of: Ints
     leasable: Ints
     cpu_prices: Ints
     share_parts: int
     memory_parts: int
-    # Places for several devices: [group][devices, CPU, worth of a device].
-    groups: Ints
     # The index: [row][slot], [block][slot].
     eligible: Bools
     keys: Ints
@@ -125,11 +125,12 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
     atomically, which cost more than the scores.
     """
     share_left, memory_left, usable, base = s.share_left, s.memory_left, s.usable, s.base
-    share_of, memory_of, size_of, worth, prices, groups = s.share, s.memory, s.size, s.worth, s.cpu_prices, s.groups
+    share_of, memory_of, size_of, worth, prices, together = s.share, s.memory, s.size, s.worth, s.cpu_prices, s.together
     cpu_of, host_of, counts, proportional, linked = s.cpu, s.host, s.counts, s.proportional, s.linked
     keys, block_keys, eligible = s.keys, s.block_keys, s.eligible
-    n_prices, n_groups, columns, n_rows = len(prices), len(groups), share_left.shape[1], len(rows)
-    before, without = np.empty(n_prices, np.int64), np.empty(n_prices, np.int64)
+    n_prices, columns, n_rows, several = len(prices), share_left.shape[1], len(rows), len(together) > 0
+    before, without, breaking = np.empty(n_prices, np.int64), np.empty(n_prices, np.int64), np.empty(n_prices, np.int64)
+    steps = together.shape[2] - 1
     states, weight = np.empty(columns, np.int64), np.empty(columns, np.int64)
     share_parts, memory_parts = s.share_parts, s.memory_parts
     for position in range(n_rows):
@@ -167,11 +168,11 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
                 weight[n] = 0
                 n_states += 1
             weight[n] += 1
-        value = before[0]
-        for p in range(1, n_prices):
-            value = min(value, before[p])
-        for g in range(n_groups):
-            value += min(free // groups[g, 0], cpu_left // groups[g, 1]) * groups[g, 0] * groups[g, 2]
+        step = min(max(cpu_left // s.cpu_step, 0), steps)
+        value = np.int64(1) << 62
+        for p in range(n_prices):
+            extra = together[table, free, step, p] if several else 0
+            value = min(value, before[p] + extra)
         idle //= max(s.width[row], 1)
         for slot in range(first_slot, end_slot):
             count, cpu = counts[slot], cpu_of[slot]
@@ -182,6 +183,13 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
             by_base = foreign and proportional[slot]
             for p in range(n_prices):
                 without[p] = before[p] - prices[p] * cpu - value
+                breaking[p] = without[p]
+            if several:
+                # Free devices are worth something together: less so where this takes whole ones.
+                step, rest = min(max((cpu_left - cpu) // s.cpu_step, 0), steps), max(free - count, 0)
+                for p in range(n_prices):
+                    without[p] += together[table, free, step, p]
+                    breaking[p] += together[table, rest, step, p]
             best = WORST
             fitting = 0
             for n in range(n_states):
@@ -211,14 +219,11 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
                     at_memory = (kept * memory_parts + leasable // 2) // leasable
                     kept = min(max(memory_left[row, d] - wanted, 0), leasable)
                     to_memory = (kept * memory_parts + leasable // 2) // leasable
-                gain = without[0] + count * (worth[table, to, to_memory, 0] - worth[table, at, at_memory, 0])
+                others = breaking if whole == WHOLE else without
+                gain = others[0] + count * (worth[table, to, to_memory, 0] - worth[table, at, at_memory, 0])
                 for p in range(1, n_prices):
                     fall = worth[table, to, to_memory, p] - worth[table, at, at_memory, p]
-                    gain = min(gain, without[p] + count * fall)
-                free_after = max(free - count, 0) if whole == WHOLE else free
-                for g in range(n_groups):
-                    places = min(free_after // groups[g, 0], (cpu_left - cpu) // groups[g, 1])
-                    gain += places * groups[g, 0] * groups[g, 2]
+                    gain = min(gain, others[p] + count * fall)
                 gain = (gain & -GRAIN) - (rest if count else 0) - idle
                 best = max(best, gain * (1 << COLUMN_BITS) + COLUMN_LAST - d)
             if fitting < count:

@@ -14,10 +14,10 @@ DEVICE = 1_000_000
 
 
 class SortPrice(msgspec.Struct, frozen=True, array_like=True):
-    """What one slice of a sort of request is worth."""
+    """What one slice of a sort of request is worth; of those for several whole devices, one place for all of them."""
 
     sort: Demand
-    """Of it: share, memory, models, vendor and MIG profile of a slice."""
+    """Of it: share, memory, models, vendor and MIG profile of a slice, and the devices of a place for several."""
     worths: tuple[int, ...]
     """Millionths of a device, one for each CPU price."""
 
@@ -31,14 +31,15 @@ class PriceTable(msgspec.Struct, frozen=True):
     steps: tuple[tuple[tuple[int, int], ...], ...] = ()
     """Of tables without sorts: `steps[i]` belongs to `cpu_prices[i]`: (from this remainder on, worth)."""
     groups: tuple[tuple[int, int, int], ...] = ()
-    """What places for several devices on one node are worth: (devices, their CPU in thousandths, millionths of a
-    device for each device of such a place). None where smaller requests abound that fill any gap."""
+    """Of older tables, and no longer read: an estimate of what `together` says."""
     sorts: tuple[SortPrice, ...] = ()
+    together: tuple[SortPrice, ...] = ()
+    """Sorts for several whole devices of one node: a table of an older version has none."""
 
     @property
     def by_memory(self) -> bool:
         """Some request states its memory, so that a remainder's share and memory are worth something apart."""
-        return any(each.sort.memory_bytes for each in self.sorts)
+        return any(each.sort.memory_bytes for each in (*self.sorts, *self.together))
 
 
 def linear_prices() -> PriceTable:

@@ -8,6 +8,8 @@ one slot a shape, so that one row can be scored for all of them at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,14 +27,21 @@ SHAPES_MAX = 256
 """Shapes with cached scores; the least recently asked for makes room."""
 
 
-def shape_of(demand: Demand, models: tuple[str, ...]) -> Demand:
-    """The shape of `demand` for one of its model alternatives."""
+def shapes_of(demand: Demand) -> Iterator[Demand]:
+    """The shapes of its alternatives in order of preference: by vendor, then by model."""
+    for vendor in demand.vendors or (demand.vendor,):
+        for models in demand.models or ((),):
+            yield shape_of(demand, models, vendor)
+
+
+def shape_of(demand: Demand, models: tuple[str, ...], vendor: str | None = None) -> Demand:
+    """The shape of `demand` for one of its alternatives; `vendor` None: of whichever one it names alone."""
     return Demand(
         count=demand.count,
         share_milli=demand.share_milli,
         memory_bytes=demand.memory_bytes,
         models=(models,) if models else (),
-        vendor=demand.vendor,
+        vendor=demand.vendor if vendor is None else vendor,
         mig_profile=demand.mig_profile,
         pool=demand.pool,
         cpu_milli=demand.cpu_milli,

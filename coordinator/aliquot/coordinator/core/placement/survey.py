@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.capacity import listed_rows, slots_per_device
+from aliquot.coordinator.core.placement.capacity import listed_rows, rooms_of, slots_per_device
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib, members_of_any
@@ -65,6 +65,8 @@ class NodeFit(NamedTuple):
     score: int
     """How good the node is, from 1 on: equals have the same, the best the most. 0: it does not fit. To be compared
     within one answer."""
+    members: int = 0
+    """How many such members it could take, one beside another; as the shape that is preferred there."""
 
 
 def about_devices(reason: Reason) -> bool:
@@ -102,7 +104,7 @@ def _known_nodes(
     spans = [(node.first_row, node.row_count) for node in map(engine.inventory.node, node_ids)]
     first, counts = np.array(spans, np.int64).T
     rows, starts = _rows(first, counts)
-    scores = _scores(engine, demand, rows, starts)
+    scores, members = _scores(engine, demand, rows, starts)
     reasons, details = [Reason.FITS] * len(node_ids), [""] * len(node_ids)
     missing: Ints = np.flatnonzero(scores == 0)
     if len(missing):
@@ -113,7 +115,7 @@ def _known_nodes(
                 reasons[number], details[number] = why_closed(node_ids[number])
             else:
                 reasons[number], details[number] = reason, detail
-    return list(map(NodeFit._make, zip(node_ids, reasons, details, scores.tolist(), strict=True)))
+    return list(map(NodeFit._make, zip(node_ids, reasons, details, scores.tolist(), members.tolist(), strict=True)))
 
 
 def _rows(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -122,23 +124,28 @@ def _rows(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return np.repeat(first - starts, counts) + np.arange(int(counts.sum())), starts
 
 
-def _scores(engine: Engine, demand: Demand, rows: Ints, starts: Ints) -> Ints:
-    """[node] 0 where it does not fit, else its place in the order of those that do: models preferred by the demand
-    first, then what the policy makes of them.
+def _scores(engine: Engine, demand: Demand, rows: Ints, starts: Ints) -> tuple[Ints, Ints]:
+    """([node] 0 where it does not fit, else its place in the order of those that do: models preferred by the demand
+    first, then what the policy makes of them; [node] how many members it could take).
     """
     alternative: Ints = np.full(len(starts), UNKNOWN, np.int64)
     best: Ints = np.full(len(starts), NO_SCORE, np.int64)
+    members: Ints = np.zeros(len(starts), np.int64)
     for number, shape in enumerate(engine.matcher.shapes(demand)):
-        scores = np.maximum.reduceat(engine.scores(demand, shape)[rows], starts)
+        of_rows = engine.scores(demand, shape)[rows]
+        scores = np.maximum.reduceat(of_rows, starts)
         new = (scores > NO_SCORE) & (alternative == UNKNOWN)
+        if not new.any():
+            continue
         alternative[new], best[new] = number, scores[new]
+        members[new] = rooms_of(engine.inventory, demand, shape, rows, starts, of_rows > NO_SCORE)[new]
     ranks: Ints = np.zeros(len(starts), np.int64)
     fits = np.flatnonzero(alternative != UNKNOWN)
     if len(fits):
         order = fits[np.lexsort((best[fits], -alternative[fits]))]
         rises = (np.diff(best[order]) != 0) | (np.diff(alternative[order]) != 0)
         ranks[order] = 1 + np.concatenate(([0], np.cumsum(rises)))
-    return ranks
+    return ranks, members
 
 
 class _Obstacles:

@@ -7,22 +7,29 @@ is decided to the byte elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory.records import DeviceClass
+from aliquot.coordinator.core.placement.mix import CPU_MILLI
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.placement.shapes import Ints, shape_of
+from aliquot.coordinator.core.placement.shapes import Ints, shapes_of
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
 
 GRAINS = 120
 """Divides by all that people divide devices by (2 to 6, 8, 10), and a table of share by memory stays small."""
 
-KEPT_MAX = 64
-"""Tables kept in memory, the latest ones."""
+KEPT_MAX = 4
+"""Price tables whose worths are kept in memory, the latest ones, each for all classes."""
+
+CPU_STEPS_MAX = 256
+"""What free devices are worth together is known for so many amounts of CPU."""
+
+GIB = 1 << 30
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -32,10 +39,16 @@ def parts_of(*, by_memory: bool) -> tuple[int, int]:
     return (GRAINS, GRAINS) if by_memory else (WHOLE_SHARE_MILLI, 0)
 
 
+def like(device_class: DeviceClass) -> DeviceClass:
+    """What stands for all devices that differ from these by less than a GiB: they share one table of worth."""
+    gib = -(-max(device_class.leasable_bytes, 1) // GIB)
+    return device_class._replace(leasable_bytes=gib * GIB)
+
+
 def slice_on(device_class: DeviceClass, sort: Demand) -> tuple[int, int] | None:
     """(share, memory) that a slice takes of a device of this class by the first alternative that names it, or None."""
-    for models in sort.models or ((),):
-        found = device_class.slice_of(shape_of(sort, models))
+    for shape in shapes_of(sort):
+        found = device_class.slice_of(shape)
         if found is not None:
             return found
     return None
@@ -89,25 +102,71 @@ def most(
     return best
 
 
-_kept: dict[tuple[PriceTable, DeviceClass], Ints] = {}
+_kept: OrderedDict[PriceTable, dict[DeviceClass, Ints]] = OrderedDict()
 
 
 def worth_on(table: PriceTable, device_class: DeviceClass) -> Ints:
-    """[share left, memory left, λ] in millionths of a device, for devices of one class. Takes some 30 ms where memory
+    """[share left, memory left, λ] in millionths of a device, for devices like these. Takes some 30 ms where memory
     counts, unless it is known already (`remember`).
     """
-    known = _kept.get((table, device_class))
+    of = like(device_class)
+    known = _kept.get(table, {}).get(of)
     if known is None:
-        known = _from_sorts(table, device_class) if table.sorts else _from_steps(table)
-        remember(table, device_class, known)
+        known = _from_steps(table) if table.steps else _from_sorts(table, of)
+        remember(table, of, known)
     return known
 
 
 def remember(table: PriceTable, device_class: DeviceClass, worth: Ints) -> None:
-    """Keep what another process has worked out."""
-    while len(_kept) >= KEPT_MAX:
-        del _kept[next(iter(_kept))]
-    _kept[table, device_class] = worth
+    """Keep what another process has worked out, of devices like these."""
+    _kept.setdefault(table, {})[like(device_class)] = worth
+    if len(_kept) > KEPT_MAX:
+        _kept.popitem(last=False)
+
+
+def cpu_steps(sorts: Sequence[Demand], devices_max: int) -> tuple[int, int]:
+    """(a step of CPU in thousandths, steps beyond which more of it changes nothing) for places of these sorts on a node
+    with so many devices.
+    """
+    most_milli = max((sort.cpu_milli * (devices_max // sort.count) for sort in sorts), default=0)
+    step = CPU_MILLI * max(-(-most_milli // (CPU_MILLI * CPU_STEPS_MAX)), 1)
+    return step, -(-most_milli // step)
+
+
+def places(
+    device_class: DeviceClass, sorts: Sequence[Demand], step: int, devices_max: int
+) -> tuple[list[int], Ints, Ints]:
+    """(numbers of the sorts for several that fit, their devices, their CPU in steps)."""
+    fitting = [
+        number
+        for number, sort in enumerate(sorts)
+        if sort.count <= devices_max and slice_on(device_class, sort) is not None
+    ]
+    devices = np.array([sorts[number].count for number in fitting], np.int64)
+    return fitting, devices, np.array([-(-sorts[number].cpu_milli // step) for number in fitting], np.int64)
+
+
+def together_on(table: PriceTable, device_classes: Iterable[DeviceClass], devices_max: int) -> list[Ints]:
+    """[class][free devices of a node, CPU left in `cpu_steps`, λ] what they are worth together beyond what each is
+    worth by itself: of the ways to divide them into places for several, the best one. A millisecond or two for each
+    different one.
+    """
+    sorts = [each.sort for each in table.together]
+    step, steps = cpu_steps(sorts, devices_max)
+    known: dict[tuple[bytes, ...], Ints] = {}
+    found: list[Ints] = []
+    for device_class in device_classes:
+        fitting, devices, cpu = places(like(device_class), sorts, step, devices_max)
+        alone = worth_on(table, device_class)[-1, -1]
+        worths = np.array([table.together[number].worths for number in fitting], np.int64).reshape(-1, len(alone))
+        gains = worths - devices[:, None] * alone
+        paying = (gains > 0).any(axis=1)
+        gains, devices, cpu = np.maximum(gains[paying], 0), devices[paying], cpu[paying]
+        key = gains.tobytes(), devices.tobytes(), cpu.tobytes()
+        if key not in known:
+            known[key] = most(devices, cpu, gains, devices_max, steps)
+        found.append(known[key])
+    return found
 
 
 def _from_sorts(table: PriceTable, device_class: DeviceClass) -> Ints:

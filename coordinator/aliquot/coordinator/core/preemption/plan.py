@@ -179,7 +179,13 @@ def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice)
     """Ask the engine, without the victims; spare those that its answer does not need."""
     state, lease, eligible = question.state, question.lease, question.eligible
     kept = [uuid for owner in question.need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
-    demand = msgspec.structs.replace(question.demand, models=question.shape.models, node_ids=tuple(choice.node_ids))
+    demand = msgspec.structs.replace(
+        question.demand,
+        models=question.shape.models,
+        vendor=question.shape.vendor,
+        vendors=(),
+        node_ids=tuple(choice.node_ids),
+    )
     with state.inventory.trial() as inventory:
         inventory.open_devices(kept)
         take_off(state, inventory, gone_by(state, choice.node_ids, choice.victims, eligible.soon_ms))

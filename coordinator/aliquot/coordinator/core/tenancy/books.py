@@ -6,7 +6,7 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import msgspec
 
 from aliquot.coordinator.core.lending.loans import Loan, with_loans
 from aliquot.coordinator.core.tenancy.decay import faded
+from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, InForce
 from aliquot.coordinator.core.tenancy.ranking import Part, Rank, RankedHoldings
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,
@@ -56,6 +57,7 @@ class Account:
     kind: str
     name: str
     quota: Quota
+    """What is in force."""
     share_milli: int = 0
     memory_bytes: int = 0
     slices: int = 0
@@ -74,6 +76,10 @@ class Account:
     """What counts against its guarantee: what each lease holds without extra members. Kept only where there is one."""
     coming: RankedHoldings = field(default_factory=RankedHoldings)
     """And what will be granted to leases for which others are ending."""
+    declared: Quota = field(default_factory=Quota)
+    """With its windows."""
+    in_force: InForce | None = None
+    """None: it has no windows."""
 
     @property
     def label(self) -> str:
@@ -123,6 +129,7 @@ class Declarations(NamedTuple):
     queues: Mapping[str, Queue]
     loans: Mapping[str, Loan]
     offences: Mapping[str, tuple[int, ...]]
+    in_force: Mapping[AccountKey, InForce]
 
 
 @lru_cache(maxsize=4096)
@@ -142,6 +149,10 @@ class Tenancy:
         """By node."""
         self.offences: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant ended as `OVER_LIMIT`, in order; see `offences`."""
+        self.in_force: dict[AccountKey, InForce] = {}
+        """Of each tenant ("t") and queue ("q") whose quota has windows."""
+        self.edge_ms = 0
+        """When the next of these is to be found out anew; 0: none is."""
         self.accounts: dict[AccountKey, Account] = {}
         """Of all that hold something or lately did."""
         self.version = 0
@@ -196,8 +207,9 @@ class Tenancy:
         self.guaranteed_version += 1
         self.covered_version += 1
         self._forget_chains()
+        self._find_edge()
         for account in self.accounts.values():
-            account.quota = self._quota(account.kind, account.name)
+            self._rule(account)
             self._note(account)
         quotas = [t.spec.quota for t in self.tenants.values()] + [q.spec.quota for q in self.queues.values()]
         self.guarantees = any(quota.guarantees for quota in quotas)
@@ -205,10 +217,58 @@ class Tenancy:
         specs = [tenant.spec for tenant in self.tenants.values()]
         self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
+    def quota_of(self, kind: str, name: str) -> Quota:
+        """What is in force of the quota of a tenant ("t") or queue ("q"), without what loans make of it."""
+        declared = self.queue_spec(name).quota if kind == "q" else self.tenant_spec(name).quota
+        if not declared.windows:
+            return declared
+        found = self.in_force.get((kind, name))
+        return declared.under(found.window if found is not None else OUTSIDE)
+
+    def set_in_force(self, items: Iterable[InForce]) -> None:
+        """Windows of quotas have opened or closed. What follows from it is `redeclared`."""
+        for item in items:
+            self.in_force[item.kind, item.name] = item
+
+    def put_in_force(self, items: Sequence[InForce]) -> bool:
+        """The same where all that is held is counted as before: only amounts differ, and not whether there is a limit,
+        a guarantee, or one of a kind of devices. False: nothing was done, and it takes `redeclared`.
+        """
+        if self.loans:  # what is lent may be all that there is to a guarantee
+            return False
+        for item in items:
+            declared = self.queue_spec(item.name).quota if item.kind == "q" else self.tenant_spec(item.name).quota
+            if not _counted_alike(self.quota_of(item.kind, item.name), declared.under(item.window)):
+                return False
+        self.set_in_force(items)
+        self.version += 1
+        self.chains_version += 1
+        self.guaranteed_version += 1
+        self.covered_version += 1
+        self._find_edge()
+        for item in items:
+            for kind in ("q",) if item.kind == "q" else ("t", "s"):
+                account = self.accounts.get((kind, item.name))
+                if account is not None:
+                    self._rule(account)
+                    self._note(account)
+        return True
+
+    def _find_edge(self) -> None:
+        self.edge_ms = min((item.until_ms for item in self.in_force.values() if item.until_ms), default=0)
+
     def _quota(self, kind: str, name: str) -> Quota:
         if kind != "q":
-            return with_loans(name, self.tenant_spec(name).quota, self.loans.values())
-        return self.queue_spec(name).quota
+            return with_loans(name, self.quota_of("t", name), self.loans.values())
+        return self.quota_of("q", name)
+
+    def _rule(self, account: Account) -> None:
+        """Set what an account's owner was promised, as it is in force."""
+        kind, name = account.kind, account.name
+        account.quota = self._quota(kind, name)
+        account.declared = self.queue_spec(name).quota if kind == "q" else self.tenant_spec(name).quota
+        owner = "q" if kind == "q" else "t", name
+        account.in_force = self.in_force.get(owner) if account.declared.windows else None
 
     @property
     def half_life_ms(self) -> int:
@@ -231,7 +291,8 @@ class Tenancy:
         """
         account = self.accounts.get((kind, name))
         if account is None:
-            account = Account(kind, name, self._quota(kind, name))
+            account = Account(kind, name, Quota())
+            self._rule(account)
             account.forget_held()
         return account
 
@@ -362,7 +423,12 @@ class Tenancy:
         if whole or self._taken_version != self.version:
             self._taken_version = self.version
             declared = Declarations(
-                dict(self.pools), dict(self.tenants), dict(self.queues), dict(self.loans), dict(self.offences)
+                dict(self.pools),
+                dict(self.tenants),
+                dict(self.queues),
+                dict(self.loans),
+                dict(self.offences),
+                dict(self.in_force),
             )
         changed = (self.accounts if whole else self._changed).values()
         taken = tuple([_published(account) for account in changed])
@@ -374,7 +440,7 @@ class Tenancy:
         if declared is not None:
             self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
             self.queues, self.loans = dict(declared.queues), dict(declared.loans)
-            self.offences = dict(declared.offences)
+            self.offences, self.in_force = dict(declared.offences), dict(declared.in_force)
             self.redeclared()
         for change in held:
             if not (change.slices or change.average_ms):
@@ -430,6 +496,14 @@ def _published(account: Account) -> Held:
 def _limited(quota: Quota) -> bool:
     limits = [quota.limit, *(model.limit for model in quota.models)]
     return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
+
+
+def _counted_alike(one: Quota, other: Quota) -> bool:
+    return (
+        _limited(one) == _limited(other)
+        and one.guarantees == other.guarantees
+        and [model.model for model in one.models] == [model.model for model in other.models]
+    )
 
 
 def _accrue(account: Account, at_ms: int, half_life_ms: int) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aliquot.common import limits, names
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.errors import InvalidField, fields_refused
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all, promised
+from aliquot.coordinator.core.tenancy.in_force import WINDOWS_MAX
 from aliquot.coordinator.core.tenancy.offences import KEPT as OFFENCES_KEPT
+from aliquot.coordinator.core.tenancy.promises import promised_together, too_much
 from aliquot.coordinator.core.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
 from aliquot.coordinator.core.tenancy.specs import (
     MEMORY_BYTES_MAX,
@@ -25,11 +26,14 @@ from aliquot.coordinator.core.tenancy.specs import (
     Quota,
     TenantSpec,
 )
+from aliquot.coordinator.core.tenancy.timetable import read_timetable
 from aliquot.coordinator.core.tenancy.view import TenancyView
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.core.use.records import ENDING, WARNINGS_MAX, IdlePolicy
 
 SCALE_RULES_MAX = 32
+WINDOWS_IN_ALL_MAX = 2_000
+"""Of all tenants and queues: a declaration looks a week ahead at each."""
 _YEAR_MS = 366 * 86_400_000
 
 
@@ -145,8 +149,8 @@ def _scale_rule(rule: ScaleRule, path: str) -> None:
     _range(f"{path}.busy_below_permille", rule.busy_below_permille, 0, 1000)
 
 
-def check_tree(queues: Mapping[str, QueueSpec]) -> None:
-    """Parents exist, nothing is its own ancestor, and no child is promised what its parent was not."""
+def check_tree(queues: Mapping[str, QueueSpec], now_ms: int) -> None:
+    """Parents exist, nothing is its own ancestor, and no child is promised what its parent was not, at any time."""
     for name, spec in queues.items():
         seen = [name]
         while seen[-1] != ROOT:
@@ -167,42 +171,51 @@ def check_tree(queues: Mapping[str, QueueSpec]) -> None:
                 f"queues[{name}].pool", f"its parent {spec.parent} is bound to pool {queues[spec.parent].pool}"
             )
     for name, spec in queues.items():
-        below = [child for child in queues.values() if child.parent == name and child.name != ROOT]
-        total = Amount()
-        for child in below:
-            total = total.plus(guaranteed_in_all(child.quota.guaranteed, child.quota.models))
-        own = guaranteed_in_all(spec.quota.guaranteed, spec.quota.models)
-        if name != ROOT and own and (total.share_milli > own.share_milli or total.memory_bytes > own.memory_bytes):
-            raise InvalidField(
-                f"queues[{name}].quota.guaranteed",
-                f"its children are guaranteed {_shown(total)}, itself only {_shown(own)}",
-            )
+        if name == ROOT or not spec.quota.guarantees:
+            continue
+        below = [child.quota for child in queues.values() if child.parent == name and child.name != ROOT]
+        for found in promised_together(below, spec.quota, now_ms):
+            if found.own and found.exceeds:
+                raise InvalidField(
+                    f"queues[{name}].quota.guaranteed",
+                    f"its children are guaranteed {_shown(found.total)}, itself only {_shown(found.own)}"
+                    f"{found.when(now_ms)}",
+                )
 
 
-def check_promises(tenancy: TenancyView, inventory: InventoryView) -> None:
-    """No more is guaranteed than was declared (or has registered). Raises InvalidField with the numbers."""
-    promise = promised(tenancy)
+def check_promises(tenancy: TenancyView, inventory: InventoryView, now_ms: int) -> None:
+    """No more is guaranteed than was declared (or has registered), at any time within the next week. Clocks of several
+    zones that are put forward at different times may change that later: then every guarantee shrinks for the while.
+
+    Raises InvalidField with the numbers.
+    """
     declared = declared_capacity(tenancy, inventory)
-    if promise.share_milli > declared.share_milli or promise.memory_bytes > declared.memory_bytes:
+    owners = [tenant.spec.quota for tenant in tenancy.tenants.values()]
+    owners += [queue.spec.quota for name, queue in tenancy.queues.items() if queue.spec.parent == ROOT != name]
+    passed = too_much(owners, None, declared, now_ms)
+    if passed is not None:
         raise InvalidField(
             "quota.guaranteed",
-            f"{_shown(promise)} would be guaranteed to tenants and top-level queues together; the pools have "
-            f"{_shown(declared)}, declared or registered",
+            f"{_shown(passed.total)} would be guaranteed to tenants and top-level queues together"
+            f"{passed.when(now_ms)}; the pools have {_shown(declared)}, declared or registered",
             hint="guarantee less, or declare the devices that are to come in their pool (`declared`)",
         )
     for queue in tenancy.queues.values():
         pool, own = queue.spec.pool, queue.spec.quota
         if not pool:
             continue
-        total = Amount()
-        for other in tenancy.queues.values():
-            if other.spec.pool == pool and tenancy.queue_spec(other.spec.parent).pool != pool:
-                total = total.plus(guaranteed_in_all(other.spec.quota.guaranteed, other.spec.quota.models))
+        bound = [
+            other.spec.quota
+            for other in tenancy.queues.values()
+            if other.spec.pool == pool and tenancy.queue_spec(other.spec.parent).pool != pool
+        ]
         there = pool_capacity(tenancy, inventory, pool)
-        if own.guarantees and (total.share_milli > there.share_milli or total.memory_bytes > there.memory_bytes):
+        passed = too_much(bound, None, there, now_ms) if own.guarantees else None
+        if passed is not None:
             raise InvalidField(
                 "quota.guaranteed",
-                f"{_shown(total)} would be guaranteed in pool {pool}, which has {_shown(there)}",
+                f"{_shown(passed.total)} would be guaranteed in pool {pool}{passed.when(now_ms)}, which has "
+                f"{_shown(there)}",
                 hint="guarantee less, or declare the devices that are to come in their pool (`declared`)",
             )
 
@@ -235,7 +248,35 @@ def pool_capacity(tenancy: TenancyView, inventory: InventoryView, pool: str) -> 
     )
 
 
+def check_windows(quotas: Iterable[Quota]) -> None:
+    """Not more windows in all than can be looked at. Raises InvalidField."""
+    windows = sum(len(quota.windows) for quota in quotas)
+    if windows > WINDOWS_IN_ALL_MAX:
+        raise InvalidField(
+            "quota.windows",
+            f"{windows} windows of quotas in all; at most {WINDOWS_IN_ALL_MAX}",
+            hint="declare them with queues that several tenants share",
+        )
+
+
 def _quota(path: str, quota: Quota) -> None:
+    if len(quota.windows) > WINDOWS_MAX:
+        raise InvalidField(f"{path}.windows", f"{len(quota.windows)} windows; at most {WINDOWS_MAX}")
+    for number, window in enumerate(quota.windows):
+        where = f"{path}.windows[{number}]"
+        try:
+            read_timetable(window.when)
+        except ValueError as error:
+            raise InvalidField(f"{where}.when", str(error)) from error
+        if window.guaranteed is None and window.limit is None and window.models is None:
+            raise InvalidField(
+                where, "it changes nothing", hint="say what is guaranteed, or the limit, while it is open"
+            )
+        _fixed_quota(where, quota.under(number))
+    _fixed_quota(path, quota)
+
+
+def _fixed_quota(path: str, quota: Quota) -> None:
     _amount(f"{path}.guaranteed", quota.guaranteed, 0)
     _amount(f"{path}.limit", quota.limit, UNLIMITED)
     _range(f"{path}.weight", quota.weight, 1, WEIGHT_MAX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
@@ -21,16 +21,18 @@ from aliquot.coordinator.core.ledger.facts import RatesApplied
 from aliquot.coordinator.core.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import checks
-from aliquot.coordinator.core.tenancy.books import Tenancy, recount
+from aliquot.coordinator.core.tenancy.books import Account, Tenancy, recount
 from aliquot.coordinator.core.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
     PoolRemoved,
     QueueApplied,
     QueueRemoved,
+    QuotasInForce,
     TenantApplied,
     TenantRemoved,
 )
+from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, InForce, in_force, over
 from aliquot.coordinator.core.tenancy.limits import over_limit, promised
 from aliquot.coordinator.core.tenancy.offences import counted_for_ms
 from aliquot.coordinator.core.tenancy.specs import (
@@ -40,10 +42,11 @@ from aliquot.coordinator.core.tenancy.specs import (
     PoolSpec,
     Queue,
     QueueSpec,
+    Quota,
     Tenant,
     TenantSpec,
 )
-from aliquot.coordinator.core.tenancy.view import TenancyView
+from aliquot.coordinator.core.tenancy.view import Chain, TenancyView
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 APPLIED_MAX = 10_000
@@ -71,8 +74,16 @@ def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
         trial.tenants[tenant.name] = Tenant(tenant, wanted)
         facts.append(TenantApplied(at_ms=now_ms, spec=tenant, version=wanted))
         changed.append((f"tenant {tenant.name}", wanted))
+    opened = [
+        in_force("q" if isinstance(fact, QueueApplied) else "t", fact.spec.name, fact.spec.quota, now_ms)
+        for fact in facts
+        if isinstance(fact, TenantApplied | QueueApplied) and fact.spec.quota.windows
+    ]
+    if opened:
+        trial.set_in_force(opened)
+        facts.append(QuotasInForce(at_ms=now_ms, items=tuple(opened)))
     if facts:
-        _check_trial(state, trial)
+        _check_trial(state, trial, now_ms)
     if command.rates is not None:
         version = state.ledger.prices.version
         _expect("rates", command.rates_version, version)
@@ -124,6 +135,21 @@ def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
             raise QueueInUse(f"queues are bound to pool {name}", hint="bind them to another pool first")
         fact = PoolRemoved(at_ms=now_ms, name=name)
     return Decision((fact,))
+
+
+def move_quotas(state: Planning, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
+    """Put in force what windows of quotas say by now."""
+    return Decision(tuple(quotas_moved(state, now_ms)))
+
+
+def quotas_moved(state: Planning, now_ms: int) -> list[Fact]:
+    """A fact about all windows of quotas that have opened or closed by now; none where none has."""
+    tenancy = state.tenancy
+    items: list[InForce] = []
+    for item in over(tenancy.in_force.values(), now_ms):
+        spec = tenancy.queue_spec(item.name) if item.kind == "q" else tenancy.tenant_spec(item.name)
+        items.append(in_force(item.kind, item.name, spec.quota, now_ms, item))
+    return [QuotasInForce(at_ms=now_ms, items=tuple(items))] if items else []
 
 
 def forgive(state: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
@@ -200,12 +226,14 @@ def _copy(tenancy: TenancyView) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
     trial.loans = dict(tenancy.loans)
+    trial.in_force = dict(tenancy.in_force)
     return trial
 
 
-def _check_trial(state: Planning, trial: Tenancy) -> None:
+def _check_trial(state: Planning, trial: Tenancy, now_ms: int) -> None:
     """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
-    checks.check_tree({name: queue.spec for name, queue in trial.queues.items()})
+    checks.check_windows(quota for _, _, quota in _quotas(trial))
+    checks.check_tree({name: queue.spec for name, queue in trial.queues.items()}, now_ms)
     for name, tenant in trial.tenants.items():
         default = tenant.spec.default_queue
         if state.config.strict_tenants and default and default not in trial.queues:
@@ -222,22 +250,40 @@ def _check_trial(state: Planning, trial: Tenancy) -> None:
                 f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
                 hint="have them back first: `aliquot balance --home NODE --apply`",
             )
-    more, less = promised(trial), promised(state.tenancy)
     capacity = checks.declared_capacity(trial, state.inventory)
     before = checks.declared_capacity(state.tenancy, state.inventory)
-    if more != less or capacity != before or _bound_to_pools(trial) != _bound_to_pools(state.tenancy):
-        checks.check_promises(trial, state.inventory)
+    if _promises(trial) != _promises(state.tenancy) or capacity != before:
+        checks.check_promises(trial, state.inventory, now_ms)
     held = [(owner_of(lease), parts_of(lease.holding)) for lease in state.leases.values() if lease.holding]
     recount(trial, held)
     for owner, _ in held:
-        over = over_limit(trial.chain(owner.tenant, owner.queue), [])
+        passed = over_limit(_without_windows(trial.chain(owner.tenant, owner.queue)), [])
         # What is above one already, from before limits held for all below them, is no reason to declare nothing.
-        if over is not None and over != over_limit(state.tenancy.chain(owner.tenant, owner.queue), []):
+        if passed is not None and passed != over_limit(state.tenancy.chain(owner.tenant, owner.queue), []):
             raise InvalidField(
                 "quota.limit",
-                f"{over.detail.partition(';')[0]}: a limit can't be below what is held",
+                f"{passed.detail.partition(';')[0]}: a limit can't be below what is held",
                 hint="release something first, or lower the limit in steps",
             )
+
+
+def _without_windows(chain: Chain[Account]) -> Chain[Account]:
+    """Without limits that a window has put in force: those may come down below what is held at any time."""
+    kept = [item for item in chain.limited if item.in_force is None or item.in_force.window == OUTSIDE]
+    return chain._replace(limited=tuple(kept))
+
+
+def _promises(tenancy: TenancyView) -> tuple[object, ...]:
+    """All that decides whether more is promised than there is."""
+    windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
+    return promised(tenancy), _bound_to_pools(tenancy), windows
+
+
+def _quotas(tenancy: TenancyView) -> Iterator[tuple[str, str, Quota]]:
+    for name, tenant in sorted(tenancy.tenants.items()):
+        yield "t", name, tenant.spec.quota
+    for name, queue in sorted(tenancy.queues.items()):
+        yield "q", name, queue.spec.quota
 
 
 def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.tenancy.facts import (
     PoolRemoved,
     QueueApplied,
     QueueRemoved,
+    QuotasInForce,
     TenantApplied,
     TenantRemoved,
 )
@@ -31,12 +32,14 @@ def _pool_applied(state: State, fact: PoolApplied) -> None:
 def _tenant_applied(state: State, fact: TenantApplied) -> None:
     state.tenancy.accrue(fact.at_ms)
     state.tenancy.tenants[fact.spec.name] = Tenant(fact.spec, fact.version)
+    state.tenancy.in_force.pop(("t", fact.spec.name), None)
     redeclared(state)
 
 
 def _queue_applied(state: State, fact: QueueApplied) -> None:
     state.tenancy.accrue(fact.at_ms)
     state.tenancy.queues[fact.spec.name] = Queue(fact.spec, fact.version)
+    state.tenancy.in_force.pop(("q", fact.spec.name), None)
     redeclared(state)
 
 
@@ -48,12 +51,25 @@ def _pool_removed(state: State, fact: PoolRemoved) -> None:
 def _tenant_removed(state: State, fact: TenantRemoved) -> None:
     state.tenancy.accrue(fact.at_ms)
     del state.tenancy.tenants[fact.name]
+    state.tenancy.in_force.pop(("t", fact.name), None)
     redeclared(state)
 
 
 def _queue_removed(state: State, fact: QueueRemoved) -> None:
     state.tenancy.accrue(fact.at_ms)
     del state.tenancy.queues[fact.name]
+    state.tenancy.in_force.pop(("q", fact.name), None)
+    redeclared(state)
+
+
+def _quotas_in_force(state: State, fact: QuotasInForce) -> None:
+    edge_ms = state.tenancy.edge_ms
+    if state.tenancy.put_in_force(fact.items):
+        _watch_next(state, edge_ms)
+        state.free_capacity()
+        return
+    state.tenancy.accrue(fact.at_ms)
+    state.tenancy.set_in_force(fact.items)
     redeclared(state)
 
 
@@ -62,12 +78,27 @@ def redeclared(state: State) -> None:
 
     The caller has let averages accrue before, with what was held and the half-life until now.
     """
+    edge_ms = state.tenancy.edge_ms
     state.tenancy.redeclared()
+    _watch_next(state, edge_ms)
     for tenant in state.tenancy.offences:
         watch_offences(state, tenant)
     recount_all(state)
     line_up_anew(state)
     state.free_capacity()
+
+
+def _watch_next(state: State, edge_ms: int) -> None:
+    """Look at the next edge instead of this one."""
+    if state.tenancy.edge_ms != edge_ms:
+        state.timers.drop(edge_ms, Due.QUOTA, "")
+        watch_quotas(state)
+
+
+def watch_quotas(state: State) -> None:
+    """Remember when the next window of a quota opens or closes."""
+    if state.tenancy.edge_ms:
+        state.timers.add(state.tenancy.edge_ms, Due.QUOTA, "")
 
 
 def offended(state: State, tenant: str, queue: str, at_ms: int) -> None:
@@ -102,6 +133,7 @@ def line_up_anew(state: State) -> None:
 
 APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
     OffencesForgotten: _offences_forgotten,
+    QuotasInForce: _quotas_in_force,
     PoolApplied: _pool_applied,
     TenantApplied: _tenant_applied,
     QueueApplied: _queue_applied,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.tenancy.in_force import InForce
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 
 
@@ -25,6 +26,12 @@ class QueueApplied(Fact, frozen=True, tag="queue"):
 
     spec: QueueSpec
     version: int
+
+
+class QuotasInForce(Fact, frozen=True, tag="quotas>"):
+    """These windows of quotas are in force from now on, all at once; see `in_force`."""
+
+    items: tuple[InForce, ...]
 
 
 class OffencesForgotten(Fact, frozen=True, tag="offences-"):

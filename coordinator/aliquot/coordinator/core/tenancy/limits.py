@@ -7,13 +7,15 @@ capacity is less than all guarantees, every guarantee shrinks in the same propor
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from aliquot.common.catalog import covers, vendor_of
+from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.matching import Match
+from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, most_of
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
+from aliquot.coordinator.core.tenancy.timetable import wall_text
 from aliquot.coordinator.core.tenancy.view import AccountView, Chain, TenancyView
 from aliquot.coordinator.core.types import Demand, Placement
 
@@ -33,6 +35,8 @@ class OverLimit:
     """The kind of devices whose limit it is; empty: of all together."""
     until_ms: int = 0
     """When it ends by itself; 0: not by the clock alone."""
+    next_ms: int = 0
+    """When a window of the quota opens or closes, and what is held now no longer keeps it back; 0: not known."""
 
 
 def over_limit(chain: Chain[AccountView], parts: Iterable[Part]) -> OverLimit | None:
@@ -53,7 +57,7 @@ def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
     held_now = (account.share_milli, account.memory_bytes)
     found = _compare(account.label, "", quota.limit, held_now, (share, memory))
     if found is not None:
-        return found
+        return _at_this_time(found, account, (share, memory))
     for of_model in quota.models:
         wanted = parts_of_kind(parts, of_model.model)
         if wanted:
@@ -61,8 +65,47 @@ def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
             held = held_of_kind(account, of_model.model)
             found = _compare(account.label, of_model.model, of_model.limit, held, (share, memory))
             if found is not None:
-                return found
+                return _at_this_time(found, account, (share, memory))
     return None
+
+
+def _at_this_time(over: OverLimit, account: AccountView, more: tuple[int, int]) -> OverLimit:
+    """The same, with what windows of the quota have to do with it."""
+    ruling = account.in_force
+    if ruling is None:
+        return over
+    most = [most_of(account.declared, over.model, memory=memory) for memory in (False, True)]
+    for_ever = any(0 <= limit < amount for limit, amount in zip(most, more, strict=True))
+    return replace(
+        over, detail=f"{over.detail} ({_ruling(account)})", for_ever=for_ever, next_ms=_opens_ms(account, over, more)
+    )
+
+
+def _ruling(account: AccountView) -> str:
+    """Which window has put a limit in force, and until when: on the wall of its zone."""
+    ruling, windows = account.in_force, account.declared.windows
+    assert ruling is not None
+    window = windows[ruling.window].when if ruling.window != OUTSIDE else ""
+    said = f"window `{window}`" if window else "outside of its windows"
+    if not ruling.until_ms:
+        return f"{said}, always"
+    nearest = windows[ruling.window if ruling.window != OUTSIDE else max(ruling.following, 0)]
+    return f"{said}, until {wall_text(nearest.when, ruling.until_ms)}"
+
+
+def _opens_ms(account: AccountView, over: OverLimit, more: tuple[int, int]) -> int:
+    """When the next window opens or closes, where that alone lets so much more be held; else 0."""
+    ruling = account.in_force
+    if ruling is None or not ruling.until_ms or ruling.unknown:
+        return 0
+    quota = account.declared.under(ruling.following)
+    limits = [quota.limit] if not over.model else [of.limit for of in quota.models if of.model == over.model]
+    held = held_of_kind(account, over.model)
+    fits = all(
+        not 0 <= limit.share_milli < held[0] + more[0] and not 0 <= limit.memory_bytes < held[1] + more[1]
+        for limit in limits
+    )
+    return ruling.until_ms if fits else 0
 
 
 def parts_of_kind(parts: Iterable[Part], kind: str) -> list[Part]:
@@ -145,13 +188,13 @@ def entitled(chain: Chain[AccountView], parts: Iterable[Part], scale: int) -> bo
 
 
 def promised(tenancy: TenancyView) -> Amount:
-    """Everything that is guaranteed: to tenants, and to the queues below the root."""
+    """Everything that is guaranteed now: to tenants, and to the queues below the root."""
     total = Amount()
-    for tenant in tenancy.tenants.values():
-        total = total.plus(guaranteed_in_all(tenant.spec.quota.guaranteed, tenant.spec.quota.models))
-    for queue in tenancy.queues.values():
-        if queue.spec.parent == ROOT and queue.spec.name != ROOT:
-            total = total.plus(guaranteed_in_all(queue.spec.quota.guaranteed, queue.spec.quota.models))
+    for name in tenancy.tenants:
+        total = total.plus(guaranteed_of(tenancy.quota_of("t", name)))
+    for name, queue in tenancy.queues.items():
+        if queue.spec.parent == ROOT and name != ROOT:
+            total = total.plus(guaranteed_of(tenancy.quota_of("q", name)))
     return total
 
 
@@ -173,6 +216,11 @@ def bound_above(tenancy: TenancyView, tenant: str) -> str:
 
 def _holds_back(spec: TenantSpec) -> bool:
     return bool(spec.budget) or spec.on_over_limit is not None
+
+
+def guaranteed_of(quota: Quota) -> Amount:
+    """What a quota that is in force guarantees in all."""
+    return guaranteed_in_all(quota.guaranteed, quota.models)
 
 
 def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amount:
@@ -207,11 +255,12 @@ def scale_of(promise: Amount, usable: Amount) -> int:
 
 def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
-    record = inventory.device_record
+    device = inventory.device_record
     return [
-        (record(plan.device_uuid).spec.model, plan.share_milli, plan.memory_bytes)
+        (kind_of(spec.model, spec.vendor), plan.share_milli, plan.memory_bytes)
         for member in placement.members
         for plan in member
+        for spec in (device(plan.device_uuid).spec,)
     ]
 
 
@@ -223,7 +272,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
-    vendors = {vendor_of(model) or "" for model in models} or {demand.vendor}
+    vendors = {vendor_of(model) or "" for model in models} or set(demand.vendors) or {demand.vendor}
     model = next(iter(models)) if len(models) == 1 else next(iter(vendors)) if len(vendors) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
     if matches:
@@ -233,7 +282,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
             device_class.size_of(demand)
             for device_class in inventory.classes
             if (not models or device_class.model in models)
-            and demand.vendor in ("", device_class.vendor)
+            and demand.takes_vendor(device_class.vendor)
             and device_class.mig_profile == demand.mig_profile
         ]
         if sizes:

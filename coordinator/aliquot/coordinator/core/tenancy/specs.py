@@ -8,6 +8,7 @@ where requests wait. A lease counts against its tenant, its queue, and every que
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 
 import msgspec
 
@@ -53,6 +54,17 @@ class ModelQuota(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: Amount = NO_LIMIT
 
 
+class QuotaWindow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a quota says instead while this window is open. What is None stays as it is outside of windows."""
+
+    when: str
+    """As `timetable` reads it, in its shortest words."""
+    guaranteed: Amount | None = None
+    limit: Amount | None = None
+    models: tuple[ModelQuota, ...] | None = None
+    """All that is said of kinds of devices then."""
+
+
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     """See the module's docstring. A guarantee of memory alone, or of share alone, leaves the other unbounded."""
 
@@ -63,11 +75,32 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sorted by model, each at most once. Where kinds overlap, what is held counts in each, and the guarantee of one is
     enough.
     """
+    windows: tuple[QuotaWindow, ...] = ()
+    """The first of them that is open is in force. None in a quota that is in force."""
 
     @property
     def guarantees(self) -> bool:
-        """Whether anything is guaranteed."""
-        return bool(self.guaranteed) or any(model.guaranteed for model in self.models)
+        """Whether anything is guaranteed, at some time."""
+        return any(
+            bool(quota.guaranteed) or any(model.guaranteed for model in quota.models) for quota in self.variants()
+        )
+
+    def under(self, window: int) -> Quota:
+        """The quota that is in force while a window is open, by its place; -1: outside of all."""
+        if not 0 <= window < len(self.windows):
+            return msgspec.structs.replace(self, windows=()) if self.windows else self
+        opened = self.windows[window]
+        return Quota(
+            guaranteed=self.guaranteed if opened.guaranteed is None else opened.guaranteed,
+            limit=self.limit if opened.limit is None else opened.limit,
+            weight=self.weight,
+            models=self.models if opened.models is None else opened.models,
+        )
+
+    def variants(self) -> Iterator[Quota]:
+        """All that may be in force, outside of windows first."""
+        for window in range(-1, len(self.windows)):
+            yield self.under(window)
 
 
 class QueuePolicy(enum.StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aliquot.coordinator.core.lending.loans import Loan
+from aliquot.coordinator.core.tenancy.in_force import InForce
 from aliquot.coordinator.core.tenancy.ranking import Part, Rank, Sums
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 
@@ -57,6 +58,10 @@ class AccountView(Protocol):
     def ranked(self) -> RankedView: ...  # noqa: D102
     @property
     def coming(self) -> RankedView: ...  # noqa: D102
+    @property
+    def declared(self) -> Quota: ...  # noqa: D102
+    @property
+    def in_force(self) -> InForce | None: ...  # noqa: D102
 
     def youngest(self) -> Iterator[str]:
         """The leases that hold something, who came last first."""
@@ -98,6 +103,10 @@ class TenancyView(Protocol):
     @property
     def offences(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
     @property
+    def in_force(self) -> Mapping[AccountKey, InForce]: ...  # noqa: D102
+    @property
+    def edge_ms(self) -> int: ...  # noqa: D102
+    @property
     def version(self) -> int: ...  # noqa: D102
     @property
     def chains_version(self) -> int: ...  # noqa: D102
@@ -111,6 +120,7 @@ class TenancyView(Protocol):
     def ceilings(self) -> bool: ...  # noqa: D102
     def tenant_spec(self, name: str) -> TenantSpec: ...  # noqa: D102
     def queue_spec(self, name: str) -> QueueSpec: ...  # noqa: D102
+    def quota_of(self, kind: str, name: str) -> Quota: ...  # noqa: D102
     def queue_of(self, tenant: str, queue: str) -> str: ...  # noqa: D102
     def path(self, queue: str) -> tuple[str, ...]: ...  # noqa: D102
     def account(self, kind: str, name: str) -> AccountView: ...  # noqa: D102

@@ -15,6 +15,9 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.core.assignment import read_assignment
 
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""Of what the API server shows of a static pod. Its uid is not the one that the kubelet names cgroups by."""
+
 
 class NotBound(AliquotError):
     """A pod can't be tied to a lease (yet). `final`: it will not be, however long one waits."""
@@ -71,6 +74,13 @@ def decide(
 
     Raises `NotBound` and `BadAssignment`.
     """
+    if MIRROR_ANNOTATION in annotations:
+        raise NotBound(
+            "StaticPod",
+            f"pod {pod} is the kubelet's own, from a file: nobody binds it, so it can have no part of a GPU. Make it a "
+            "DaemonSet's",
+            final=True,
+        )
     assignment = read_assignment(annotations)
     if assignment is None:
         raise NotBound("NoAssignment", f"pod {pod} was not placed by aliquot: it has no assignment")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.node.agent import devices_in
@@ -31,8 +31,8 @@ class Publisher:
         self._written: list[PublishedDevice] | None = None
         self._said = ""
 
-    async def look(self, status: LocalStatus | None, node_uid: str, owners: Sequence[str]) -> None:
-        """Publish what an agent says there is; None: it does not answer. Nothing where others own the devices."""
+    async def look(self, status: LocalStatus | None, node_uid: str, *, offered: bool) -> None:
+        """Publish what an agent says there is; None: it does not answer. Nothing where this node offers nothing."""
         now_s = self._monotonic_s()
         if status is not None:
             self._heard_s = now_s
@@ -43,7 +43,7 @@ class Publisher:
             ]
         elif now_s - self._heard_s > SILENT_S:
             self._devices = [each.ill() for each in self._devices]
-        wanted = [] if owners else self._devices
+        wanted = self._devices if offered else []
         if not node_uid or (wanted == self._written and now_s - self._written_s < LOOK_S):
             return
         try:

@@ -3,11 +3,13 @@
 A linear programme over the requests that arrive (`upkeep.price_programme`) gives every sort of slice a price. From
 those follows what a remainder of r is worth on a device of class c, `worth[c, r, λ]`, when CPU costs λ. A node is worth
 
-    V = min over λ of (Σ over devices of worth[class, left, λ] + λ · CPU left),
+    V = min over λ of (Σ over devices of worth[class, left, λ] + together[class, free, CPU left, λ] + λ · CPU left),
 
-the Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
+where `together` is what the free devices are worth for requests for several, beyond what each of them is worth: the
+Lagrangian bound on what can still be sold there, and a placement costs the fall of V. Remainders that nothing
 arriving fits into are worth nothing, so they are made where it does not matter, and slices that fit into them go there;
-what other requests need more is worth more, so that large memory is kept for those who ask for it.
+what other requests need more is worth more, so that large memory, and many devices of one node, are kept for those who
+ask for them.
 """
 
 from __future__ import annotations
@@ -22,13 +24,11 @@ from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.placement.worth import parts_of, worth_on
+from aliquot.coordinator.core.placement.worth import cpu_steps, like, parts_of, together_on, worth_on
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 GRAIN = 4096
 """Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""
-
-GIB = 1 << 30
 
 
 class Worths(NamedTuple):
@@ -36,6 +36,10 @@ class Worths(NamedTuple):
 
     worth: Ints
     """[table, share left, memory left, λ] in millionths of a device; the last table is for rows without devices."""
+    together: Ints
+    """[table, free devices, steps of CPU left, λ] what these add; of no length: nothing."""
+    cpu_step: int
+    """In thousandths of a CPU."""
     table_of: Ints
     """[class] and one more for rows without devices: which table. Classes that differ by less than a GiB share one."""
     leasable: Ints
@@ -56,37 +60,37 @@ class Price(Policy):
 
     def __init__(self) -> None:
         self._classes: tuple[DeviceClass, ...] = ()
+        self._columns = 1
         self.set_prices(linear_prices())
 
     def set_prices(self, table: PriceTable) -> None:
         """Take a new table; cached scores are thrown away."""
         self.table = table
-        self.groups: Ints = np.array(table.groups, np.int64).reshape(-1, 3)
-        """[group, (devices, CPU, worth of a device)]"""
         self._lay_out()
 
     def learn_classes(self, inventory: Inventory) -> None:
         """See `Policy.learn_classes`."""
-        if len(inventory.classes) != len(self._classes):
-            self._classes = tuple(inventory.classes)
+        columns = inventory.table.columns
+        if len(inventory.classes) != len(self._classes) or columns != self._columns:
+            self._classes, self._columns = tuple(inventory.classes), columns
             self._lay_out()
 
     def _lay_out(self) -> None:
-        numbers: dict[tuple[object, ...], int] = {}
-        tables: list[Ints] = []
-        table_of: list[int] = []
-        for each in self._classes:
-            key = each.vendor, each.model, each.mig_profile, each.compute_milli, round(each.leasable_bytes / GIB)
-            if key not in numbers:
-                numbers[key] = len(tables)
-                tables.append(worth_on(self.table, each))
-            table_of.append(numbers[key])
+        numbers: dict[DeviceClass, int] = {}
+        table_of = [numbers.setdefault(like(each), len(numbers)) for each in self._classes]
+        tables = [worth_on(self.table, each) for each in numbers]
         share_parts, memory_parts = parts_of(by_memory=self.table.by_memory)
         prices = np.array(self.table.cpu_prices, np.int64)
         nothing: Ints = np.zeros((share_parts + 1, memory_parts + 1, len(prices)), np.int64)
         leasable = np.array([*(max(each.leasable_bytes, 1) for each in self._classes), 1], np.int64)
         of = np.array([*table_of, len(tables)], np.int64)
-        self.worths = Worths(np.stack([*tables, nothing]), of, leasable, prices, share_parts, memory_parts)
+        several = together_on(self.table, numbers, self._columns)
+        together: Ints = np.zeros((0, 0, 0, 0), np.int64)
+        if any(each.any() for each in several):
+            together = np.stack([*several, np.zeros_like(several[0])])
+        step, _ = cpu_steps([each.sort for each in self.table.together], self._columns)
+        worth = np.stack([*tables, nothing])
+        self.worths = Worths(worth, together, step, of, leasable, prices, share_parts, memory_parts)
         self.version += 1
 
     def device_scores(self, c: Candidates) -> Ints:
@@ -112,14 +116,23 @@ class Price(Policy):
         after *= c.count
         after += before.take(row_of, axis=1)[:, :, None]
         after -= lambdas[:, :, None] * c.cpu
+        value = before.min(axis=0)
+        if len(w.together):
+            free = np.add.reduce(c.all_usable == WHOLE_SHARE_MILLI, axis=1)
+            value = (before + w.together[table, free, self._steps(c.cpu_left[:, 0])].T).min(axis=0)
+            left = np.maximum(free[row_of, None] - c.count * (c.usable == WHOLE_SHARE_MILLI), 0)
+            steps = self._steps(c.cpu_left[row_of] - c.cpu)
+            after += np.moveaxis(w.together[table[row_of][:, None], left, steps], -1, 0)
         gain: Ints = after.min(axis=0)
-        gain -= before.min(axis=0)[row_of, None]
-        if len(self.groups):
-            gain += self._fall_of_groups(c)
+        gain -= value[row_of, None]
         gain &= -GRAIN
         gain -= rest * c.count.astype(bool)
         gain -= (c.idle // np.maximum(c.width, 1))[row_of]
         return gain
+
+    def _steps(self, cpu_left: Ints) -> Ints:
+        """CPU as a place in the table."""
+        return np.clip(cpu_left // self.worths.cpu_step, 0, self.worths.together.shape[2] - 1)
 
     def _parts(self, share: Ints, memory: Ints, leasable: Ints) -> tuple[Ints, Ints]:
         """A remainder as a place in the table."""
@@ -127,16 +140,3 @@ class Price(Policy):
         shares = (np.maximum(share, 0) * w.share_parts + WHOLE_SHARE_MILLI // 2) // WHOLE_SHARE_MILLI
         memories = (np.clip(memory, 0, leasable) * w.memory_parts + leasable // 2) // leasable
         return shares, memories
-
-    def _fall_of_groups(self, c: Candidates) -> Ints:
-        """[state, shape] what places for several whole devices are worth after the placement, less before."""
-        row_of = c.row_of
-        free = np.add.reduce(c.all_usable == WHOLE_SHARE_MILLI, axis=1)[row_of, None]
-        cpu_left = c.cpu_left[row_of]
-        free_after = np.maximum(free - c.count * (c.usable == WHOLE_SHARE_MILLI), 0)
-        cpu_after = cpu_left - c.cpu
-        fall: Ints = np.zeros((1, 1), np.int64)
-        for devices, cpu, worth in self.groups.tolist():
-            after = np.minimum(free_after // devices, cpu_after // cpu)
-            fall = fall + (after - np.minimum(free // devices, cpu_left // cpu)) * (devices * worth)
-        return fall

@@ -1,0 +1,31 @@
+"""Commands that have actions of their own, such as `aliquot maintenance add`: one way to add one, and to run it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from aliquot.cli import _options as options
+
+
+def action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    act: Callable[[argparse.Namespace], object],
+) -> argparse.ArgumentParser:
+    """Add an action with the options that every command has; `text` is its help, without a full stop."""
+    parser = actions.add_parser(
+        name,
+        help=text,
+        description=text[:1].upper() + text[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.common(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def run_action(args: argparse.Namespace) -> int:
+    """Run the action that was chosen; returns its exit code."""
+    return int(args.act(args))
