@@ -82,8 +82,8 @@ wait 60
 def _in_part(put: Put) -> None:
     original = moving.move
 
-    def move(state: Any, planned: Any, why: str, now_ms: int) -> Any:
-        facts = original(state, planned, why, now_ms)
+    def move(state: Any, planned: Any, why: str, now_ms: int) -> list[Any] | None:
+        facts: list[Any] | None = original(state, planned, why, now_ms)
         if facts is None or len(planned.target.members) < 2:
             return facts
         return [msgspec.structs.replace(facts[0], slice_ids=facts[0].slice_ids[:1]), *facts[1:]]
