@@ -2,27 +2,32 @@
 
 Part of `scale.py`. Every list is replayed through the real core in simulated time, three times over:
 
-    planner    the pool's own: nodes ordered for those who wait, given back when they are empty
-    fixed      the least number of nodes, there from beginning to end, with which the 95th percentile of waits is no
-               longer than the planner's; found by halving
-    threshold  rules of the HPA kind: every 30 s as many nodes as make what is asked for (held and waiting) 80 % of what
-               there is; down after five minutes in which less was wanted, and empty nodes only
+    planner    the pool's own, by the rules that hold where nothing else is declared: room for 93 % of what is asked
+               for next, 10 % kept free by ordering ahead
+    fixed      the least number of nodes, there from beginning to end, with which the 95th percentile of a list's waits
+               is no longer than the planner's; found by halving
+    threshold  rules of the HPA kind: every 30 s as many nodes as make what is asked for (held and waiting) a part of
+               what there is; down after a time in which less was wanted, and empty nodes only. Six parts and three
+               times are tried; the best is the cheapest of those with the shortest 95th percentile of waits
 
-The planner keeps 20 % of what there is free by ordering ahead, as the threshold rules do. A node has 8 devices and
-takes leases 10 minutes after its order; it is paid from its order on, and two nodes are there in any case. A tenth of
-the jobs are of a tenant with a guarantee of one node. Jobs that are still waiting at the last submission count with
-the wait that they have had by then. Fields:
+A node has 8 devices and takes leases 10 minutes after its order; it is paid from its order on, and two nodes are there
+in any case. A tenth of the jobs are of a tenant with a guarantee of one node. Jobs that are still waiting at the last
+submission count with the wait that they have had by then. Fields:
 
     node_hours_saved         1 - node-hours of the planner over those of the fixed number, all lists together
-    node_hours_ratio         node-hours of the planner over those of threshold rules
-    p95_wait_ratio           95th percentile of the waits of all lists over that of threshold rules
-    mean_wait_ratio          the same of the mean
+    p95_wait_ratio           95th percentile of the waits of all lists over that of the fixed number (1 s at least)
+    node_hours_ratio         node-hours of the planner over those of the best threshold rule
+    mean_wait_ratio          mean wait over that of the best threshold rule
+    p95_wait_ratio_rules     95th percentile of waits over that of the best threshold rule (1 s at least)
     p95_wait_s               of the planner
+    best_rule                which one that is: per cent, minutes
     guarantees_missed        moments at which a guarantee could not be kept whole, and requests that a guarantee covered
                              and that were not granted within 60 s
     limit_exceeded           moments at which there were more nodes than the limit
     reversals_per_node_day   how often a node changed from coming to going, or back: the most for one node and day
     reaction_s               from a step in demand to the order, of 24 steps at different times: the longest
+
+`--curve` prints the rows of the table in docs/capacity.md instead, and `--picture FILE` draws them.
 """
 
 from __future__ import annotations
@@ -30,11 +35,14 @@ from __future__ import annotations
 import argparse
 import csv
 import heapq
+import importlib
+import json
 import sys
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
@@ -52,9 +60,12 @@ from bench._philly import NODE_DEVICES, read_jobs
 BASE = 2
 LEAD_MS = 10 * 60_000
 TARGET_MS = 5 * 60_000
-SPARE_PERMILLE = 200
 THRESHOLD_MS = 30_000
-STABLE_MS = 5 * 60_000
+RULES = tuple((percent, minutes) for percent in (90, 85, 80, 75, 70, 60) for minutes in (5, 15, 60))
+"""What is asked for is to be so many per cent of what there is; down after so many minutes."""
+DEFAULT = (930, 100)
+"""What a declaration leaves out, in thousandths: what is to be ready for, and what is kept free."""
+KNOBS = ((0, 100), (850, 50), DEFAULT, (970, 150))
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 JOBS_MAX = 1_500
@@ -113,7 +124,14 @@ class Outcome:
 class Replay:
     """One list under one way of having nodes."""
 
-    def __init__(self, jobs: list[Job], *, fixed: int = 0, planner: bool = False, threshold: bool = False) -> None:
+    def __init__(
+        self,
+        jobs: list[Job],
+        *,
+        fixed: int = 0,
+        planner: tuple[int, int] | None = None,
+        threshold: tuple[int, int] | None = None,
+    ) -> None:
         config = CoreConfig(confirm_timeout_ms=10**12, retain_ended_ms=1000, policy="bestfit")
         self.core = Core(config, start_ms=HOUR_MS)
         self.jobs = {job.name: job for job in jobs}
@@ -142,10 +160,9 @@ class Replay:
             policy = CapacityPolicy(
                 act=True,
                 target_wait_ms=TARGET_MS,
-                idle_ms=60_000,
-                keep_ms=0,
-                headroom_permille=SPARE_PERMILLE,
-                spare_permille=SPARE_PERMILLE,
+                headroom_permille=planner[1],
+                spare_permille=planner[1],
+                ready_permille=planner[0],
                 orders_max=64,
             )
             self.core.do(c.DeclareCapacity(CapacitySpec((shape,), policy)))
@@ -243,14 +260,16 @@ class Replay:
                     self.outcome.reactions_s.append((now_ms - since_ms) / 1000)
 
     def _by_threshold(self) -> None:
-        """As many nodes as make what is asked for 80 % of what there is."""
+        """As many nodes as make what is asked for a part of what there is."""
+        assert self.threshold is not None
         core, now_ms = self.core, self.core.now_ms
+        percent, minutes = self.threshold
         held = core.state.tenancy.account("q", "root").share_milli
         waiting = sum(self.jobs[name].milli for name in self.waits_from_ms)
-        wanted = -(-(held + waiting) // (NODE_DEVICES * 800))
+        wanted = -(-(held + waiting) // (NODE_DEVICES * 10 * percent))
         wanted = min(max(wanted, BASE), self.limit + BASE)
         self.wanted.append((now_ms, wanted))
-        while self.wanted[0][0] < now_ms - STABLE_MS:
+        while self.wanted[0][0] < now_ms - minutes * 60_000:
             self.wanted.popleft()
         most = max(number for _, number in self.wanted)
         there = len(core.state.nodes) + len(self.coming)
@@ -354,32 +373,100 @@ def step_s() -> float:
     for number in range(24):
         before = [(0, 1, 600, 1000)]
         step = [(4_000 + 7 * number, NODE_DEVICES, 3_600, 1000)] * 6
-        replay = Replay(_jobs(before + step + [(9_000, 1, 60, 1000)]), planner=True)
+        replay = Replay(_jobs(before + step + [(9_000, 1, 60, 1000)]), planner=DEFAULT)
         slowest = max(slowest, min(replay.go().reactions_s, default=0.0))
     return slowest
 
 
-def run(options: argparse.Namespace) -> dict[str, float]:
+class Row(NamedTuple):
+    """A way of having nodes, and what it comes to on all lists."""
+
+    way: str
+    hours: int
+    mean_s: float
+    p95_s: float
+    waiting: int
+
+
+def rules(found: dict[str, list[Job]]) -> dict[tuple[int, int], Outcome]:
+    """All threshold rules."""
+    outcomes = {rule: Outcome() for rule in RULES}
+    for rule, outcome in outcomes.items():
+        for jobs in found.values():
+            outcome.add(Replay(jobs, threshold=rule).go())
+    return outcomes
+
+
+def best_of(outcomes: dict[tuple[int, int], Outcome]) -> tuple[int, int]:
+    """The cheapest of those with the shortest 95th percentile of waits."""
+    return min(outcomes, key=lambda rule: (outcomes[rule].p95_s, outcomes[rule].node_ms))
+
+
+def row(way: str, outcome: Outcome) -> Row:
+    """For the table."""
+    waiting = sum(wait_s > 1 for wait_s in outcome.waits_s)
+    return Row(way, round(outcome.node_ms / HOUR_MS), round(outcome.mean_s, 1), outcome.p95_s, waiting)
+
+
+def curve(traces: Path) -> list[Row]:
+    """What waits cost, by rules and by the planner's two knobs."""
+    found = lists(traces)
+    rows = [row(f"rule {percent} %, {minutes} min", each) for (percent, minutes), each in rules(found).items()]
+    for ready, spare in KNOBS:
+        outcome = Outcome()
+        for jobs in found.values():
+            outcome.add(Replay(jobs, planner=(ready, spare)).go())
+        rows.append(row(f"planner, ready {ready / 10:g} %, spare {spare / 10:g} %", outcome))
+    return rows
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Node-hours against the mean wait."""
+    figure_of = importlib.import_module("matplotlib.figure")
+    figure = figure_of.Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for word, label, colour, mark in (
+        ("rule", "threshold rules", "#8c8c8c", "o"),
+        ("planner", "the planner", "#3b6fb6", "s"),
+    ):
+        of = [each for each in rows if each.way.startswith(word)]
+        axes.scatter([each.hours for each in of], [each.mean_s for each in of], c=colour, marker=mark, label=label)
+        for each in of if word == "planner" else ():
+            axes.annotate(each.way.removeprefix("planner, "), (each.hours, each.mean_s), (4, 4), fontsize=7,
+                          textcoords="offset points")  # fmt: skip
+    axes.set_xlabel("node-hours, all lists")
+    axes.set_ylabel("mean wait, s")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def run(options: argparse.Namespace) -> dict[str, float | str]:
     """See the module's docstring."""
-    total: dict[str, Outcome] = {"planner": Outcome(), "fixed": Outcome(), "threshold": Outcome()}
-    for name, jobs in lists(options.traces).items():
-        planned = Replay(jobs, planner=True).go()
-        found = {"planner": planned, "fixed": like(jobs, planned), "threshold": Replay(jobs, threshold=True).go()}
-        for way, outcome in found.items():
-            total[way].add(outcome)
+    found = lists(options.traces)
+    ours, fixed = Outcome(), Outcome()
+    for name, jobs in found.items():
+        planned = Replay(jobs, planner=DEFAULT).go()
+        held = like(jobs, planned)
+        ours.add(planned)
+        fixed.add(held)
         if not options.json:
             said = "  ".join(
                 f"{way} {outcome.node_ms / HOUR_MS:.0f} node-hours, p95 wait {outcome.p95_s:.0f} s"
-                for way, outcome in found.items()
+                for way, outcome in (("planner", planned), ("fixed", held))
             )
             print(f"{name:18} {len(jobs):4} jobs  {said}", flush=True)
-    ours, rules = total["planner"], total["threshold"]
+    by_rule = rules(found)
+    best = best_of(by_rule)
+    rule = by_rule[best]
     return {
-        "node_hours_saved": round(1 - ours.node_ms / total["fixed"].node_ms, 4),
-        "node_hours_ratio": round(ours.node_ms / rules.node_ms, 4),
-        "p95_wait_ratio": round(ours.p95_s / max(rules.p95_s, 1.0), 4),
-        "mean_wait_ratio": round(ours.mean_s / max(rules.mean_s, 1.0), 4),
+        "node_hours_saved": round(1 - ours.node_ms / fixed.node_ms, 4),
+        "p95_wait_ratio": round(max(ours.p95_s, 1.0) / max(fixed.p95_s, 1.0), 4),
+        "node_hours_ratio": round(ours.node_ms / rule.node_ms, 4),
+        "mean_wait_ratio": round(ours.mean_s / max(rule.mean_s, 1.0), 4),
+        "p95_wait_ratio_rules": round(max(ours.p95_s, 1.0) / max(rule.p95_s, 1.0), 4),
         "p95_wait_s": round(ours.p95_s, 1),
+        "best_rule": f"{best[0]} %, {best[1]} min",
         "guarantees_missed": ours.missed,
         "limit_exceeded": ours.exceeded,
         "reversals_per_node_day": ours.reversals,
@@ -392,7 +479,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--json", action="store_true")
-    print(run(parser.parse_args()))
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--picture", type=Path)
+    options = parser.parse_args()
+    if not options.curve:
+        print(json.dumps(run(options)))
+        return
+    rows = curve(options.traces)
+    for each in rows:
+        print(f"| {each.way} | {each.hours:,} | {each.mean_s} | {each.p95_s:.0f} | {each.waiting} |", flush=True)
+    if options.picture:
+        draw(rows, options.picture)
 
 
 if __name__ == "__main__":

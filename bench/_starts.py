@@ -116,6 +116,8 @@ def run(traces: Path, jobs: int) -> dict[str, float]:
     replay = AskingReplay(chosen, QueuePolicy.FIFO, guarantees(chosen, DEVICES, GUARANTEED_PERMILLE))
     replay.go()
     waits = [(replay.wait_s(lease_id), *said) for lease_id, said in replay.asked.items()]
+    if not waits:
+        raise SystemExit(f"none of the first {jobs} jobs is asked about while it waits: take more of them (--jobs)")
     error_s = statistics.median(abs(expected - waited) for waited, expected, _ in waits)
     last_error_s = statistics.median(abs(last - waited) for waited, _, last in waits)
     return {

@@ -7,6 +7,8 @@ stock kube-scheduler does: filter and prioritise one pod after another, binds be
 >= 300; `same_node_40_s` (40 parts of one node) < 1; `filter_p99_ms_1000` <= 10 and `filter_p99_ms_5000` <= 25 (with a
 bind between every ten); `follow_rss_mb` <= 150 and `follow_cores` <= 0.3 for 50,000 pods with 1,000 changes a second;
 `gang_512_s` (from the last creation until all are bound) <= 5; `impossible_gang_s` (until its pods are told) <= 1.
+Without bars: `refused_per_pod` (binds that the pool refused, whose pods went round again), and the processor time that
+each pod that is bound costs each process (`extender_ms_per_pod`, ...), which is what to compare on a busy machine.
 The last line is one JSON object. None of it was run against a real API server.
 """
 

@@ -24,7 +24,9 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.forecast.backtest import score, try_out
@@ -69,12 +71,16 @@ def starts(options: argparse.Namespace) -> dict[str, float]:
     return _starts.run(options.traces, options.jobs)
 
 
-def nodes(options: argparse.Namespace) -> dict[str, float]:
+def nodes(options: argparse.Namespace) -> dict[str, Any]:
     """Nodes that come and go."""
     return _scale_nodes.run(options)
 
 
-PARTS = {"forecast": forecast, "starts": starts, "nodes": nodes}
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "forecast": forecast,
+    "starts": starts,
+    "nodes": nodes,
+}
 
 
 def main() -> None:
@@ -87,7 +93,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
     parser.add_argument("--write", action="store_true", help="put the table of forecasts into docs/forecast.md")
     options = parser.parse_args()
-    result: dict[str, float] = {}
+    result: dict[str, Any] = {}
     for name, measure in PARTS.items():
         if not options.only or name in options.only:
             found = measure(options)

@@ -136,6 +136,32 @@ def test_whoever_carries_out_may_name_the_node() -> None:
     assert [here.here.name for here in pool.looked().nodes] == ["ip-10-0-0-7"]
 
 
+def test_the_name_may_be_told_when_it_is_known_and_by_nobody_else() -> None:
+    pool = ordered()
+    (order,) = pool.take()
+    pool.accept(order)
+    with pytest.raises(OrderTaken):
+        pool.accept(order, "another", node_name="ip-7")
+    assert pool.accept(order, node_name="ip-7").node_name == "ip-7"
+    assert pool.accept(order).node_name == "ip-7", "said twice"
+    pool.arrive(order, "ip-7")
+    pool.pass_by(15_000)
+    assert [each.node_id for each in pool.last(OrderState.DONE)] == ["n-ip-7"]
+
+
+def test_one_that_was_under_way_may_fail_after_all_and_is_tried_again() -> None:
+    pool = ordered()
+    (order,) = pool.take()
+    pool.accept(order)
+    with pytest.raises(OrderTaken):
+        pool.do(c.ReportOrder(order.number, "another", accepted=False, problem="revoked"))
+    pool.do(c.ReportOrder(order.number, "runner", accepted=False, problem="revoked"))
+    (again,) = pool.orders
+    assert (again.state, again.problem) == (OrderState.ORDERED, "revoked")
+    pool.pass_by(MINUTE_MS)
+    assert [each.number for each in pool.take()] == [order.number]
+
+
 def test_an_administrator_withdraws_an_order_and_what_may_come_is_cancelled() -> None:
     pool = ordered(act=True)
     (order,) = pool.take()

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +229,45 @@ def test_ctrl_z_stops_both_and_fg_goes_on(terminal: list[Terminal]) -> None:
     session.await_text("again")
     session.type("\x03")
     session.await_text("code 130")
+
+
+ENDS = {"restart": "trap 'exit 3' TERM", "signal": ":", "none": "trap 'exit 3' TERM"}
+"""What a program does about SIGTERM, by what `run` does on a move."""
+
+
+@pytest.mark.parametrize("word", ENDS)
+def test_a_program_follows_a_move_of_its_lease_where_it_is_told_to(
+    cli: Cli, env: dict[str, str], tmp_path: Path, word: str
+) -> None:
+    starts, hooks = tmp_path / "starts", tmp_path / "hooks"
+    script = (
+        f'{ENDS[word]}; echo "$CUDA_VISIBLE_DEVICES" >> {starts}; [ "$(wc -l < {starts})" -lt 2 ] || exit 5; '
+        "while :; do sleep 0.1; done"
+    )
+    options = ["--before-move", f"echo before >> {hooks}", "--after-move", f"echo after >> {hooks}", "--movable"]
+    command = [*PROGRAM, "run", "--gpu", "1", "--on-move", word, *options, "--", "sh", "-c", script]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            eventually(lambda: starts.exists() and len(starts.read_text().split()) == 1)
+            (lease,) = cli("ls", "--json").document["leases"]
+            node = lease["slices"][0]["node_name"]
+            now = datetime.now(UTC).replace(tzinfo=None)
+            window = [
+                *("maintenance", "add", "away", "--node", node, "--lead", "0s"),
+                *("--start", now.isoformat(timespec="seconds")),
+                *("--end", (now + timedelta(hours=1)).isoformat(timespec="seconds")),
+            ]
+            added = cli(*window)
+            assert added.code == 0, added.err
+            _, said = running.communicate(timeout=120)
+        finally:
+            running.terminate()
+            cli("maintenance", "rm", "away")
+    devices = starts.read_text().split()
+    if word == "none":
+        assert (running.returncode, len(devices), hooks.exists()) == (3, 1, False)
+    else:
+        assert (running.returncode, len(devices), len(set(devices))) == (5, 2, 2), said
+        assert hooks.read_text().split() == ["before", "after"]
+        assert "moved: the program is started again" in said
+    eventually(lambda: cli("ls", "--json").document == {"leases": []})

@@ -57,6 +57,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("PoolService.ListDevices", "GET", "/gpu/metrics", None),
     ("PoolService.WatchFleet", "GET", "/fleet", None),
     ("PoolService.WatchFleet", "GET", "/fleet/events", None),
+    ("PoolService.Forecast", "GET", "/forecast", None),
     ("PoolService.GetHealth", "GET", "/health", None),
     ("PoolService.QuarantineDevice", "POST", "/devices/nothing:quarantine", None),
     ("PoolService.VerifyDevice", "POST", "/devices/nothing:verify", None),

@@ -65,11 +65,9 @@ def started(environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)
 
 
-async def test_the_process_serves_a_kubelet_and_speaks_to_an_api_server(place: Place, api: FakeApi) -> None:
-    await place.stop()
-    await place.lease("l-1")
+def environment_for(place: Place, api: FakeApi) -> dict[str, str]:
     settings = place.settings
-    environment = {
+    return {
         **{key: text for key, text in os.environ.items() if not key.startswith(("ALIQUOT_", "KUBERNETES_"))},
         "PYTHONPATH": "",
         "ALIQUOT_KUBE_NODE_NODE_NAME": NODE,
@@ -82,7 +80,27 @@ async def test_the_process_serves_a_kubelet_and_speaks_to_an_api_server(place: P
         "ALIQUOT_KUBE_NODE_CDI_DIR": str(settings.cdi_dir),
         "ALIQUOT_KUBE_NODE_KUBECONFIG": str(kubeconfig(settings.state_dir, api.url)),
     }
-    process = await asyncio.to_thread(started, environment, settings.state_dir / "log")
+
+
+async def test_a_second_process_is_refused_and_says_whom_by(place: Place, api: FakeApi) -> None:
+    log = place.settings.state_dir / "log"
+    process = await asyncio.to_thread(started, environment_for(place, api), log)
+    try:
+        assert await asyncio.to_thread(process.wait, 60) == 1
+        said = await asyncio.to_thread(log.read_text)
+        assert "is served by aliquot-kube-node already" in said
+        assert "ready {" not in said
+        assert place.kubelet.allocatable == 200
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_the_process_serves_a_kubelet_and_speaks_to_an_api_server(place: Place, api: FakeApi) -> None:
+    await place.stop()
+    await place.lease("l-1")
+    settings = place.settings
+    process = await asyncio.to_thread(started, environment_for(place, api), settings.state_dir / "log")
     try:
         await auntil(lambda: place.kubelet.allocatable == 200, "it has registered")
         nodes = api.store.kind("v1", "nodes").items

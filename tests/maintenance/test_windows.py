@@ -15,7 +15,7 @@ from aliquot.coordinator.core.errors import (
     MaintenanceNotFound,
     NoCapacity,
 )
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
 from aliquot.coordinator.core.maintenance import closing
 from aliquot.coordinator.core.maintenance.calendar import wall_time
 from aliquot.coordinator.core.maintenance.closing import OPENED_MAX
@@ -79,10 +79,10 @@ class Stage:
         assert restored.closed == books.state.closed
 
 
-def stage(*more: NodeSpec) -> Stage:
+def stage(*more: NodeSpec, devices: int = 2) -> Stage:
     books = Books()
     books.now_ms = NOON_MS - DAY
-    for spec in (node("one", 2), *more):
+    for spec in (node("one", devices), *more):
         books.connect(spec)
     return Stage(books)
 
@@ -189,6 +189,46 @@ def test_a_movable_lease_is_granted_elsewhere_and_an_elastic_one_goes_on_with_le
     assert moved.state is LeaseState.GRANTED
     assert not moved.end_reason
     assert "maintenance" in moved.note
+
+
+def test_a_movable_gang_moves_whole_or_not_at_all() -> None:
+    for free in (2, 1):
+        s = stage(*(node(f"spare{number}", 1) for number in range(free)), devices=1)
+        s.books.connect(node("two", 1))
+        for number in range(free):
+            s.books.do(c.Cordon(f"n-spare{number}"))
+        gang = s.books.activate(s.books.allocate(request(1000, gang_size=2, movable=True)))
+        for number in range(free):
+            s.books.do(c.Cordon(f"n-spare{number}", cordoned=False))
+        s.declare(window())
+        s.at(NOON_MS)
+        gang = s.books.again(gang)
+        if free == 2:
+            assert {piece.plan.node_id for piece in gang.current} == {"n-spare0", "n-spare1"}
+            assert {piece.plan.node_id for piece in gang.holding} == {"n-one", "n-two", "n-spare0", "n-spare1"}
+            assert gang.state is LeaseState.GRANTED
+        else:
+            assert {piece.plan.node_id for piece in gang.holding} == {"n-one", "n-two"}, "half a gang is none"
+        s.same_after_a_restart()
+
+
+def test_a_movable_elastic_lease_moves_the_members_that_must_go_and_keeps_the_others() -> None:
+    s = stage(node("spare", 1), devices=1)
+    s.books.connect(node("two", 1))
+    s.books.do(c.Cordon("n-spare"))
+    lease = s.books.activate(s.books.allocate(request(1000, gang_size=2, min_count=1, max_count=2, movable=True)))
+    s.books.do(c.Cordon("n-spare", cordoned=False))
+    s.declare(window())
+    s.at(NOON_MS)
+    lease = s.books.again(lease)
+    states = {piece.plan.node_id: (piece.state, piece.shed) for piece in lease.slices}
+    assert states == {
+        "n-one": (SliceState.PREEMPTING, True),
+        "n-two": (SliceState.ACTIVE, False),
+        "n-spare": (SliceState.GRANTED, False),
+    }
+    assert lease.shape > lease.acknowledged_shape
+    s.same_after_a_restart()
 
 
 def test_a_node_that_an_administrator_drained_stays_drained() -> None:

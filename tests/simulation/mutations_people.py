@@ -67,6 +67,48 @@ def _moved(put: Put) -> None:
     put(moving, "placed_lease", placed_lease)
 
 
+@mutant(
+    "gang moved in part",
+    "of a gang that is moved one member is told to go, and the others run on",
+    scene="""
+pool 4 of 1
+start
+wait 30
+allocate job 1.0 gang=2 movable=yes ttl=86400
+maintain node-0001 20
+wait 60
+""",
+)
+def _in_part(put: Put) -> None:
+    original = moving.move
+
+    def move(state: Any, planned: Any, why: str, now_ms: int) -> list[Any] | None:
+        facts: list[Any] | None = original(state, planned, why, now_ms)
+        if facts is None or len(planned.target.members) < 2:
+            return facts
+        return [msgspec.structs.replace(facts[0], slice_ids=facts[0].slice_ids[:1]), *facts[1:]]
+
+    put(moving, "move", move)
+
+
+@mutant(
+    "member given up first",
+    "an elastic lease that is moved in part gives a member up before it has another",
+    scene="""
+pool 3 of 1
+start
+wait 30
+allocate job 1.0 gang=2 least=1 most=2 movable=yes ttl=86400
+wait 60
+maintain node-0001 20
+wait 60
+""",
+)
+def _given_up_first(put: Put) -> None:
+    original = resizing.replace_members
+    put(resizing, "replace_members", lambda *args: list(reversed(original(*args) or ())) or None)
+
+
 @mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))
 def _lent(put: Put) -> None:
     original = balancing._node

@@ -131,6 +131,8 @@ class HeldBase(Generic[F]):
         """Replace the lease with a newer one. Its secret is kept: only the first answer carried it."""
         if not lease.secret:
             lease = replace(lease, secret=self._lease.secret)
+        if lease.lease_epoch != self._lease.lease_epoch:
+            self._local_known = False  # it has another place
         self._lease = lease
         # The answer to a release may say that the lease ended otherwise, before the keep-alive did.
         by_others = lease.end_reason not in {"", "RELEASED"}

@@ -14,6 +14,7 @@ from aliquot.client import AsyncPool
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.doctor import Doctor, Finding, Mark
+from aliquot.kube.ordering import command as ordering
 from aliquot.kube.planning import Plan, plan, read, templates
 
 _REFUSED = 4
@@ -34,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     planning.add_argument("-f", "--file", action="append", type=Path, required=True, metavar="FILE", help="YAML")
     planning.add_argument("--tenant", default="", help="who pays (default: the namespace, as the rules do)")
     planning.set_defaults(act=_plan)
+    ordering.configure(commands)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -80,6 +80,8 @@ class Books:
         self._vanished: set[str] = set()
         self._stopped: set[str] = set()
         """Leases of which single slices are told to go in this group."""
+        self._moving: set[str] = set()
+        """Leases that give up all their places in this group, and must have others at its end."""
         self._apply: dict[str, Callable[[list[Any]], str]] = {
             "leader": self._leader,
             "queued": self._queued,
@@ -123,6 +125,7 @@ class Books:
         self.forced = {fact[2] for fact in facts if fact[0] == "nremove"}
         self._vanished = set()
         self._stopped.clear()
+        self._moving.clear()
         self._shapes.group()
         self.turns.group()
         for fact in facts:
@@ -158,6 +161,10 @@ class Books:
         """Between two groups a grant is whole, or being given up; holds are for who waits."""
         if story.lease_id in self.holds and (story.ended or story.current):
             return f"{story.lease_id} has a hold, but does not wait"
+        if story.lease_id in self._moving and not (story.current or story.ended):
+            return f"{story.lease_id} is moved, but has no place to go to"
+        if story.current and not story.ending and story.size > story.most:
+            return f"{story.lease_id} goes on with {story.size} members, of which it can use {story.most}"
         if story.ended:
             return f"{story.lease_id} has ended and holds {len(story.pieces)} slices" if story.pieces else ""
         if story.current and not story.ending:
@@ -444,8 +451,10 @@ class Books:
         if left:
             return f"{story.lease_id} waits again, but {left[0].slice_id} goes on"
         moved = story.lease_id in self._stopped and not fact[4]
-        if moved and (not story.movable or story.elastic or story.members > 1):
+        if moved and (not story.movable or story.elastic):
             return f"{story.lease_id} is moved, which it may not be"
+        if moved:
+            self._moving.add(story.lease_id)
         story.epoch += 1
         story.current, story.active, story.ending, story.requeue = False, False, "", False
         self.waiting += 1

@@ -44,9 +44,9 @@ class Shapes:
         return ""
 
     def _changed(self, story: Story, kind: str, at_ms: int, members: int) -> str:
-        story.size += members
+        story.size += members  # what takes a member's place may come before that goes: `most` holds between groups
         story.changed_by, story.resized_ms, story.unacknowledged = kind, at_ms, True
-        if not story.least <= story.size <= story.most:
+        if story.size < story.least or (kind != "grown" and story.size > story.most):
             return f"{story.lease_id} goes on with {story.size} members, not with {story.least} to {story.most}"
         return ""
 

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from aliquot.cli import _following
 from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
+from aliquot.cli._following import Following
 from aliquot.cli._foreground import Foreground
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
@@ -61,6 +63,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--wait", type=options.seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
     )
     options.request(parser)
+    _following.configure(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
@@ -69,6 +72,7 @@ def _run(args: argparse.Namespace) -> int:
     command = _program(args)
     if args.profile and not args.remote:
         raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
+    follow = _following.following(args)
     with options.open_pool(args) as pool:
         if args.remote:
             args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
@@ -77,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
             launcher = elsewhere.launcher()
             if args.profile:
                 launcher = elsewhere.profiled(launcher, as_json=out.as_json)
-            code = _inside(out, pool, request, args.wait, command, {}, launcher=launcher)
+            code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)
             return code if code >= 0 else 128 - code
         agents = _agents_here(pool)
         wanted = {node_id_of(pool, name) for name in args.node} if args.node else set(agents)
@@ -89,7 +93,7 @@ def _run(args: argparse.Namespace) -> int:
                 reason="REMOTE_EXECUTION",
             )
         request = options.read_request(args.gpu, args, node_ids=here)
-        code = _inside(out, pool, request, args.wait, command, agents)
+        code = _inside(out, pool, request, args.wait, command, agents, follow=follow)
     return code if code >= 0 else 128 - code
 
 
@@ -101,9 +105,10 @@ def _inside(
     command: list[str],
     agents: Mapping[str, LocalAgent],
     *,
+    follow: Following,
     launcher: elsewhere.Launcher | None = None,
 ) -> int:
-    """Run the program in its own lease. Returns the program's exit code, however the lease ends."""
+    """Run the program in its own lease, again after a move. Returns its last exit code, however the lease ends."""
     foreground = Foreground()
     code: int | None = None
     with foreground.taking_signals():
@@ -111,8 +116,14 @@ def _inside(
             with _lease(out, pool, request, wait_s) as lease:
                 secrets.keep(lease.lease_id, lease.info.secret)
                 try:
-                    out.note(_granted(lease))
-                    code = _start(out, lease, command, foreground, launcher)
+                    while True:
+                        out.note(_granted(lease))
+                        place = follow.place_of(lease)
+                        code = _start(out, lease, command, foreground, launcher)
+                        foreground.pid = 0  # what comes now is for this process
+                        if foreground.forwarded or not follow.moved_from(lease, place, code):
+                            break
+                        out.note("moved: the program is started again")
                     asked_for = code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT
                     if not asked_for:
                         _say_what_ended_it(out, lease, code, agents)

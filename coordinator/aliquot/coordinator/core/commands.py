@@ -605,6 +605,8 @@ class Defragment(Command[DefragmentView]):
     carry_out: bool = False
     moves_max: int = 8
     cursor: int = 0
+    by_itself: bool = False
+    """Nobody asked for it: it keeps within the budget of moves, and spends of it."""
 
 
 @dataclass(frozen=True, slots=True)

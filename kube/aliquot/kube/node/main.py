@@ -71,9 +71,12 @@ async def _run(settings: Settings) -> None:
 
 async def _serve(settings: Settings, node: str, client: KubeClient, releaser: Releaser) -> None:
     service = await NodeService.open(settings, node, ApiServer(client), releaser)
-    sys.stdout.write(f"ready {json.dumps({'node': node, 'node_id': service.node_id})}\n")
-    sys.stdout.flush()
-    await service.run()
+
+    def ready() -> None:
+        sys.stdout.write(f"ready {json.dumps({'node': node, 'node_id': service.node_id})}\n")
+        sys.stdout.flush()
+
+    await service.run(ready)
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aliquot.client import AgentError
@@ -110,13 +110,14 @@ class NodeService:
             _changed=asyncio.Event(),
         )
 
-    async def run(self) -> None:
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve the kubelet and follow the node's pods until cancelled, or until a defect ends one of these tasks.
 
-        Raises `SecondPart` where another one does so.
+        `ready` is called when nobody else does so here. Raises `SecondPart`.
         """
         settings = self.settings
         with sole(settings.device_plugins, self.node):
+            ready()
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._follow_pods(), name="pods")

@@ -58,6 +58,10 @@ class Clients:
         self._full_ns: int | None = None
         self._open: dict[int, list[tuple[str, int]]] = {}
         """By process that has a card open: its descriptors, and the minors of what they open."""
+        self._names: list[str] = []
+        """Of all processes, when they were last listed."""
+        self._said: dict[str, tuple[str, Client | None]] = {}
+        """By file: its text, and what it says."""
         self._seen: set[int] = set()
         self._denied: set[int] = set()
         self._owners: dict[str, dict[tuple[int, str], int]] = {}
@@ -93,7 +97,7 @@ class Clients:
         sure = True
         for name, minor in files:
             try:
-                client = parse(self._tree.read(f"/proc/{pid}/fdinfo/{name}"))
+                client = self._client(f"/proc/{pid}/fdinfo/{name}")
             except PermissionError:
                 denied.add(pid)
                 continue
@@ -105,6 +109,15 @@ class Clients:
                 found.append((pid, minor, client))
         return found, sure
 
+    def _client(self, path: str) -> Client | None:
+        """What a file says. One that says what it said before (an idle program's) is not parsed again."""
+        text = self._tree.read(path)
+        said, client = self._said.get(path, ("", None))
+        if said != text:
+            client = parse(text)
+            self._said[path] = (text, client)
+        return client
+
     def _again(self, pid: int) -> list[tuple[str, int]]:
         """Look through one process."""
         self._open.pop(pid, None)
@@ -114,10 +127,14 @@ class Clients:
 
     def _update(self, now_ns: int, *, everybody: bool) -> None:
         try:
-            pids = {int(name) for name in self._tree.names("/proc") if name.isdecimal()}
+            names = self._tree.names("/proc")
         except OSError as error:
             raise DeviceError(f"processes can't be listed: {error.strerror}") from error
+        if names == self._names and not everybody:
+            return  # the same processes, each of which was looked into
+        pids = {int(name) for name in names if name.isdecimal()}
         if everybody:
+            self._said.clear()
             self._full_ns = now_ns
             self._denied.clear()
         wanted = pids if everybody else pids - self._seen
@@ -127,6 +144,7 @@ class Clients:
             if found := self._opened(pid):
                 self._open[pid] = found
         self._seen = self._seen & pids | wanted
+        self._names = names
 
     def _opened(self, pid: int) -> list[tuple[str, int]]:
         """Which cards one process has open. One that ends meanwhile has none."""

@@ -201,11 +201,14 @@ def take(state: Planning, command: c.TakeOrders, now_ms: int) -> Decision[tuple[
 
 
 def report(state: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Order]:
-    """What has become of an order that somebody took. Raises OrderNotFound, OrderTaken."""
+    """What has become of an order that somebody took. Of one that is under way, the node's name may be told when it is
+    known, and that it failed after all. Raises OrderNotFound, OrderTaken.
+    """
     order = _open(state, command.number)
-    if order.state is OrderState.UNDER_WAY and command.accepted:
+    under_way = order.state is OrderState.UNDER_WAY
+    if under_way and command.accepted and command.node_name in ("", order.node_name):
         return Decision((), order)  # said twice
-    if order.state is not OrderState.TAKEN or order.taken_by != command.taker:
+    if not (under_way or order.state is OrderState.TAKEN) or order.taken_by != command.taker:
         raise OrderTaken(
             f"{order.order_id} is not {command.taker}'s to report: it is {order.state.name.lower()}",
             hint="it took too long, and was given to another: take orders again",

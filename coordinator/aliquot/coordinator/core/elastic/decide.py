@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from aliquot.coordinator.core.commands import AcknowledgeShape
 from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
 from aliquot.coordinator.core.elastic.members import (
@@ -201,6 +203,42 @@ def go_on_without(
     if shrinking.notice:
         return [shrinking]
     return [shrinking, *_gone_without_agent(state, lease, siblings, now_ms)]
+
+
+def replace_members(
+    state: Planning, lease: Lease, leaving: Iterable[Slice], reason: str, now_ms: int
+) -> list[Fact] | None:
+    """Facts that give a movable lease members elsewhere and give notice to those of these slices, in one change: it
+    never has fewer than now. None where it may not be moved, is changing already, or nothing is free.
+    """
+    request = lease.request
+    rested = now_ms >= lease.resized_ms + state.config.growth_rest_ms or lease.resized_ms == lease.granted_ms
+    settled = is_settled(lease, lambda piece: _agentless(state, piece)) and lease.acknowledged_shape == lease.shape
+    numbers = {piece.member for piece in leaving if not piece.ending}
+    if not (request.movable and settled and rested and numbers) or lease.lease_id not in state.elastic:
+        return None
+    demand = sterner(state, request, one_member(request.demand), now_ms).avoiding(lease.avoid_device_uuids)
+    if len(numbers) > 1:
+        demand = msgspec.structs.replace(demand, gang_size=len(numbers))
+    found = offer(state, request, demand, lease.arrival, now_ms)
+    if found.placement is None:
+        return None
+    members = found.placement.members
+    fresh = [
+        (number, plan)
+        for number, plans in zip(free_numbers(lease, len(members)), members, strict=True)
+        for plan in plans
+    ]
+    grants = tuple(
+        SliceGrant(slice_id_of(lease.lease_id, lease.lease_epoch, lease.slices_made + index), number, plan)
+        for index, (number, plan) in enumerate(fresh)
+    )
+    old = tuple(piece.slice_id for piece in lease.current if piece.member in numbers)
+    deadline_ms = now_ms + request.grace_ms
+    return [
+        LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants),
+        LeaseShrinking(now_ms, lease.lease_id, slice_ids=old, deadline_ms=deadline_ms, reason=reason, notice=True),
+    ]
 
 
 def keep(state: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:

@@ -112,7 +112,7 @@ def _tell(state: Planning, incident: Incident, lease: Lease, pieces: list[Slice]
     there = [piece for piece in pieces if piece in lease.current and not piece.ending]
     if not there:
         return told
-    moved = moving.move_away(state, lease, f"card not well ({incident.reason})", now_ms)
+    moved = moving.move_away(state, lease, f"card not well ({incident.reason})", now_ms, leaving=there)
     if moved is not None:
         return [*told, *moved]
     if incident.severity < Severity.FATAL:

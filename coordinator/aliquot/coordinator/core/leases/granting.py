@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.common.catalog import covers
+from aliquot.common.catalog import covers, kind_of
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantHeldBack, TenantNotFound
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
@@ -329,8 +329,12 @@ def _without(state: Planning, demand: Demand, kind: str) -> Demand | None:
     """The demand, but not on devices of this kind; None where that leaves nothing."""
     if not kind:
         return None
-    alternatives = demand.models or (tuple(sorted({c.model for c in state.inventory.classes})),)
-    others = (tuple(name for name in models if not covers(kind, name)) for models in alternatives)
+    vendors = {c.model: c.vendor for c in state.inventory.classes}
+    alternatives = demand.models or (tuple(sorted(vendors)),)
+    others = (
+        tuple(name for name in models if not covers(kind, kind_of(name, vendors.get(name, ""))))
+        for models in alternatives
+    )
     left = tuple(kept for kept in others if kept)
     return msgspec.structs.replace(demand, models=left) if left else None
 

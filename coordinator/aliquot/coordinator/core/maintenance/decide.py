@@ -138,7 +138,9 @@ def _empty(state: Planning, window: Window, now_ms: int) -> list[Fact]:
             lease = state.leases[lease_id]
             if not any(piece.plan.node_id == node_id and not piece.ending for piece in lease.current):
                 continue
-            facts = moving.move_away(state, lease, f"{why} of node {node.spec.name}", now_ms) or drain_lease(
+            there = [piece for piece in lease.current if piece.plan.node_id == node_id]
+            moved_for = f"{why} of node {node.spec.name}"
+            facts = moving.move_away(state, lease, moved_for, now_ms, leaving=there) or drain_lease(
                 state, lease, node_id, f"node {node.spec.name} is under {why}", window.spec.grace_ms, now_ms
             )
             if facts:

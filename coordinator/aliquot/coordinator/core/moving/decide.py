@@ -9,9 +9,11 @@ are moved, and each only once in a while.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aliquot.coordinator.core.commands import Defragment
+from aliquot.coordinator.core.elastic import decide as resizing
+from aliquot.coordinator.core.elastic.members import is_elastic
 from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.facts import HoldCreated
@@ -20,7 +22,7 @@ from aliquot.coordinator.core.leases import lifecycle
 from aliquot.coordinator.core.leases.facts import LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.leases.granting import chain_of, forbidden, granted, sterner, suspended
 from aliquot.coordinator.core.leases.patience import is_late
-from aliquot.coordinator.core.leases.records import Lease, SliceState, lease_id_of
+from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.moving.clearing import cheapest, last_to_leave
 from aliquot.coordinator.core.moving.defragmentation import propose
 from aliquot.coordinator.core.moving.evacuation import evacuate
@@ -83,9 +85,9 @@ def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
 
 
 def _may_move(state: Planning, lease: Lease) -> bool:
-    """Whether a lease is marked movable, active as a whole, and neither elastic nor a gang."""
+    """Whether a lease is marked movable, active as a whole, and not elastic. A gang is moved whole, or not at all."""
     request = lease.request
-    if not request.movable or request.demand.gang_size > 1 or request.min_count or request.max_count:
+    if not request.movable or request.min_count or request.max_count:
         return False
     if lease.ending or lease.ended:
         return False
@@ -122,8 +124,15 @@ def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
     return facts
 
 
-def move_away(state: Planning, lease: Lease, why: str, now_ms: int) -> list[Fact] | None:
-    """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved."""
+def move_away(
+    state: Planning, lease: Lease, why: str, now_ms: int, *, leaving: Collection[Slice] = ()
+) -> list[Fact] | None:
+    """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved.
+
+    An elastic lease moves only the members of the slices that are `leaving`; any other moves whole, gangs too.
+    """
+    if is_elastic(lease.request):
+        return resizing.replace_members(state, lease, leaving, f"moved: {why}", now_ms)
     if not _may_move(state, lease):
         return None
     demand = lease.request.demand
@@ -211,7 +220,7 @@ def clear_one(state: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fa
     if not by_due or hold.kind is not HoldKind.RESERVATION or not budget.available or not state.movable_slices:
         return []
     last = last_to_leave(state, hold, now_ms)
-    if last is None or not _movable(state, last, now_ms):
+    if last is None or not _movable(state, last, now_ms) or last.request.demand.gang_size > budget.available:
         return []
     placed = placed_lease(state, last, now_ms)
     with state.inventory.trial():
@@ -222,7 +231,7 @@ def clear_one(state: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fa
     facts = move(state, planned, f"lease {hold.owner} needs the room", now_ms)
     if facts is None:
         return []
-    budget.spend(1)
+    budget.spend(last.request.demand.gang_size)  # each member restarts
     return facts
 
 
@@ -231,16 +240,21 @@ def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[De
     engine = state.engine
     mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
     by_node = _LazyLeasesByNode(state, now_ms)
-    moves_max = command.moves_max
+    moves_max = min(command.moves_max, engine.moves.available) if command.by_itself else command.moves_max
+    if moves_max < 1:
+        return Decision((), DefragmentView((), 0, 0, bool(mix)))
     proposal = propose(engine, by_node, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
     facts: list[Fact] = []
     moves: list[MovedLease] = []
     for planned in proposal.moves:
-        moved = move(state, planned, "defragmentation", now_ms)
+        why = "defragmentation by itself" if command.by_itself else "defragmentation"
+        moved = move(state, planned, why, now_ms)
         if moved is not None:
             facts += moved
             tenant = state.leases[planned.lease_id].request.tenant
             moves.append(MovedLease(planned.lease_id, tenant, planned.source, planned.target))
+    if command.by_itself and command.carry_out:
+        engine.moves.spend(len(moves))
     gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
     view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
     return Decision(tuple(facts) if command.carry_out else (), view)

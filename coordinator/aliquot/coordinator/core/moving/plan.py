@@ -35,7 +35,7 @@ class LeaseMove(NamedTuple):
 
 
 LeasesByNode = Mapping[str, Sequence[PlacedLease]]
-"""By node. A gang stands on each of its nodes and is never moved."""
+"""By node. A gang stands on each of its nodes."""
 
 
 def hold(inventory: Inventory, demand: Demand, placement: Placement) -> None:

@@ -1,0 +1,102 @@
+"""`run --on-move`: a program whose lease was moved is started again at its new place.
+
+A lease is moved by granting it elsewhere under a higher `lease_epoch` and telling its old place to go: the program gets
+SIGTERM and its grace there. So when it ends and the epoch has risen meanwhile, it ended for the move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import subprocess
+import time
+from typing import NamedTuple
+
+from aliquot.client import HeldLease, LeaseState, SliceState
+from aliquot.common.errors import AliquotError
+
+LOOK_S = 0.2
+"""Between two looks whether the new place is ready."""
+
+
+class OnMove(enum.StrEnum):
+    """What becomes of a program whose lease is moved."""
+
+    NONE = "none"
+    """It ends, as by a preemption."""
+    SIGNAL = "signal"
+    """It is started again if a signal ended it; one that catches SIGTERM and exits has decided by itself."""
+    RESTART = "restart"
+    """It is started again, whatever it ended with."""
+
+
+class HookFailed(AliquotError):
+    """A hook of a move ended with another code than 0."""
+
+    reason = "HOOK_FAILED"
+
+
+class Following(NamedTuple):
+    """What the options of `run` say about moves."""
+
+    on_move: OnMove
+    before: str
+    after: str
+
+    def place_of(self, lease: HeldLease) -> int:
+        """The number of the lease's present place: it rises with every move."""
+        return lease.info.lease_epoch
+
+    def moved_from(self, lease: HeldLease, place: int, code: int) -> bool:
+        """Whether a program that ended with this code is to be started again; then waits until it can be.
+
+        Raises `HookFailed`.
+        """
+        if self.on_move is OnMove.NONE or (self.on_move is OnMove.SIGNAL and code >= 0):
+            return False
+        lease.refresh()
+        if lease.info.lease_epoch <= place or lease.state in _OVER:
+            return False
+        _call(self.before, "--before-move")
+        while not _is_there(lease):
+            if lease.loss is not None or lease.state in _OVER:
+                return False
+            time.sleep(LOOK_S)
+            lease.refresh()
+        _call(self.after, "--after-move")
+        return True
+
+
+def _is_there(lease: HeldLease) -> bool:
+    """Whether the lease has its new place, and nothing of its old one any more."""
+    return lease.state is LeaseState.ACTIVE and all(part.state is SliceState.ACTIVE for part in lease.slices)
+
+
+_OVER = frozenset({LeaseState.ENDED, LeaseState.QUEUED})
+"""States in which no new place is about to come up."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument(
+        "--on-move",
+        type=OnMove,
+        choices=list(OnMove),
+        default=OnMove.NONE,
+        metavar="WORD",
+        help="allow that the lease is moved to other devices of this machine, and start the program again there: "
+        "restart, or signal (only if a signal ended it); none (default): it is not moved",
+    )
+    parser.add_argument("--before-move", default="", metavar="COMMAND", help="a shell command when it has ended for it")
+    parser.add_argument("--after-move", default="", metavar="COMMAND", help="one before it is started again")
+
+
+def following(args: argparse.Namespace) -> Following:
+    """What the options say; a program that is started again may be moved."""
+    args.movable = args.movable or args.on_move is not OnMove.NONE
+    return Following(args.on_move, args.before_move, args.after_move)
+
+
+def _call(command: str, option: str) -> None:
+    if command and (code := subprocess.run(command, shell=True, check=False).returncode):  # noqa: S602 - asked for
+        raise HookFailed(f"{option} ended with {code}", hint="the lease is released; mend the command and start again")
