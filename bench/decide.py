@@ -2,6 +2,7 @@
 
     python bench/decide.py --devices 6212,80000 --json
     python bench/decide.py --vendors --json
+    python bench/decide.py --classes --json
 
 For each pool size and load: requests of the openb mix (from `ALIQUOT_TRACES` if set, else a mix modelled on it) arrive
 and leave so that the load stays constant. Each decision is timed together with its application to the inventory and the
@@ -10,7 +11,9 @@ last line printed is one JSON object: by device count `p50_us`, `p99_us` and `ra
 the loads, and `p99_cpu_us`, the same in processor time; and `gang_refused_ms`, the time to refuse a gang that can't fit
 1,000 nodes now, or ever, including the reason: the slowest kind of gang, at the median. With `--vendors` each size is
 measured a second time, as a pool whose nodes are of four vendors in turn, where half of the shapes of requests are for
-one of them (`mixed`), as full as that mix can fill it.
+one of them (`mixed`), as full as that mix can fill it. With `--classes` each size is measured again with cards of eight
+sizes of memory and requests that state theirs (`8 classes`). `batch_ms` is the time to decide and apply `BATCH`
+requests one after another with nothing between them, after as many have left: the median over batches.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import random
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,7 +36,7 @@ from rich.progress import Progress
 from aliquot.coordinator.core.moving.plan import hold, let_go
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
+from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.plan.learning import teach
 from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.plan.traces import read_openb_pods
@@ -83,6 +87,27 @@ def mixed_nodes(nodes: list[NodeSpec]) -> list[NodeSpec]:
         devices = (replace(device, vendor=vendor, model=model or device.model) for device in node.devices)
         found.append(replace(node, devices=tuple(devices)))
     return found
+
+
+CLASSES_GIB = (16, 24, 32, 40, 48, 80, 96, 141)
+"""Memory of the cards of a pool of many classes, node by node in turn."""
+
+
+def classed_nodes(nodes: list[NodeSpec]) -> list[NodeSpec]:
+    """The same nodes, with cards of eight sizes of memory in turn."""
+    found = []
+    for number, node in enumerate(nodes):
+        memory = CLASSES_GIB[number % len(CLASSES_GIB)] * GIB
+        devices = (replace(device, model=f"C{memory // GIB}", memory_total_bytes=memory) for device in node.devices)
+        found.append(replace(node, devices=tuple(devices)))
+    return found
+
+
+def classed_demands(demands: list[Demand]) -> list[Demand]:
+    """The same requests, every second shape of those for parts with memory of its own: 4, 10, 20 GiB in turn."""
+    shapes = sorted({demand for demand in demands if 0 < demand.share_milli < WHOLE_SHARE_MILLI}, key=repr)
+    memory = {shape: (0, 4, 0, 10, 0, 20)[number % 6] * GIB for number, shape in enumerate(shapes)}
+    return [replace(demand, models=(), memory_bytes=memory.get(demand, 0)) for demand in demands]
 
 
 def mixed_demands(demands: list[Demand]) -> list[Demand]:
@@ -152,23 +177,21 @@ class Load:
 
 
 def measure(
-    policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress, *, mixed: bool = False
+    policy: Policy, devices: int, load: float, decisions: int, scans: int, progress: Progress, *, kind: str = ""
 ) -> dict[str, float]:
-    """The decision times of one pool at one load. `mixed`: with cards of several vendors."""
+    """The decision times of one pool at one load, of a kind of `KINDS`."""
     rng = random.Random(1)
-    nodes = build_nodes(devices)
-    inventory = pool_of(mixed_nodes(nodes) if mixed else nodes)
+    make_nodes, make_demands = KINDS[kind]
+    inventory = pool_of(make_nodes(build_nodes(devices)))
     engine = Engine(inventory, policy)
-    demands = build_demands(rng, 20_000)
-    if mixed:
-        demands = mixed_demands(demands)
+    demands = make_demands(build_demands(rng, 20_000))
     teach(policy, Counter(demands[:4000]), inventory)
     state = Load(engine, rng, load)
-    title = f"{devices} devices{' of four vendors' if mixed else ''} at {load:.0%}"
+    title = f"{devices} devices {kind} at {load:.0%}"
     bar = progress.add_task(title, total=decisions + scans)
     arrival = 0
     while state.held < state.target:
-        if arrival > 5 * devices and mixed:
+        if arrival > 5 * devices and kind:
             # What is wanted of one vendor does not fit the others' cards: a tenth less than what does is no crowd.
             state.target = state.held * 9 // 10
             break
@@ -177,10 +200,12 @@ def measure(
         state.arrive(demands[arrival % len(demands)], arrival)
         arrival += 1
     state.leave()
-    asked = {(d.count, d.share_milli, d.cpu_milli, d.models): d for d in demands}
-    demands = build_demands(rng, decisions + scans)
-    if mixed:
-        demands = [asked.get((d.count, d.share_milli, d.cpu_milli, d.models), d) for d in demands]
+    # The prices of a pool so full: places for several are worth more than their devices only where they are short.
+    teach(policy, Counter(demands[:4000]), inventory, 2)
+    more = make_demands(build_demands(rng, decisions + scans + BATCHES * BATCH))
+    known = set(demands)
+    # Of a kind that gives shapes words of their own, those that have been asked for.
+    demands = [demand if demand in known or not kind else rng.choice(demands) for demand in more]
     arrival = 0
     times, cpu_times = [], []
     gc.collect()
@@ -192,6 +217,7 @@ def measure(
         state.leave()
         arrival += 1
         progress.advance(bar)
+    batches = [batch(state, demands[-BATCH * number :][:BATCH]) for number in range(1, BATCHES + 1)]
     gc.enable()
     oracle = Engine(inventory, policy, full_scan=True)
     scan_times = []
@@ -210,10 +236,31 @@ def measure(
         "p50_us": round(1e6 * p50, 1),
         "p99_us": round(1e6 * p99, 1),
         "p99_cpu_us": round(1e6 * _percentiles(cpu_times)[1], 1),
+        "batch_ms": round(1e3 * statistics.median(batches), 2),
         "mean_us": round(1e6 * statistics.fmean(times), 1),
         "full_scan_us": round(1e6 * scan, 1),
         "ratio_to_full_scan": round(scan / p50, 1),
     }
+
+
+BATCH, BATCHES = 64, 20
+"""Requests in a batch, as many as the writer takes at once."""
+
+
+def batch(state: Load, demands: list[Demand]) -> float:
+    """Seconds to decide and apply so many, after as many have left."""
+    wanted, state.target = state.target, max(state.held - sum(map(demanded_milli, demands)), 0)
+    state.leave()
+    state.target = wanted
+    return sum(state.arrive(demand, number) for number, demand in enumerate(demands))
+
+
+Make = tuple[Callable[[list[NodeSpec]], list[NodeSpec]], Callable[[list[Demand]], list[Demand]]]
+KINDS: dict[str, Make] = {
+    "": (lambda nodes: nodes, lambda demands: demands),
+    "mixed": (mixed_nodes, mixed_demands),
+    "8 classes": (classed_nodes, classed_demands),
+}
 
 
 def _percentiles(times: list[float]) -> tuple[float, float]:
@@ -267,6 +314,7 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=20_000)
     parser.add_argument("--scans", type=int, default=60)
     parser.add_argument("--vendors", action="store_true", help="each size also with cards of four vendors")
+    parser.add_argument("--classes", action="store_true", help="each size also with cards of eight sizes of memory")
     parser.add_argument("--json", action="store_true", help="only the JSON line on stdout")
     options = parser.parse_args()
     console = Console(stderr=True)
@@ -276,20 +324,19 @@ def main() -> None:
         console.print(why_not)
     with Progress(console=console) as progress:
         sizes = [int(word) for word in options.devices.split(",")]
-        for devices, mixed in [
-            (size, mixed) for size in sizes for mixed in ((False, True) if options.vendors else (False,))
-        ]:
+        kinds = ["", *["mixed"] * options.vendors, *["8 classes"] * options.classes]
+        for devices, kind in [(size, kind) for size in sizes for kind in kinds]:
             amounts = options.decisions, options.scans
             runs = [
-                measure(make_policy(options.policy), devices, load, *amounts, progress, mixed=mixed)
+                measure(make_policy(options.policy), devices, load, *amounts, progress, kind=kind)
                 for load in map(float, options.loads.split(","))
             ]
             worst = {key: max(run[key] for run in runs) for key in runs[0] if key != "ratio_to_full_scan"}
             worst["ratio_to_full_scan"] = min(run["ratio_to_full_scan"] for run in runs)
-            result[f"{devices} mixed" if mixed else str(devices)] = worst
+            result[f"{devices} {kind}".strip()] = worst
             if not options.json:
                 for run in runs:
-                    console.print(devices, "mixed" if mixed else "", run)
+                    console.print(devices, kind, run)
     result["gang_refused_ms"] = measure_gangs(make_policy(options.policy))
     print(json.dumps(result))
 

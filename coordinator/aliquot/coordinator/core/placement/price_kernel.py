@@ -170,8 +170,9 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
             weight[n] += 1
         step = min(max(cpu_left // s.cpu_step, 0), steps)
         value = np.int64(1) << 62
+        joined = several and free > 1  # fewer are worth nothing together
         for p in range(n_prices):
-            extra = together[table, free, step, p] if several else 0
+            extra = together[table, free, step, p] if joined else 0
             value = min(value, before[p] + extra)
         idle //= max(s.width[row], 1)
         for slot in range(first_slot, end_slot):
@@ -184,7 +185,7 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
             for p in range(n_prices):
                 without[p] = before[p] - prices[p] * cpu - value
                 breaking[p] = without[p]
-            if several:
+            if joined:
                 # Free devices are worth something together: less so where this takes whole ones.
                 step, rest = min(max((cpu_left - cpu) // s.cpu_step, 0), steps), max(free - count, 0)
                 for p in range(n_prices):
