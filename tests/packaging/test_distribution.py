@@ -20,6 +20,8 @@ from tests.packaging.layout import REPOSITORY, leaf_packages, modules, protos
 STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 ANYWHERE = ("client", "common", "proto")
 """Roots of the base install."""
+WITH_AN_EXTRA = {"aliquot.common.certificates"}
+"""Imported only where certificates are made, by parts whose extras bring the package cryptography."""
 # What other systems lack and the base install must do without. Done after the libraries are imported, which know how.
 ELSEWHERE = f"""
 import asyncio, grpc.aio, importlib, multiprocessing, os, rich.console, rich.progress, selectors, signal, socket
@@ -35,7 +37,7 @@ for module, names in (
     for name in names.split():
         if hasattr(module, name):
             delattr(module, name)
-for name in {modules(*ANYWHERE)!r}:
+for name in {[name for name in modules(*ANYWHERE) if name not in WITH_AN_EXTRA]!r}:
     importlib.import_module(name)
 from aliquot.cli.main import main
 codes = []

@@ -3,7 +3,7 @@
 Requests come in bursts: somebody who has asked asks again, for the same. So each kind of request is expected again at
 the rate at which it came in the last few lead times, or in the last twelve if that is more, and room is kept for the
 quantile of its number that the policy names (`ready_permille`). The number is taken to be negative binomial, with a
-variance of three times its mean: counts of jobs in a lead time are that uneven on the public lists.
+variance of three times its mean: chosen with the quantile, as what cost and waited least on public lists.
 
 A kind is placed as it would be if it were asked for: on what is free, then on nodes that are on their way. A sum of
 free devices would not tell that no node is left for a request of eight.

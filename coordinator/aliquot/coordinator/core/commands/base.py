@@ -1,0 +1,26 @@
+"""The base of all commands, and what has one carried out for somebody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aliquot.coordinator.core.access.records import Actor
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Command(Generic[T_co]):
+    """A wish to change something, and what its caller is told: `Command[T]` gives a T, `Command[None]` nothing."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OnBehalf(Command[T_co]):
+    """Carry out a command and put down for whom, if it changes anything."""
+
+    by: Actor
+    subject: str
+    """What it is done to, for people."""
+    command: Command[T_co]

@@ -1,0 +1,95 @@
+"""What the pool does by itself as time passes: leading, turns of the clock, prices, books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aliquot.coordinator.core.capacity.expectation import Forecast
+from aliquot.coordinator.core.commands.base import Command
+from aliquot.coordinator.core.outcomes import (
+    AdmitOutcome,
+    SetAside,
+    TickOutcome,
+)
+from aliquot.coordinator.core.placement.prices import PriceTable
+
+
+@dataclass(frozen=True, slots=True)
+class StartLeading(Command[None]):
+    """A coordinator has taken over with this epoch, which must be higher than any before."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseEpoch(Command[None]):
+    """The coordinator that leads goes on in a higher epoch."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admit(Command[AdmitOutcome]):
+    """Try the next waiting requests; `attempts` bounds the turn."""
+
+    attempts: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Command[TickOutcome]):
+    """Carry out what is due by now: time limits, back-offs, confirmations overdue, records to forget."""
+
+    limit: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySetAside(Command[SetAside]):
+    """Try again what was set aside because deciding about it failed too often."""
+
+    subject: str = ""
+    """The lease, pool, tenant or window; empty: all that was set aside."""
+    carry_out: bool = True
+    """False: only say what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One series of a forecast."""
+
+    pool: str
+    model: str
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectDemand(Command[None]):
+    """What is expected to be used."""
+
+    series: tuple[Expected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseBooks(Command[None]):
+    """Sum up by day what ended before this midnight."""
+
+    up_to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteDemand(Command[None]):
+    """An hour (since the epoch) is over; see `core.demand`. Changes nothing where that hour is known, or was not seen
+    for long enough.
+    """
+
+    hour: int
+    covered_permille: int
+    """Of the hour that was seen."""
+    milli: tuple[tuple[str, int], ...]
+    """Series -> the mean, in thousandths of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnPrices(Command[None]):
+    """New prices for the placement policy, with a version that rises."""
+
+    table: PriceTable

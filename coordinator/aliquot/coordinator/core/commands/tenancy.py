@@ -1,0 +1,103 @@
+"""What administrators declare of pools, tenants and queues, and what follows from it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from aliquot.coordinator.core.commands.base import Command
+from aliquot.coordinator.core.ledger.rates import RateCard
+from aliquot.coordinator.core.outcomes import (
+    ApplyOutcome,
+    BalanceView,
+    DefragmentView,
+)
+from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+
+ANY_VERSION = -1
+"""Whatever is there now is replaced."""
+
+
+class Declared(enum.StrEnum):
+    """What can be declared, and withdrawn."""
+
+    POOL = "pool"
+    TENANT = "tenant"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Command[ApplyOutcome]):
+    """Declare all of these, or nothing. Each comes with the version that it replaces: 0 for new, `ANY_VERSION`."""
+
+    pools: tuple[tuple[PoolSpec, int], ...] = ()
+    tenants: tuple[tuple[TenantSpec, int], ...] = ()
+    queues: tuple[tuple[QueueSpec, int], ...] = ()
+    rates: RateCard | None = None
+    rates_version: int = ANY_VERSION
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveQuotas(Command[None]):
+    """The coordinator's own: put in force the windows of quotas that have opened or closed by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Command[None]):
+    """Forget a declaration."""
+
+    kind: Declared
+    name: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Forgive(Command[int]):
+    """Leases of a tenant that ended as `OVER_LIMIT` no longer count against it. Answers with how many did."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Balance(Command[BalanceView]):
+    """Which nodes of a pool should change hands between its projects; with `carry_out` they do."""
+
+    pool: str
+    carry_out: bool = False
+    home: tuple[str, ...] = ()
+    """Nodes that are to go home, instead of what is planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defragment(Command[DefragmentView]):
+    """Which movable leases should be granted elsewhere so that more fits; with `carry_out` they are. A bounded step."""
+
+    carry_out: bool = False
+    moves_max: int = 8
+    cursor: int = 0
+    by_itself: bool = False
+    """Nobody asked for it: it keeps within the budget of moves, and spends of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostCredit(Command[None]):
+    """A tenant paid (or, below zero, was paid back)."""
+
+    tenant: str
+    money_micro: int
+    reference: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectUsage(Command[None]):
+    """Usage that was charged wrongly; decimals, because quantities know no bound."""
+
+    tenant: str
+    queue: str
+    model: str
+    share_milli_ms: str
+    memory_byte_ms: str
+    reference: str
+    note: str = ""
