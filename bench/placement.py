@@ -12,7 +12,7 @@ printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % w
 arrived), their standard deviations over the seeds `sd_100`, `sd_130`, and `us_per_decision`; with `--mixed` that is the
 share, and `memory_at_100` and so on are the memory. With `--churn`, by policy and load: the mean allocation, how many
 8-device requests were admitted and how long they waited, and what was moved for them. With `--everybody` nobody is
-lost: see `_everybody.py`.
+lost: see `_everybody.py`; with `--islands`, what good links cost: `_links.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import random
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -35,12 +34,9 @@ from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.placement.fragmentation import typical
-from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
-from aliquot.plan.learning import online
 from aliquot.plan.nodes import read_openb_nodes
 from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
@@ -48,6 +44,8 @@ from aliquot.plan.traces import TraceRequest, read_openb_pods
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench._everybody import Scene
 from bench._everybody import report as report_everybody
+from bench._learning import watcher
+from bench._links import report as report_links
 from bench._mixed import POOLS, fill_mixed, mixed_pool
 from bench._variants import vary
 
@@ -107,12 +105,7 @@ def run(options: argparse.Namespace, policy_name: str, seed: int) -> Pass:
     policy = make_policy(policy_name)
     arrive_milli = ARRIVE_MIXED_MILLI if mixed else ARRIVE_MILLI
     demands = [each.demand for each in tuned_arrivals(requests, capacity_milli(inventory), arrive_milli, seed)]
-    watch = None
-    if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
-    else:
-        watch = online(policy, inventory)
-    clock = _Clock(watch)
+    clock = _Clock(watcher(policy, requests, inventory))
     engine = Engine(inventory, policy)
     at: dict[str, float] = {}
     if mixed:
@@ -226,6 +219,7 @@ def main() -> None:
         "--defragment", type=float, default=0.0, help="churn: also with a round every so many lifetimes"
     )
     parser.add_argument("--nodes", type=int, help="churn: only so many of the nodes, drawn by the seed")
+    parser.add_argument("--islands", type=int, metavar="N", help="what good links cost, where N devices are an island")
     parser.add_argument("--everybody", action="store_true", help="churn in which all requests wait: slowdown by size")
     parser.add_argument("--loads", default="0.9,1.0,1.1", help="everybody: offered demand in capacities")
     parser.add_argument("--limits", type=float, default=3.0, help="everybody: time limits are up to so many lifetimes")
@@ -247,7 +241,12 @@ def main() -> None:
         seeds = [FIRST_SEED + seed for seed in range(options.seeds)]
         print(json.dumps(report_everybody(scene, names, loads, seeds, options.jobs, Console(stderr=True))))
         return
-    result = (report_churn if options.churn else report)(options, names, Console(stderr=True))
+    console = Console(stderr=True)
+    if options.islands:
+        lists = read_lists(options.trace, options.pods, options.variant)
+        result = report_links(options, lists, names, console)
+    else:
+        result = (report_churn if options.churn else report)(options, names, console)
     print(json.dumps(result))
 
 

@@ -1,0 +1,24 @@
+"""How the benches of placement let a policy learn what is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.placement import Policy
+from aliquot.coordinator.core.placement.fragmentation import typical
+from aliquot.coordinator.core.placement.mix import mix_type
+from aliquot.coordinator.core.types import Demand
+from aliquot.plan.learning import online
+from aliquot.plan.traces import TraceRequest
+
+
+def watcher(
+    policy: Policy, requests: Sequence[TraceRequest], inventory: InventoryView
+) -> Callable[[int, Demand], None] | None:
+    """What is to see each arrival; None: the policy has been given the whole mix, as the study gives it to `fgd`."""
+    if policy.mix_dependent:
+        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
+        return None
+    return online(policy, inventory)
