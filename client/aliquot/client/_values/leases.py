@@ -1,25 +1,14 @@
-"""The pool's answers as immutable values: no protobuf in a user's program, names with units, typed states.
-
-They show one moment: ask again, or `watch`, to see changes. `None` means "unknown", never zero. `_milli` is thousandths
-(of a device, of a CPU), `_bytes` bytes, `_ms` milliseconds since the Unix epoch on the coordinator's clock; a time of 0
-has not come. `seq` is the number of a durable fact: it only rises.
-"""
+"""Leases, their slices, and why they are where they are."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
-
-
-class _Word(enum.StrEnum):
-    """A state by its name in the contract; names that only a newer coordinator knows become `UNSPECIFIED`."""
+from aliquot.client._values.base import Word
 
 
-class Tier(_Word):
+class Tier(Word):
     """How a slice's memory limit is enforced, weakest first; read back from the device."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -31,7 +20,7 @@ class Tier(_Word):
     MIG = "MIG"
 
 
-class SliceState(_Word):
+class SliceState(Word):
     """Where one part of a lease is in its life."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -44,7 +33,7 @@ class SliceState(_Word):
     FAILED = "FAILED"
 
 
-class LeaseState(_Word):
+class LeaseState(Word):
     """Where a lease is in its life; derived from its slices."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -57,18 +46,7 @@ class LeaseState(_Word):
     ENDED = "ENDED"
 
 
-class NodeState(_Word):
-    """What the coordinator knows of a node."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    DECLARED = "DECLARED"
-    RECONCILING = "RECONCILING"
-    READY = "READY"
-    SUSPECT = "SUSPECT"
-    LOST = "LOST"
-
-
-class WaitUntil(_Word):
+class WaitUntil(Word):
     """What `allocate` waits for before it answers."""
 
     QUEUED = "QUEUED"
@@ -79,7 +57,7 @@ class WaitUntil(_Word):
     """Every agent has set its limits and read them back."""
 
 
-class Serve(_Word):
+class Serve(Word):
     """Where the programs that use a lease run."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -92,7 +70,7 @@ class Serve(_Word):
     """As REMOTE, by CUDA's driver alone (`aliquot.remote.cuda`): nodes need no PyTorch for it."""
 
 
-class Topology(_Word):
+class Topology(Word):
     """What the links between a member's devices should be."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -162,7 +140,7 @@ class ServedUse:
     observed_ms: int
 
 
-class ActivitySource(_Word):
+class ActivitySource(Word):
     """What says how active something is."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -174,7 +152,7 @@ class ActivitySource(_Word):
     """The card's performance counters."""
 
 
-class UseState(_Word):
+class UseState(Word):
     """What a lease does with what it holds."""
 
     UNSPECIFIED = "UNSPECIFIED"
@@ -384,310 +362,3 @@ class Lease:
     def granted(self) -> bool:
         """Whether it holds capacity."""
         return self.state not in {LeaseState.QUEUED, LeaseState.ENDED, LeaseState.UNSPECIFIED}
-
-
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    """A device's last report. None: unknown."""
-
-    gpu_utilisation_percent: int | None = None
-    memory_utilisation_percent: int | None = None
-    memory_used_bytes: int | None = None
-    temperature_c: int | None = None
-    power_mw: int | None = None
-    unattributed_bytes: int | None = None
-    sampled_ms: int | None = None
-    activity_percent: int | None = None
-    """The busiest engine since the last sample, by the best source that there is."""
-    activity_source: ActivitySource | None = None
-    power_limit_mw: int | None = None
-
-
-class Standing(_Word):
-    """The state of a card."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    """Healthy: no incident covers it."""
-    QUARANTINED = "QUARANTINED"
-    """It takes no new leases. Those that it has are told, and end where the fault is fatal."""
-    DRAINED = "DRAINED"
-    """Nothing holds any of it."""
-    REPAIRING = "REPAIRING"
-    VERIFYING = "VERIFYING"
-    PROBATION = "PROBATION"
-    """In service; the next bad sign counts as a relapse."""
-    SERVICE = "SERVICE"
-    """A person has to look at it."""
-
-
-class SignSeverity(_Word):
-    """Whom a sign concerns."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    LEASE = "LEASE"
-    """The programs of one lease."""
-    DEGRADED = "DEGRADED"
-    """The card computes, but gets nothing new."""
-    FATAL = "FATAL"
-    """What runs there can't be relied on."""
-
-
-class SignScope(_Word):
-    """How far a sign reaches."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    """The device alone."""
-    CARD = "CARD"
-    """With its MIG instances."""
-    ISLAND = "ISLAND"
-    """All cards that fast links join with it."""
-    NODE = "NODE"
-
-
-class Remedy(_Word):
-    """What is to be done next."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    """Nothing: it waits until its signs are good."""
-    RESET = "RESET"
-    REBOOT = "REBOOT"
-    SERVICE = "SERVICE"
-    """By a person."""
-    VERIFY = "VERIFY"
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """Why a device is not well, as its agent judges; the reason for people is the device's `health_reason`."""
-
-    cause: str
-    severity: SignSeverity
-    scope: SignScope
-    remedy: Remedy
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One physical GPU, or one MIG instance of it."""
-
-    uuid: str
-    index: int
-    model: str
-    vendor: str
-    product_name: str
-    node_id: str
-    memory_total_bytes: int
-    memory_reserved_bytes: int
-    """What the driver keeps for itself."""
-    foreign_bytes: int
-    """Covered by no slice: held by processes outside any lease, or by a slice beyond its limit."""
-    leased_share_milli: int
-    leased_memory_bytes: int
-    healthy: bool
-    health_reason: str
-    mig_profile: str
-    parent_uuid: str
-    nvlink_island: int | None
-    """The older name of `fabric_island`."""
-    numa_node: int | None
-    pci_bus_id: str
-    tiers: tuple[Tier, ...]
-    telemetry: Telemetry
-    compute_milli: int = 1000
-    """Its part of its card's compute, in thousandths: less than 1000 for a MIG instance."""
-    mig_start: int | None = None
-    """A MIG instance's first slice of its card's memory; None if its agent does not tell."""
-    lease_ids: tuple[str, ...] = ()
-    """Leases that hold some of it, at most 64."""
-    incident: int = 0
-    """The open incident that covers it (`Pool.admin.health`); 0: none."""
-    standing: Standing = Standing.UNSPECIFIED
-    sign: Sign | None = None
-    """None: it is well, or its agent does not say why not."""
-    fabric_island: int | None = None
-    """Devices of a node with the same number reach one another over links of their own (NVLink, XGMI, HCCS)."""
-
-    @property
-    def leasable_bytes(self) -> int:
-        """Memory that leases may hold, including what they already hold."""
-        return max(0, self.memory_total_bytes - self.memory_reserved_bytes - self.foreign_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class MigProfile:
-    """A kind of MIG instance that a card can have, as its driver reports it. Memory slices are counted from 0."""
-
-    name: str
-    """`1g.10gb`."""
-    compute_slices: int
-    memory_bytes: int
-    length: int
-    """In slices of memory."""
-    starts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MigPart:
-    """One instance of a card."""
-
-    profile: str
-    start: int
-    uuid: str
-    """The UUID of its device; empty: it has no compute instance, so nobody can hold it."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigCard:
-    """A card in MIG mode whose instances the pool may change."""
-
-    uuid: str
-    model: str
-    profiles: tuple[MigProfile, ...]
-    parts: tuple[MigPart, ...]
-    cut_for: str
-    """The lease for which its instances are being changed now; empty: they are not."""
-    problem: str
-    """Why the last change of its instances failed; empty: it did not fail."""
-
-
-class MaintenancePhase(_Word):
-    """The phase of a maintenance window."""
-
-    UNSPECIFIED = "UNSPECIFIED"
-    PLANNED = "PLANNED"
-    CLOSING = "CLOSING"
-    """Only leases that end before its start are placed on its nodes."""
-    OPEN = "OPEN"
-    """Nothing is placed there, and what ran was told to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closure:
-    """The maintenance window that closes a node: [starts_ms, ends_ms)."""
-
-    window: str
-    phase: MaintenancePhase
-    starts_ms: int
-    ends_ms: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine with devices."""
-
-    node_id: str
-    name: str
-    state: NodeState
-    cordoned: bool
-    draining: bool
-    reason: str
-    pool: str
-    labels: Mapping[str, str]
-    devices: tuple[Device, ...]
-    cpu_milli: int | None
-    host_memory_bytes: int | None
-    agentless: bool
-    agent_version: str
-    driver_version: str
-    last_heard_ms: int
-    slices: int
-    """How many slices it holds."""
-    failure_domain: str
-    cards: tuple[MigCard, ...] = ()
-    """Cards in MIG mode whose instances may change. Of other cards only the instances are shown, as devices."""
-    closure: Closure | None = None
-    """None: no maintenance window closes it."""
-    serves: tuple[Serve, ...] = ()
-    """How its agent can serve leases, beside LOCAL."""
-    remedies: tuple[str, ...] = ()
-    """What its agent can do about sick cards: reset, reboot, verify."""
-    lends: bool = False
-    """Its agent knows slices that use the share of idle leases."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolTotals:
-    """Capacity of one model in one pool, and what of it is leased."""
-
-    pool: str
-    model: str
-    devices: int
-    capacity_share_milli: int
-    leased_share_milli: int
-    capacity_memory_bytes: int
-    leased_memory_bytes: int
-    vendor: str = ""
-    """Of the model, as agents say it; empty: the coordinator is older."""
-
-
-@dataclass(frozen=True, slots=True)
-class TenantTotals:
-    """What one tenant holds and waits for in one queue."""
-
-    tenant: str
-    queue: str
-    leased_share_milli: int
-    leased_memory_bytes: int
-    leases: int
-    queued: int
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The pool at one durable sequence number."""
-
-    seq: int
-    leader_epoch: int
-    version: str
-    granting: bool
-    """False while the journal can't be written."""
-    not_granting_reason: str
-    pools: tuple[PoolTotals, ...]
-    tenants: tuple[TenantTotals, ...]
-    queued: int
-    leases: int
-    nodes_by_state: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
-    """A part of a list."""
-
-    items: tuple[Item, ...]
-    next_token: str
-    """Names the next page; empty: this is the last one."""
-    seq: int
-    """A `watch` from here misses nothing; 0: this list does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseChanged:
-    """A lease, after a durable change."""
-
-    seq: int
-    at_ms: int
-    lease: Lease
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
-    """A node, after a durable change."""
-
-    seq: int
-    at_ms: int
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Resynced:
-    """Changes were missed, so everything was listed again: these are all live leases at `seq`.
-
-    None of them, where the watch was told not to list.
-    """
-
-    seq: int
-    leases: tuple[Lease, ...]
-
-
-Event = LeaseChanged | NodeChanged | Resynced
