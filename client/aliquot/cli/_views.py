@@ -217,14 +217,19 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
 
 
 def _start(explanation: Explanation, expected_ms: int, now_ms: int) -> str:
-    wait_s = max(0, expected_ms - now_ms) // 1000
     spread = explanation.expected_uncertainty_ms
-    said = f"expected to start in {wait_s} s" + (f" ± {spread // 1000} s" if spread else "")
+    said = f"expected to start in {_about(expected_ms - now_ms)}" + (f" ± {_about(spread)}" if spread else "")
     if explanation.earliest_start_ms is None or explanation.latest_start_ms is None:
         return said
     ends = (explanation.earliest_start_ms, explanation.latest_start_ms)
-    soonest, latest = (format_duration_ms(max(0, at_ms - now_ms) // 1000 * 1000) for at_ms in ends)
+    soonest, latest = (_about(at_ms - now_ms) for at_ms in ends)
     return f"{said} (nine times of ten in {soonest} to {latest})"
+
+
+def _about(duration_ms: int) -> str:
+    """In whole seconds, from an hour on in whole minutes, from two days on in whole hours; 0 for what is over."""
+    unit_ms = 1_000 if duration_ms < 3_600_000 else 60_000 if duration_ms < 2 * 86_400_000 else 3_600_000
+    return format_duration_ms(max(0, duration_ms) // unit_ms * unit_ms)
 
 
 def vendor_column(nodes: Iterable[Node]) -> tuple[str, ...]:
