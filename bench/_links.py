@@ -29,10 +29,8 @@ from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from bench._learning import watcher
+from bench._protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
 
-PERCENTS = (100, 130)
-ARRIVE_MILLI = 1300
 TOPOLOGIES = {"any": Topology.ANY, "prefer": Topology.PREFER_ISLAND}
 
 
@@ -106,7 +104,7 @@ def report(
         bar = progress.add_task("placing", total=len(keys) * options.seeds)
         futures = {
             (name, word): [
-                workers.submit(run, nodes, requests, options.islands, name, TOPOLOGIES[word], 42 + seed)
+                workers.submit(run, nodes, requests, options.islands, name, TOPOLOGIES[word], FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
             for name, word in keys

@@ -44,16 +44,13 @@ from aliquot.plan.traces import TraceRequest, read_openb_pods
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench._everybody import Scene
 from bench._everybody import report as report_everybody
-from bench._learning import watcher
 from bench._links import report as report_links
 from bench._mixed import POOLS, fill_mixed, mixed_pool
+from bench._protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
 from bench._variants import vary
 
-FIRST_SEED = 42
-PERCENTS = (100, 130)
-"""Where the figures are taken: so much of the capacity has arrived."""
-ARRIVE_MILLI, ARRIVE_MIXED_MILLI = 1300, 1320
-"""How much arrives in all."""
+ARRIVE_MIXED_MILLI = 1320
+"""How much arrives in all where cards are mixed."""
 NODES = "openb_node_list_gpu_node.csv"
 LARGE = 8
 """Devices of the large requests in the churn figures."""

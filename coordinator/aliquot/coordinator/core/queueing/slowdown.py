@@ -1,7 +1,7 @@
 """One objective for a queue in which small and large requests, short and long ones, wait together: even slowdown.
 
 The slowdown of a request is (its wait + its run) over its run. Who says by a time limit how long it runs is *due* when
-its slowdown would pass `STRETCH_MAX`; whoever is due first goes first. Among requests on one machine that order keeps
+it has waited `STRETCH_MAX` times that; whoever is due first goes first. Among requests on one machine that order keeps
 the largest slowdown as small as it can be kept (Bender, Chakrabarti and Muthukrishnan, SODA 1998). On many devices
 large requests also need devices side by side, which small ones take one by one: so a request becomes due, and is late,
 the sooner the more devices it asks for, as far as `large_first` says. What is kept for somebody (backfill holds) and

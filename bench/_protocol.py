@@ -1,4 +1,4 @@
-"""How the benches of placement let a policy learn what is asked for."""
+"""The protocol of the openb study, and how a policy learns from it what is asked for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.types import Demand
 from aliquot.plan.learning import online
 from aliquot.plan.traces import TraceRequest
+
+FIRST_SEED = 42
+PERCENTS = (100, 130)
+"""Where the figures are taken: so much of the capacity has arrived."""
+ARRIVE_MILLI = 1300
+"""How much arrives in all."""
 
 
 def watcher(
