@@ -86,7 +86,7 @@ async def test_it_moves_what_makes_devices_whole_and_puts_that_on_the_record() -
     [
         ON._replace(auto=Auto.OFF),
         ON._replace(moves_an_hour=0),
-        ON._replace(quiet_cron="0 9 * * *", quiet_lasting_ms=HOUR_MS * 4),
+        ON._replace(quiet_hours="daily 09:00-13:00"),
     ],
     ids=["off", "no moves", "quiet hours"],
 )
@@ -114,13 +114,13 @@ async def test_moves_are_earned_by_the_hour_and_by_requests() -> None:
 
 
 async def test_quiet_hours_end() -> None:
-    pool = Pool(ON._replace(quiet_cron="0 9 * * *", quiet_lasting_ms=2 * HOUR_MS))
+    pool = Pool(ON._replace(quiet_hours="11:00-13:00 Europe/Zurich"))
     assert await pool.after(0.9) == 0
     assert await pool.after(0.2) > 0
 
 
 @pytest.mark.parametrize(
-    "said", [{"auto": "perhaps"}, {"quiet_cron": "8 o'clock"}, {"moves_an_hour": -1}, {"every": 5}]
+    "said", [{"auto": "perhaps"}, {"quiet_hours": "8 o'clock"}, {"moves_an_hour": -1}, {"every": 5}]
 )
 def test_settings_that_can_not_be_are_refused(said: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):

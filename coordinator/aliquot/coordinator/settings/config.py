@@ -13,7 +13,7 @@ from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.scaling import read_cron
+from aliquot.coordinator.core.tenancy.timetable import read_timetable
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
@@ -147,10 +147,8 @@ class DefragmentSettings:
     every: DurationMs = field(default=DurationMs(300_000))
     moves_an_hour: int = 12
     """Beside this, the budget of moves holds: nine in a thousand requests."""
-    quiet_cron: str = ""
-    """When quiet hours begin (`0 8 * * mon-fri`, UTC), in which nothing is moved; empty: there are none."""
-    quiet_lasting: DurationMs = field(default=DurationMs(36_000_000))
-    """How long quiet hours last."""
+    quiet_hours: str = ""
+    """When nothing is moved, as windows of quotas are written: `weekdays 08:00-18:00 Europe/Zurich`; empty: never."""
 
     def __post_init__(self) -> None:
         self.rules()
@@ -159,14 +157,14 @@ class DefragmentSettings:
         """As the upkeep takes them. Raises ConfigError."""
         if self.auto not in [known.value for known in Auto]:
             raise ConfigError(f"defragment.auto is {self.auto!r}", hint="off, dry-run or on")
-        if self.quiet_cron:
+        if self.quiet_hours:
             try:
-                read_cron(self.quiet_cron)
+                read_timetable(self.quiet_hours)
             except ValueError as error:
-                raise ConfigError(f"defragment.quiet_cron: {error}", hint="such as 0 8 * * mon-fri, in UTC") from error
+                raise ConfigError(f"defragment.quiet_hours: {error}") from error
         if self.every < 1000 or self.moves_an_hour < 0:
             raise ConfigError("defragment.every is below 1 s, or moves_an_hour below 0", hint="the defaults will do")
-        return Rules(Auto(self.auto), self.every, self.moves_an_hour, self.quiet_cron, self.quiet_lasting)
+        return Rules(Auto(self.auto), self.every, self.moves_an_hour, self.quiet_hours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.access.records import Actor
 from aliquot.coordinator.core.commands import Command, Defragment, OnBehalf
 from aliquot.coordinator.core.outcomes import DefragmentView
-from aliquot.coordinator.core.tenancy.scaling import ScaleRule, in_window
+from aliquot.coordinator.core.tenancy.timetable import is_open
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +45,15 @@ class Rules(NamedTuple):
     auto: Auto
     every_ms: int
     moves_an_hour: int
-    quiet_cron: str = ""
-    """When quiet hours begin, in UTC; empty: there are none."""
-    quiet_lasting_ms: int = 0
+    quiet_hours: str = ""
+    """When nothing is moved, as windows of quotas are written; empty: there are no such hours."""
 
     def quiet(self, now_ms: int) -> bool:
-        """Whether these are quiet hours."""
-        return bool(self.quiet_cron) and in_window(
-            ScaleRule(cron=self.quiet_cron, lasting_ms=self.quiet_lasting_ms), now_ms
-        )
+        """Whether these are quiet hours; they are where a zone is not known any more."""
+        try:
+            return bool(self.quiet_hours) and is_open(self.quiet_hours, now_ms)
+        except ValueError:
+            return True
 
 
 class Submit(Protocol):

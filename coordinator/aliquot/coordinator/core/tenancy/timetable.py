@@ -135,6 +135,11 @@ def occurrences(timetable: Timetable, from_ms: int, days: int) -> Iterator[tuple
                 yield starts_ms, ends_ms
 
 
+def is_open(when: str, now_ms: int) -> bool:
+    """Whether that timetable is open now. Raises ValueError where it can't be read, or its zone is not known here."""
+    return any(starts_ms <= now_ms for starts_ms, _ in occurrences(read_timetable(when), now_ms, days=0))
+
+
 def _wall(day: date, minutes: int) -> datetime:
     return datetime(day.year, day.month, day.day) + timedelta(minutes=minutes)  # noqa: DTZ001 - on the wall
 
