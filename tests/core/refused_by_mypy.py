@@ -17,7 +17,7 @@ def books(state: Planning, request: RequestSpec) -> None:
     state.tenancy.tenants.clear()  # type: ignore[attr-defined]
     state.tenancy.redeclared()  # type: ignore[attr-defined]
     state.tenancy.account("t", "a").slices = 1  # type: ignore[misc]
-    state.tenancy.accounts["t", "a"].add("A100", 1, 1)  # type: ignore[attr-defined]
+    state.tenancy.accounts["t", "a"].count((("A100", 1, 1),), 1)  # type: ignore[attr-defined]
     chain_of(state, request).tenant.ranked.drop("l-1")  # type: ignore[attr-defined]
     state.ledger.closed_up_to_ms = 1  # type: ignore[misc]
     state.ledger.fold(1)  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.rebuild import rebuild_indexes
 from aliquot.coordinator.core.state import Device, Node, State
-from aliquot.coordinator.core.tenancy.books import Average
+from aliquot.coordinator.core.tenancy.accounts import Average
 from aliquot.coordinator.core.tenancy.in_force import InForce
 from aliquot.coordinator.core.tenancy.specs import Pool, Queue, Tenant
 

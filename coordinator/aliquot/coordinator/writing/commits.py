@@ -22,7 +22,8 @@ from aliquot.coordinator.core.ledger.meters import Meter
 from aliquot.coordinator.core.lending.loans import NodeMove
 from aliquot.coordinator.core.maintenance.windows import Window
 from aliquot.coordinator.core.state import Device, Node, State, Touched
-from aliquot.coordinator.core.tenancy.books import Declarations, Held
+from aliquot.coordinator.core.tenancy.accounts import Held
+from aliquot.coordinator.core.tenancy.books import Declarations
 
 T = TypeVar("T")
 

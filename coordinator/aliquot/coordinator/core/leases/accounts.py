@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.coordinator.core.leases.records import Lease, Slice
-from aliquot.coordinator.core.tenancy.books import Owner
+from aliquot.coordinator.core.tenancy.accounts import Owner
 from aliquot.coordinator.core.tenancy.ranking import Part
 from aliquot.coordinator.core.tenancy.view import TenancyView
 

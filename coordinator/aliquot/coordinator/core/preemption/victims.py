@@ -13,7 +13,7 @@ from collections.abc import Container, Mapping
 
 from aliquot.coordinator.core.leases.records import Lease, SliceState
 from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.tenancy.books import Account
+from aliquot.coordinator.core.tenancy.accounts import Account
 from aliquot.coordinator.core.tenancy.limits import covered
 from aliquot.coordinator.core.tenancy.view import AccountView
 
@@ -171,6 +171,5 @@ def _fitting(account: AccountView, scale: int) -> set[str]:
     for lease_id, parts in account.ranked:
         if covered(account.quota, (sums,), parts, scale):
             fitting.add(lease_id)
-            for part in parts:
-                sums.add(*part)
+            sums.count(parts, 1)
     return fitting

@@ -6,17 +6,15 @@ index over the leases: kept up to date by `evolve`, recounted by `rebuild`, comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
 from aliquot.coordinator.core.lending.loans import Loan, with_loans
+from aliquot.coordinator.core.tenancy.accounts import Account, Average, Held, Owner
 from aliquot.coordinator.core.tenancy.decay import faded
 from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, InForce
-from aliquot.coordinator.core.tenancy.ranking import Part, Rank, RankedHoldings
+from aliquot.coordinator.core.tenancy.ranking import Part, Rank
 from aliquot.coordinator.core.tenancy.specs import (
     DEFAULT_QUEUE,
     QUEUE_DEPTH_MAX,
@@ -30,95 +28,6 @@ from aliquot.coordinator.core.tenancy.specs import (
 )
 from aliquot.coordinator.core.tenancy.upwards import upwards
 from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, Chain
-
-
-class Owner(NamedTuple):
-    """Who holds slices: a lease, and what its request says of tenant and queue."""
-
-    lease_id: str
-    tenant: str
-    queue: str
-
-
-class Average(msgspec.Struct, frozen=True, array_like=True):
-    """The faded average use of one account, as of `at_ms`, in thousandths of devices and in MiB; see `decay`."""
-
-    kind: str
-    name: str
-    share: int
-    memory: int
-    at_ms: int
-
-
-@dataclass(slots=True)
-class Account:
-    """What one tenant or queue holds."""
-
-    kind: str
-    name: str
-    quota: Quota
-    """What is in force."""
-    share_milli: int = 0
-    memory_bytes: int = 0
-    slices: int = 0
-    by_model: dict[str, list[int]] = field(default_factory=dict)
-    """Model -> [share_milli, memory_bytes, slices]."""
-    share_average: int = 0
-    memory_average: int = 0
-    average_ms: int = 0
-    version: int = 0
-    """Moves with every change of what is held."""
-    published: bool = False
-    """Whether nothing has changed since `Tenancy.take_changes`."""
-    holders: dict[str, int] = field(default_factory=dict)
-    """Leases that hold something, and how many slices each; kept only where there is a limit."""
-    ranked: RankedHoldings = field(default_factory=RankedHoldings)
-    """What counts against its guarantee: what each lease holds without extra members. Kept only where there is one."""
-    coming: RankedHoldings = field(default_factory=RankedHoldings)
-    """And what will be granted to leases for which others are ending."""
-    declared: Quota = field(default_factory=Quota)
-    """With its windows."""
-    in_force: InForce | None = None
-    """None: it has no windows."""
-
-    @property
-    def label(self) -> str:
-        """`tenant vision` or `queue training`."""
-        return f"{'queue' if self.kind == 'q' else 'tenant'} {self.name}"
-
-    def add(self, model: str, share_milli: int, memory_bytes: int) -> None:
-        """Count one slice, without its time."""
-        _count(self, ((model, share_milli, memory_bytes),), 1)
-
-    def forget_held(self) -> None:
-        """Set all that it holds to nothing, before it is recounted."""
-        self.share_milli = self.memory_bytes = self.slices = 0
-        self.by_model = {}
-        self.holders = {}
-        models = [model.model for model in self.quota.models]
-        self.ranked, self.coming = RankedHoldings(models), RankedHoldings(models)
-
-    def youngest(self) -> Iterator[str]:
-        """The leases that hold something, who came last first."""
-        return reversed(self.holders)
-
-    def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
-        """What is recounted from the leases, for comparison."""
-        return self.share_milli, self.memory_bytes, self.slices, self.by_model
-
-
-class Held(NamedTuple):
-    """What an account holds in all, and its averages, as of one moment; see `Account`."""
-
-    kind: str
-    name: str
-    quota: Quota
-    share_milli: int
-    memory_bytes: int
-    slices: int
-    share_average: int
-    memory_average: int
-    average_ms: int
 
 
 class Declarations(NamedTuple):
@@ -368,16 +277,16 @@ class Tenancy:
         chain = self.opened(owner)
         half_life_ms = self.half_life_ms
         for account in chain.accounts:
-            _accrue(account, at_ms, half_life_ms)
-            _count(account, parts, sign)
+            account.accrue(at_ms, half_life_ms)
+            account.count(parts, sign)
             if account.published:
                 self._note(account)
         for account in chain.trees:  # nobody asks for their averages
-            _count(account, parts, sign)
+            account.count(parts, sign)
             if account.published:
                 self._note(account)
         for account in chain.limited:
-            _enlist(account, owner.lease_id, sign * len(parts))
+            account.enlist(owner.lease_id, sign * len(parts))
         if chain.guaranteed:
             self.guaranteed_version += 1
             self.covered_version += 1
@@ -408,7 +317,7 @@ class Tenancy:
         half_life_ms = self.half_life_ms
         for account in self.accounts.values():
             if account.average_ms:  # others never held anything
-                _accrue(account, at_ms, half_life_ms)
+                account.accrue(at_ms, half_life_ms)
 
     # -- for copies
 
@@ -431,7 +340,7 @@ class Tenancy:
                 dict(self.in_force),
             )
         changed = (self.accounts if whole else self._changed).values()
-        taken = tuple([_published(account) for account in changed])
+        taken = tuple([account.publish() for account in changed])
         self._changed.clear()
         return declared, taken
 
@@ -478,21 +387,6 @@ class Tenancy:
             account.average_ms = average.at_ms
 
 
-def _published(account: Account) -> Held:
-    account.published = True
-    return Held(
-        account.kind,
-        account.name,
-        account.quota,
-        account.share_milli,
-        account.memory_bytes,
-        account.slices,
-        account.share_average,
-        account.memory_average,
-        account.average_ms,
-    )
-
-
 def _limited(quota: Quota) -> bool:
     limits = [quota.limit, *(model.limit for model in quota.models)]
     return any(limit.share_milli >= 0 or limit.memory_bytes >= 0 for limit in limits)
@@ -506,47 +400,12 @@ def _counted_alike(one: Quota, other: Quota) -> bool:
     )
 
 
-def _accrue(account: Account, at_ms: int, half_life_ms: int) -> None:
-    elapsed_ms = at_ms - account.average_ms
-    if elapsed_ms <= 0:
-        return
-    if account.average_ms:
-        account.share_average = faded(account.share_average, account.share_milli, elapsed_ms, half_life_ms)
-        account.memory_average = faded(account.memory_average, account.memory_bytes >> 20, elapsed_ms, half_life_ms)
-    account.average_ms = at_ms
-
-
-def _count(account: Account, parts: Iterable[Part], sign: int) -> None:
-    account.version += 1
-    for model, share_milli, memory_bytes in parts:
-        account.share_milli += sign * share_milli
-        account.memory_bytes += sign * memory_bytes
-        account.slices += sign
-        of_model = account.by_model.get(model)
-        if of_model is None:
-            account.by_model[model] = [sign * share_milli, sign * memory_bytes, sign]
-            continue
-        of_model[0] += sign * share_milli
-        of_model[1] += sign * memory_bytes
-        of_model[2] += sign
-        if not of_model[2]:
-            del account.by_model[model]
-
-
-def _enlist(account: Account, lease_id: str, slices: int) -> None:
-    left = account.holders.get(lease_id, 0) + slices
-    if left:
-        account.holders[lease_id] = left
-    else:
-        account.holders.pop(lease_id, None)
-
-
 def recount(tenancy: Tenancy, held: Iterable[tuple[Owner, list[Part]]]) -> None:
     """Count everything anew; averages are left alone. What guarantees cover is left empty: see `Tenancy.rank`."""
     tenancy.forget_held()
     for owner, parts in held:
         chain = tenancy.opened(owner)
         for account in (*chain.accounts, *chain.trees):
-            _count(account, parts, 1)
+            account.count(parts, 1)
         for account in chain.limited:
-            _enlist(account, owner.lease_id, len(parts))
+            account.enlist(owner.lease_id, len(parts))

@@ -21,7 +21,8 @@ from aliquot.coordinator.core.ledger.facts import RatesApplied
 from aliquot.coordinator.core.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import checks
-from aliquot.coordinator.core.tenancy.books import Account, Tenancy, recount
+from aliquot.coordinator.core.tenancy.accounts import Account
+from aliquot.coordinator.core.tenancy.books import Tenancy, recount
 from aliquot.coordinator.core.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
