@@ -49,6 +49,7 @@ class RequestOptions(TypedDict, total=False):
     min_count: int
     max_count: int
     serve: Serve
+    stop_signal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Request:
     min_run_s: int = 0
     """Not preempted before it has run this long."""
     grace_s: int = 0
-    """Between SIGTERM and SIGKILL when it is stopped; 0 = 30."""
+    """Between the stop signal and SIGKILL when it is stopped; 0 = 30."""
     preemptible: bool = False
     movable: bool = False
     opportunistic: bool = False
@@ -103,6 +104,9 @@ class Request:
     """The most slices that it grows to while they are idle; a multiple of a member's. 0: what is asked for."""
     serve: Serve = Serve.UNSPECIFIED
     """REMOTE: granted only on nodes that can serve it, ACTIVE once its processes answer; its slices name endpoints."""
+    stop_signal: str = ""
+    """By which its programs are told to end, for whatever reason it ends: `TERM` (empty), `INT`, `HUP`, `QUIT`, `USR1`,
+    `USR2`, `ALRM`, `XCPU`, `WINCH`."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:
@@ -152,6 +156,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         min_count=request.min_count,
         max_count=request.max_count,
         serve=types_pb2.Serve.Value(f"SERVE_{request.serve}"),
+        stop_signal=request.stop_signal,
     )
 
 

@@ -312,3 +312,5 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     gpu_text: str = ""
+    stop_signal: str = ""
+    """By which its programs are told to end, without SIG; empty: TERM."""

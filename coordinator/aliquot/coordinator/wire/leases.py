@@ -173,6 +173,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         detached=spec.ttl_ms == 0,
         min_count=spec.min_count,
         max_count=spec.max_count,
+        stop_signal=spec.stop_signal,
     )
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, parse_request
+from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.types import Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
@@ -88,6 +89,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         name=names.validate_text(message.name, "request.name"),
         labels=_pairs(names.validate_labels(message.labels, "request.labels")),
         gpu_text=message.gpu,
+        stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
     )
     return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
 
