@@ -85,7 +85,11 @@ def _told_all(values: Iterable[Any], seen: _Seen) -> tuple[Any, ...]:
     kept = tuple(values)
     if _all_fixed(kept):
         return kept
-    return tuple([value if type(value) in _FIXED else _teller(type(value))(value, seen) for value in kept])
+    told = []
+    for value in kept:
+        kind: type = type(value)
+        told.append(value if kind in _FIXED else _teller(kind)(value, seen))
+    return tuple(told)
 
 
 def _all_fixed(values: tuple[Any, ...]) -> bool:
