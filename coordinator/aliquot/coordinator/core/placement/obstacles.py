@@ -129,7 +129,7 @@ class ClassObstacles:
             what = charge(own.compute_milli, own.leasable_bytes)
             return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
         detail = "MIG instances serve who names their profile, asks for the tier mig, or finds no undivided card"
-        return detail, f"ask for {own.mig_profile}"
+        return f"{detail}, or who says that either will do", f"ask with or_mig, or for {own.mig_profile}"
 
     def _structure(self) -> Missing | None:
         inventory, shape, table, rows = self._inventory, self.shape, self._inventory.table, self._rows
