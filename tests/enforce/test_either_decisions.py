@@ -88,6 +88,16 @@ def test_what_an_undivided_card_has_beyond_a_limit_is_asked_of_an_instance() -> 
     assert books.again(either(books, 0, 5)).waiting
 
 
+def test_where_there_are_only_instances_a_limit_below_them_refuses_at_once() -> None:
+    books = Books(CONFIG)
+    books.connect(instances("mig", ("2g.10gb", 0)))
+    declare(books, TenantSpec(name="a", quota=Quota(limit=Amount(260, UNLIMITED))))
+    with pytest.raises(QuotaExceeded):
+        either(books)
+    books.connect(node("whole", 1))
+    assert held(books, either(books)) == ("n-whole", 250, 10)
+
+
 def test_a_limit_on_a_model_sends_it_to_the_other_model_whichever_way() -> None:
     books = both()
     books.connect(node("b", 1, model="A10", memory_gib=24))

@@ -136,11 +136,12 @@ def test_what_stands_against_it_is_said_of_each_kind() -> None:
 
 
 def test_who_is_refused_for_want_of_an_undivided_card_is_told_of_the_choice() -> None:
-    inventory = pool(cut("mig", "1g.10gb"), undivided("whole", 1))
+    inventory = pool(cut("mig", "1g.10gb", "2g.20gb"), undivided("whole", 1))
     books, decides = Books(inventory), engine(inventory)
     placed(decides, books, Demand())
     missing = decides.explain(replace(EIGHTH, or_mig=False)).missing
-    assert any("or_mig" in each.smallest_change for each in missing)
+    changes = {each.smallest_change for each in missing if each.reason == Reason.OTHER_PROFILE}
+    assert changes == {"ask with or_mig, or for 1g.10gb", "ask for 2g.20gb"}
 
 
 # -- the prices

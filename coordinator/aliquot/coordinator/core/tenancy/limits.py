@@ -277,7 +277,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
     share, memory = demand.share_milli, demand.memory_bytes
     if matches and not either(demand):
         share, memory = min(m.compute_milli for m in matches), min(m.memory_bytes for m in matches)
-    elif not share or not memory or demand.mig_profile:
+    elif not share or not memory or demand.mig_profile or matches:
         sizes = [
             device_class.size_of(demand)
             for device_class in inventory.classes
