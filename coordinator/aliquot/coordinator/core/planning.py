@@ -59,6 +59,7 @@ class Planning:
         self._state: Final = state
         self.config = config
         self.memory: Final = Memory()
+        self.memory.seen.started = state.started  # what started before is not known to be lately
         self._timers: Final = (state.timers, *state.since.values(), self.memory.timers)
         self.engine = Engine(state.inventory, make_policy(config.policy), mix=state.arrivals)
 
@@ -303,6 +304,10 @@ class Planning:
         if seen.arrivals != state.arrivals.noted:
             self.engine.arrived(state.arrivals.noted - seen.arrivals)
             seen.arrivals = state.arrivals.noted
+        if seen.started != state.started:
+            live = len(state.leases) - len(state.lines) - len(state.ended)
+            self.engine.moves.earn(state.started - seen.started, live)
+            seen.started = state.started
         if seen.idle != state.idle.version:
             seen.idle = state.idle.version
             self.look_for_growth(state.idle.at_ms + config.growth_idle_ms)
