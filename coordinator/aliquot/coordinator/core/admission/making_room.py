@@ -223,7 +223,7 @@ def ends_before(request: RequestSpec, hold: Hold, now_ms: int) -> bool:
 def _has_room(state: Planning, hold: Hold) -> bool:
     """Whether anything is free on the devices of a hold."""
     records = (state.inventory.device_record(uuid) for uuid in hold.device_uuids if state.inventory.has_device(uuid))
-    return any(device.works and device.share_left_milli > 0 for device in records)
+    return any(device.works and device.has_room(1, 0) for device in records)
 
 
 def backfill(
