@@ -17,6 +17,7 @@ from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.limits import Limits
 from tests.simulation.auditor.money import Money
+from tests.simulation.auditor.moves import Moves
 from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
@@ -114,6 +115,7 @@ class Books:
         self.capacity = Capacity(self)
         self.limits = Limits(self)
         self.turns = Turns(self)
+        self._moves = Moves()
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -253,6 +255,8 @@ class Books:
             return f"lease epoch {epoch} after {story.epoch}"
         if len(slices) != story.members * story.count:
             return f"{len(slices)} slices for {story.members}x{story.count}"
+        if not story.epoch:
+            self._moves.started()
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         story.active_ms = 0
         self.waiting -= 1
@@ -471,7 +475,7 @@ class Books:
         story.epoch += 1
         story.current, story.active, story.ending, story.requeue = False, False, "", False
         self.waiting += 1
-        return ""
+        return self._moves.moved(story.members, fact[3]) if moved else ""
 
     def _ended(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])

@@ -155,7 +155,6 @@ class Engine:
         A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
         cached scores are thrown away with it. Prices are learnt elsewhere (`upkeep.price_learner`).
         """
-        self.moves.earn(number)
         if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
             self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
             self.policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
