@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.fragmentation import typical
-from aliquot.coordinator.core.placement.mix import mix_type
+from aliquot.coordinator.core.placement.mix import by_share, mix_type, reference_bytes
 from aliquot.coordinator.core.types import Demand
 from aliquot.plan.learning import online
 from aliquot.plan.traces import TraceRequest
@@ -23,8 +23,11 @@ ARRIVE_MILLI = 1300
 def watcher(
     policy: Policy, requests: Sequence[TraceRequest], inventory: InventoryView
 ) -> Callable[[int, Demand], None] | None:
-    """What is to see each arrival; None: the policy has been given the whole mix, as the study gives it to `fgd`."""
+    """What is to see each arrival; None: the policy has been given the whole mix, as the study gives it to `fgd`, with
+    memory as the part of a typical device that it is.
+    """
     if policy.mix_dependent:
-        policy.set_mix(typical(Counter(mix_type(each.demand) for each in requests)))
+        mix = Counter(mix_type(each.demand) for each in requests)
+        policy.set_mix(typical(by_share(mix, reference_bytes(inventory))))
         return None
     return online(policy, inventory)

@@ -33,7 +33,9 @@ MORE = 0.1
 """Places as wide as the widest nodes are priced for so much more of the demand as well, narrower ones for less in
 proportion, at half the weight: where idle nodes just suffice for what is expected, breaking one up is not free. A wide
 node does not come back soon; with as much more of each width, single devices were taken of wide nodes to spare narrow
-ones (`several30`, one seed: 0.4 points less)."""
+ones (`several30`, one seed: 0.4 points less). MIG profiles that are asked for by name count
+as the widest places do where others may take such instances as well: as long as all suffices, nothing else keeps any
+for those who can have nothing else."""
 
 DOUBT = 2.0
 """Of a sort for several that came n times, so many times √n more may come: what was seen seldom is not yet known."""
@@ -68,13 +70,17 @@ class Programme:
         self._cost = np.array([self._value(each.compute_milli, each.leasable_bytes, mean_bytes) for each in own])
         single = [number for number, sort in enumerate(sorts) if sort.count == 1]
         self._cuts = []
+        whole = self._parts[0]
+        self._tops = [(each.compute_milli * whole + WHOLE_SHARE_MILLI // 2) // WHOLE_SHARE_MILLI for each in own]
+        """[class] parts of the share that a device has: of a MIG instance, its part of the card."""
         for each in own:
             fitting, shares, memories = cuts(each, [sorts[number] for number in single], by_memory=self._by_memory)
             self._cuts.append(([single[number] for number in fitting], shares, memories))
         several = [number for number, sort in enumerate(sorts) if sort.count > 1]
         together = [sorts[number] for number in several]
+        competed = any(sort.instances for sort in sorts)
         widest = max((node[0] for each in classes for node in each.empty_nodes), default=0)
-        self._wide = np.array([sort.count / widest if 1 < sort.count <= widest else 0.0 for sort in sorts])
+        self._rigid = np.array([_rigid(sort, widest, competed=competed) for sort in sorts])
         step, self._steps = cpu_steps(together, widest)
         self._widest = widest
         self._places = []
@@ -111,14 +117,14 @@ class Programme:
     def solve(self) -> Floats:
         """Price of each sort, in devices: such that what is idle is worth what it costs, however short it is."""
         as_expected = self._solve(self._demand)
-        if not self._wide.any():
+        if not self._rigid.any():
             return as_expected
-        prices = (as_expected + self._solve(self._demand * (1 + MORE * self._wide))) / 2
-        for number in np.flatnonzero(self._wide).tolist():
+        prices = (as_expected + self._solve(self._demand * (1 + MORE * self._rigid))) / 2
+        for number in np.flatnonzero(self._rigid).tolist():
             demand = self._demand.copy()
             demand[number] *= 1 + DOUBT / np.sqrt(self._asked[number])
             rise = max(self._solve(demand)[number] - as_expected[number], 0.0)
-            prices[number] += DOUBT_WEIGHT * self._wide[number] * rise
+            prices[number] += DOUBT_WEIGHT * self._rigid[number] * rise
         return prices
 
     def _solve(self, demand: Floats) -> Floats:
@@ -146,7 +152,7 @@ class Programme:
             key = np.array(fitting).tobytes(), shares.tobytes(), memories.tobytes()
             if key not in known:
                 known[key] = most(shares, memories, mine[:, None], *self._parts)[:, :, 0]
-            best = known[key]
+            best = known[key][: self._tops[number] + 1]
             cost = self._cost[number] + self._rents[number]
             if best[-1, -1] <= cost * (1 + TOLERANCE):
                 continue
@@ -212,6 +218,13 @@ class _Nodes(NamedTuple):
     """Of CPU."""
     number: float
     """How many there are, with a few that may become like that again."""
+
+
+def _rigid(sort: Demand, widest: int, *, competed: bool) -> float:
+    """How much more of it is allowed for, as a part of what is of the widest places."""
+    if sort.count > 1:
+        return sort.count / widest if sort.count <= widest else 0.0
+    return float(competed and bool(sort.mig_profile))
 
 
 def _able(totals: ClassTotals, sort: Demand) -> int:

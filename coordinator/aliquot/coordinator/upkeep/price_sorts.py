@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
+from aliquot.coordinator.core.placement.matching import instances_among
 from aliquot.coordinator.core.placement.mix import CPU_MILLI, ClassTotals
 from aliquot.coordinator.core.placement.worth import like, slice_on
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
@@ -49,7 +50,7 @@ def unseen(classes: Sequence[ClassTotals]) -> list[Demand]:
     """
     least: dict[tuple[int, int, int], int] = {}
     for each in classes:
-        for devices, cpu_milli, _ in each.empty_nodes:
+        for devices, cpu_milli, _ in () if each.device_class.mig_profile else each.empty_nodes:
             cores = cpu_milli // CPU_MILLI if cpu_milli < CPU_UNLIMITED // CPU_MILLI * CPU_MILLI else 0
             digits = cores.bit_length()
             kind = devices, digits, cores >> max(digits - 2, 0)
@@ -75,6 +76,7 @@ def sorts_of(mix: Mapping[Demand, int], classes: Sequence[DeviceClass]) -> dict[
             mig_profile=demand.mig_profile,
             cpu_milli=cpu_milli,
             vendors=demand.vendors,
+            instances=instances_among(demand, classes),
         )
         each_has = demand.count // devices
         found.setdefault(sort, []).append((demand.cpu_milli // each_has, count * each_has * demand.gang_size))
