@@ -43,11 +43,11 @@ def learn_prices(mix: Mapping[Demand, int], version: int, classes: Sequence[Clas
     """Prices for a mix of requests with counts, on a pool of these devices; None where it asks for none of them."""
     merged = merge_classes(classes)
     own = [each.device_class for each in merged]
-    if not sorts_of(mix, own):
+    sorts = sorts_of(mix, own)
+    if not sorts:
         return None
-    asked = Counter(mix)
-    asked.update(unseen(merged))
-    sorts = sorts_of(asked, own)
+    if any(sort.count > 1 for sort in sorts):
+        sorts = sorts_of(Counter(mix) + Counter(unseen(merged)), own)
     names = sorted(sorts, key=repr)
     prices = Programme(names, [sum(n for _, n in sorts[name]) for name in names], merged).solve()
     cpu_prices = _cpu_price_grid(prices, [sorts[name] for name in names])

@@ -1,8 +1,9 @@
 """What of a mix of requests the price programme looks at: sorts of slices, and of places for several devices.
 
 Requests that take the same of a device are of one sort, whatever CPU they want beside it; those for several whole
-devices of one node are apart by their CPU, too, because it decides which nodes can have them at all. Nodes that few
-requests need are kept from the first lesson on: each kind of node counts as asked for once as a whole (`unseen`).
+devices of one node are apart by their CPU, too, because it decides which nodes can have them at all. Where anybody
+asks for several, nodes that few requests need are kept from the first lesson on: each kind of node counts as asked for
+once as a whole (`unseen`).
 """
 
 from __future__ import annotations
