@@ -10,7 +10,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.access.facts import Acted
 from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.moving.budget import MoveBudget
+from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, MoveBudget
 from aliquot.coordinator.core.outcomes import DefragmentView
 from aliquot.coordinator.settings.config import DefragmentSettings
 from aliquot.coordinator.upkeep.defragmenting import PRINCIPAL, Auto, Defragmenter, Rules
@@ -41,7 +41,7 @@ class Pool:
         for _ in range(50):
             books.planner.engine.mix.note(request(1000).demand)
         books.planner.engine.moves = MoveBudget()
-        books.planner.engine.moves.earn(moves * 1000 // 9 + 1)
+        books.planner.engine.moves.earn(moves * 1000 // MOVES_PERMILLE + 1, live=4)
         self.defragmenter = Defragmenter(self.submit, self, lambda: self.rules)
 
     def now_ms(self) -> int:

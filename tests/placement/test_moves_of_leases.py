@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.commands import ReportStatus
@@ -13,11 +15,13 @@ from aliquot.coordinator.core.moving.budget import (
     DEMAND_REST_MS,
     MOVES_PERMILLE,
     PLAN_REST_MS,
-    SAVED_MAX,
+    SAVED_MIN,
+    SAVED_PERMILLE,
     MoveBudget,
 )
 from aliquot.coordinator.core.outcomes import DefragmentView
 from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.snapshot import state_hash
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand
@@ -149,23 +153,59 @@ def test_without_moves_saved_up_nobody_is_moved() -> None:
     assert all(pool.books.again(lease).state is LeaseState.ACTIVE for lease in leases)
 
 
-def test_moves_are_earned_by_arrivals_and_saved_up_to_a_bound() -> None:
+def test_moves_are_earned_by_starts_and_saved_up_to_a_part_of_what_lives() -> None:
     budget = MoveBudget()
     for _ in range(1_000):
-        budget.earn()
+        budget.earn(1, live=1_000)
     assert budget.available == MOVES_PERMILLE
     budget.spend(MOVES_PERMILLE)
     assert budget.available == 0
-    for _ in range(100_000):
-        budget.earn()
-    assert budget.available == SAVED_MAX
+    budget.earn(100_000, live=0)
+    assert budget.available == SAVED_MIN
+    budget.earn(100_000, live=50_000)
+    assert budget.available == 50_000 * SAVED_PERMILLE // 1000
+    budget.earn(1, live=5_000)
+    assert budget.available == 5_000 * SAVED_PERMILLE // 1000, "a pool that shrinks keeps what suits its size"
+
+
+@given(
+    st.integers(4_000, 100_000),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 400)), min_size=1, max_size=200),
+)
+def test_at_most_one_in_a_hundred_live_leases_moves_in_a_lifetime(live: int, turns: list[tuple[int, int]]) -> None:
+    """As many start in a mean lifetime as live at once, whatever moves when."""
+    budget = MoveBudget()
+    budget.earn(10**9, live=live)
+    moved = started = 0
+    for permille, wanted in turns:
+        starts = min(live * permille // 1000, live - started)
+        started += starts
+        budget.earn(starts, live=live)
+        moves = min(wanted, budget.available)
+        budget.spend(moves)
+        moved += moves
+    assert moved <= live // 100
+
+
+def test_what_waits_or_is_refused_earns_nothing_and_a_restart_begins_with_nothing_saved() -> None:
+    pool = Pool()
+    budget = pool.books.planner.engine.moves = MoveBudget(permille=1_000)
+    for _ in range(2):
+        pool.run()
+    for _ in range(3):
+        assert pool.books.allocate(request(count=2, ttl_ms=0)).state is LeaseState.QUEUED
+    pool.books.settle()
+    assert budget.available == 2
+    again = Planner(pool.books.replayed(), pool.books.config)
+    again.wants_admission()
+    assert again.engine.moves.available == 0
 
 
 def test_a_plan_that_came_to_nothing_is_not_made_again_at_once() -> None:
     budget = MoveBudget(permille=1_000)
     large, other = Demand(count=8), Demand(count=4)
     assert not budget.may_plan(large, 0), "nothing is saved up"
-    budget.earn()
+    budget.earn(1, live=1)
     assert budget.may_plan(large, 0)
     budget.rest(large, 0)
     assert not budget.may_plan(other, PLAN_REST_MS - 1), "nor for another one: plans take time"

@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, SAVED_MAX
+from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, SAVED_MIN
 from aliquot.coordinator.core.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnRules
@@ -214,4 +214,4 @@ def test_the_core_serves_large_requests_under_churn() -> None:
     assert results[True].admitted_percent("4") > results[False].admitted_percent("4") + 20
     assert results[True].wait("4", 1.0) <= rules.patience + 1e-9
     assert results[False].moved == 0
-    assert 0 < results[True].moved <= SAVED_MAX + sum(results[True].asked.values()) * MOVES_PERMILLE // 1000
+    assert 0 < results[True].moved <= SAVED_MIN + sum(results[True].asked.values()) * MOVES_PERMILLE // 1000

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.ledger.rates import PriceHistory
 from aliquot.coordinator.core.lending import decide as balancing
 from aliquot.coordinator.core.maintenance import closing
 from aliquot.coordinator.core.maintenance import decide as maintaining
+from aliquot.coordinator.core.moving import budget
 from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.outcomes import Decision
 from aliquot.coordinator.core.preemption import plan, victims
@@ -133,6 +134,27 @@ wait 60
 )
 def _by_arrival(put: Put) -> None:
     put(lines, "slack_ms", lambda queue, request: 0)
+
+
+@mutant(
+    "moves for nothing",
+    "leases are moved to make room though too few have started",
+    scene="""
+pool 2 of 2
+start
+wait 30
+allocate whole 2 ttl=86400
+allocate one 1.0 ttl=86400 movable=yes
+allocate beside 1.0 ttl=86400
+release whole
+allocate two 1.0 ttl=86400 movable=yes
+release beside
+allocate large 2 ttl=86400 until=queued
+wait 400
+""",
+)
+def _for_nothing(put: Put) -> None:
+    put(budget.MoveBudget, "available", property(lambda self: 8))
 
 
 # -- limits and budgets

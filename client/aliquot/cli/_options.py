@@ -87,6 +87,7 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument(
         "--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help=f"at least: {_words(Tier)}"
     )
+    group.add_argument("--or-mig", action="store_true", help="of a part of a card: a MIG instance will do as well")
     group.add_argument("--node", action="append", default=[], metavar="NODE", help="only on these nodes (id or name)")
     group.add_argument("--avoid-node", action="append", default=[], metavar="NODE", help="not on these")
     group.add_argument("--selector", action="append", type=pair, default=[], metavar="KEY=VALUE", help="node labels")
@@ -159,6 +160,7 @@ def read_request(
         preemptible=args.preemptible,
         movable=args.movable,
         opportunistic=args.opportunistic,
+        or_mig=args.or_mig,
         no_queue=args.no_queue,
         serve=args.serve,
         stop_signal=args.stop_signal,

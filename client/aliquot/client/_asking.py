@@ -34,6 +34,7 @@ class RequestOptions(TypedDict, total=False):
     preemptible: bool
     movable: bool
     opportunistic: bool
+    or_mig: bool
     node_selector: Mapping[str, str]
     node_ids: Sequence[str]
     avoid_node_ids: Sequence[str]
@@ -81,6 +82,9 @@ class Request:
     movable: bool = False
     opportunistic: bool = False
     """It may also be placed on what idle leases do not use, and goes back to its queue when they do something."""
+    or_mig: bool = False
+    """Of a part of a device: a MIG instance will do as well. It is the smallest profile with as much, and all of it is
+    charged."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_ids: Sequence[str] = ()
     """When not empty, only these nodes."""
@@ -141,6 +145,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         preemptible=request.preemptible,
         movable=request.movable,
         opportunistic=request.opportunistic,
+        or_mig=request.or_mig,
         node_selector=request.node_selector,
         node_ids=request.node_ids,
         avoid_node_ids=request.avoid_node_ids,

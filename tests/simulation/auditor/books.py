@@ -17,6 +17,7 @@ from tests.simulation.auditor.holds import Holds
 from tests.simulation.auditor.inventory import Inventory
 from tests.simulation.auditor.limits import Limits
 from tests.simulation.auditor.money import Money
+from tests.simulation.auditor.moves import Moves
 from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
@@ -114,6 +115,7 @@ class Books:
         self.capacity = Capacity(self)
         self.limits = Limits(self)
         self.turns = Turns(self)
+        self._moves = Moves()
         self.holds = self._holds.by_owner
 
     def handle(self, handlers: dict[str, Callable[[list[Any]], str]]) -> None:
@@ -231,6 +233,8 @@ class Books:
             cpu_milli=demand.get("cpu_milli", 0),
             host_memory=demand.get("host_memory_bytes", 0),
             max_per_node=demand.get("max_per_node", 0),
+            share=demand.get("share_milli", 0),
+            memory=demand.get("memory_bytes", 0),
             plain=demand.keys() <= PLAIN,
             least=max(1, min(members, -(-kept // count))) if kept else members,
             most=max(members, wanted // count),
@@ -251,6 +255,8 @@ class Books:
             return f"lease epoch {epoch} after {story.epoch}"
         if len(slices) != story.members * story.count:
             return f"{len(slices)} slices for {story.members}x{story.count}"
+        if not story.epoch:
+            self._moves.started()
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
         story.active_ms = 0
         self.waiting -= 1
@@ -283,7 +289,7 @@ class Books:
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
         piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)
         wrong = self._holds.keep_off(story, piece, at_ms) or self.health.keep_off(story, uuid)
-        wrong = wrong or self._take(piece, at_ms)
+        wrong = wrong or self._take(piece, at_ms) or self._exact(story, piece)
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
@@ -344,6 +350,17 @@ class Books:
         if card.memory > machine.devices[piece.uuid] - card.foreign:
             free = machine.devices[piece.uuid] - card.foreign
             return f"{piece.uuid} is over-committed: {card.memory} of {free} bytes"
+        return ""
+
+    def _exact(self, story: Story, piece: Piece) -> str:
+        """An undivided device gives exactly what was asked for; of a MIG instance, all is held and charged."""
+        if piece.uuid.startswith("MIG-"):
+            whole = self.compute[piece.uuid]
+            if piece.share != whole or piece.memory < story.memory:
+                return f"{piece.slice_id} holds {piece.share} milli of {piece.uuid}, which has {whole}"
+        elif story.share not in (0, piece.share) or story.memory not in (0, piece.memory):
+            asked = f"{story.share} milli and {story.memory} bytes were asked for"
+            return f"{piece.slice_id} holds {piece.share} milli and {piece.memory} bytes, where {asked}"
         return ""
 
     def _free(self, story: Story, piece: Piece, at_ms: int) -> None:
@@ -458,7 +475,7 @@ class Books:
         story.epoch += 1
         story.current, story.active, story.ending, story.requeue = False, False, "", False
         self.waiting += 1
-        return ""
+        return self._moves.moved(story.members, fact[3]) if moved else ""
 
     def _ended(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])

@@ -55,6 +55,7 @@ class Seen:
     reshaped: int = 0
     declared: int = 0
     arrivals: int = 0
+    started: int = 0
     prices: PriceTable | None = None
 
 

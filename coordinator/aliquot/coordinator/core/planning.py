@@ -59,6 +59,7 @@ class Planning:
         self._state: Final = state
         self.config = config
         self.memory: Final = Memory()
+        self.memory.seen.started = state.started  # what started before is not known to be lately
         self._timers: Final = (state.timers, *state.since.values(), self.memory.timers)
         self.engine = Engine(state.inventory, make_policy(config.policy), mix=state.arrivals)
 
@@ -300,9 +301,7 @@ class Planning:
         if seen.prices is not state.prices and state.prices is not None:
             seen.prices = state.prices
             self.engine.set_prices(state.prices)
-        if seen.arrivals != state.arrivals.noted:
-            self.engine.arrived(state.arrivals.noted - seen.arrivals)
-            seen.arrivals = state.arrivals.noted
+        self._note_arrivals()
         if seen.idle != state.idle.version:
             seen.idle = state.idle.version
             self.look_for_growth(state.idle.at_ms + config.growth_idle_ms)
@@ -322,6 +321,17 @@ class Planning:
         if not memory.fold_due and state.ledger.usage_entries - config.ledger_entries_max >= FOLDED_AT_ONCE:
             memory.fold_due = True
             memory.timers.add(state.now_ms, Due.FOLD, "")
+
+    def _note_arrivals(self) -> None:
+        """Tell the engine who has come, and what moves they earn that have started."""
+        state, seen = self._state, self.memory.seen
+        if seen.arrivals != state.arrivals.noted:
+            self.engine.arrived(state.arrivals.noted - seen.arrivals)
+            seen.arrivals = state.arrivals.noted
+        if seen.started != state.started:
+            live = len(state.leases) - len(state.lines) - len(state.ended)
+            self.engine.moves.earn(state.started - seen.started, live)
+            seen.started = state.started
 
     def _note_waiting(self) -> None:
         """Look soon at which nodes should come where somebody waits."""

@@ -181,6 +181,8 @@ class State:
         """What was asked for lately, among the facts that this State has seen."""
         self.recent = RecentDemand()
         """What was granted lately, likewise."""
+        self.started = 0
+        """How many leases were granted for the first time, among the same facts."""
         self.keys: dict[tuple[str, str], str] = {}
         """(tenant, idempotency key) -> lease."""
         self.node_ids_by_name: dict[str, str] = {}

@@ -159,6 +159,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         preemptible=spec.preemptible,
         movable=spec.movable,
         opportunistic=demand.opportunistic,
+        or_mig=demand.or_mig,
         node_selector=plain(demand.node_selector),
         serve=serve_of(demand.node_selector),
         node_ids=demand.node_ids,

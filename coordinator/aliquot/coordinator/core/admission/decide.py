@@ -6,6 +6,7 @@ from bisect import bisect_left
 
 from aliquot.coordinator.core.admission import below_limits
 from aliquot.coordinator.core.admission.making_room import backfill, make_room, reserve
+from aliquot.coordinator.core.admission.yielding import goes_first
 from aliquot.coordinator.core.commands import Admit
 from aliquot.coordinator.core.elastic import shrinking
 from aliquot.coordinator.core.fact import Fact
@@ -108,6 +109,11 @@ def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
         demand = wanted
         found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None:
+        first = goes_first(state, head, demand, found.placement, now_ms)
+        if first is not None:
+            facts = holding.give_up_of(state, first.lease.lease_id, now_ms, "the lease was granted elsewhere")
+            epoch = first.lease.lease_epoch + 1
+            return Attempt([*facts, granted(first.lease.lease_id, epoch, first.placement, now_ms)], again=True)
         facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
         return Attempt([*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], again=True)
     if found.over is not None:

@@ -220,6 +220,12 @@ def ends_before(request: RequestSpec, hold: Hold, now_ms: int) -> bool:
     return hold.kind is HoldKind.RESERVATION and request.time_limit_ms > 0 and ends_ms <= hold.start_ms
 
 
+def _has_room(state: Planning, hold: Hold, demand: Demand) -> bool:
+    """Whether one slice of a demand would find room on a device of a hold, by size alone."""
+    records = (state.inventory.device_record(uuid) for uuid in hold.device_uuids if state.inventory.has_device(uuid))
+    return any(device.works and device.has_room(*device.device_class.size_of(demand)) for device in records)
+
+
 def backfill(
     state: Planning,
     request: RequestSpec,
@@ -231,8 +237,8 @@ def backfill(
 ) -> Placement | None:
     """A place on reserved devices for a lease that will have ended before their owner can start."""
     later = [hold for hold in state.holds.values() if hold.owner != lease_id and ends_before(request, hold, now_ms)]
-    if not later:
-        return None
+    if not any(_has_room(state, hold, demand) for hold in later):
+        return None  # without what is kept it does not fit, and too little of that is free yet
     placement = _with_open(state, later, demand, state.next_arrival)
     if placement is None or suspended(state, request, now_ms) is not None:
         return None

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from aliquot.coordinator.core.admission.making_room import preemption_of
+from aliquot.coordinator.core.admission.yielding import may_yield
 from aliquot.coordinator.core.holds import decide as holding
 from aliquot.coordinator.core.holds.records import HoldKind
 from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled, whole_pool
@@ -21,7 +22,7 @@ from aliquot.coordinator.core.preemption.plan import Plan
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS, is_protected
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
-from aliquot.coordinator.core.queueing.slowdown import slack_ms
+from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.types import Demand
@@ -156,6 +157,12 @@ def notes_on_order(state: Planning, lease: Lease) -> list[str]:
         due = shown(lease.created_ms + slack_ms(spec, request))
         hint = "" if request.time_limit_ms else "; with a time limit it would be due sooner"
         notes.append(f"it is due at {due}, and who is due first goes first{hint}")
+        until_ms = lease.created_ms + yields_ms(spec, request)
+        if may_yield(request.demand) and state.now_ms < until_ms:
+            notes.append(
+                f"until {shown(until_ms)} it lets larger requests go first that waited longer for their size and run, "
+                "where it would break up what they could use"
+            )
     if policy is QueuePolicy.FAIR_SHARE:
         capacity = whole_pool(state)
         others = [other for other in state.lines.queues.get(name, {}) if other != request.tenant]

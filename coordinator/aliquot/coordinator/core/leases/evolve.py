@@ -89,6 +89,7 @@ def _lease_granted(state: State, fact: LeaseGranted) -> None:
         holds.drop_hold(state, fact.lease_id)
     if not lease.lease_epoch:
         state.recent.note(lease.created_ms, lease.request.demand)
+        state.started += 1
     new = _take(state, lease, fact.lease_epoch, fact.slices, fact.at_ms)
     _set_lease(
         state,

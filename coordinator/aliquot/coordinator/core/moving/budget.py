@@ -1,9 +1,11 @@
-"""How many leases may be moved to make room: a small part of those that are asked for.
+"""How many leases may be moved to make room: a small part of those that live.
 
-A move costs its lease a restart, so moves are earned by arrivals and not by time: a busy pool, in which large requests
-lose the race for every gap, earns many, a quiet one few. In a steady state as many leases are asked for in a mean life
-time as live at once; so nine moves in a thousand requests are 0.9 % of the leases in a mean life time, whatever
-that time is.
+A move costs its lease a restart, so moves are earned by starts and not by time: a busy pool, in which large requests
+lose the race for every gap, earns many, a quiet one few. In a steady state as many leases start in a mean life time as
+live at once, however many more ask (Little's law); so eight moves in a thousand starts are 0.8 % of the live leases in
+a mean life time, whatever that time is. What is saved up may be spent at once, and is bounded by what lives, too: by
+0.2 %, so that in any mean life time at most 1 % are moved. Only a pool of fewer than 4,000 leases may save up more than
+that: what it takes to clear one node.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from __future__ import annotations
 from aliquot.coordinator.core.rests import Rests
 from aliquot.coordinator.core.types import Demand
 
-MOVES_PERMILLE = 9
-"""Moves per thousand requests."""
+MOVES_PERMILLE = 8
+"""Moves per thousand leases that start."""
 
-SAVED_MAX = 24
-"""Moves that can be saved up: three nodes of eight single-device leases."""
+SAVED_PERMILLE = 2
+"""Moves that can be saved up, per thousand live leases..."""
+
+SAVED_MIN = 8
+"""...or so many: a node of eight single-device leases."""
 
 DEMAND_REST_MS = 5_000
 """A plan that came to nothing is not made again for an equal request before this time has passed."""
@@ -27,7 +32,7 @@ RESTS_MAX = 1024
 
 
 class MoveBudget:
-    """Earned by arrivals, spent by moves. Volatile: a restarted coordinator begins with nothing saved."""
+    """Earned by starts, spent by moves. Volatile: a restarted coordinator begins with nothing saved."""
 
     def __init__(self, permille: int = MOVES_PERMILLE) -> None:
         self._permille = permille
@@ -51,9 +56,10 @@ class MoveBudget:
         """Moves that may be made now."""
         return self._saved_milli // 1000
 
-    def earn(self, requests: int = 1) -> None:
-        """So many requests have come."""
-        self._saved_milli = min(self._saved_milli + self._permille * requests, SAVED_MAX * 1000)
+    def earn(self, starts: int, live: int) -> None:
+        """So many leases have started, and so many live."""
+        most_milli = max(SAVED_MIN * 1000, SAVED_PERMILLE * live)
+        self._saved_milli = min(self._saved_milli + self._permille * starts, most_milli)
 
     def spend(self, moves: int) -> None:
         """So many are being made."""

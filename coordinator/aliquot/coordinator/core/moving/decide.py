@@ -145,7 +145,7 @@ def move_away(
 def could_make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> bool:
     """Whether `make_room` would find room for a request once it has waited for long enough. Changes nothing."""
     budget = state.engine.moves
-    if not state.movable_slices or not budget.may_plan(demand, now_ms):
+    if demand.count < 2 or not state.movable_slices or not budget.may_plan(demand, now_ms):
         return False
     queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
     if not state.tenancy.queue_spec(queue).reserve_after_ms:
@@ -160,6 +160,8 @@ def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> lis
     hold = state.holds.get(lease.lease_id)
     if not state.movable_slices and hold is None:
         return []  # what is kept for it may be enough together with what is free, whoever may be moved
+    if demand.count < 2:
+        return []  # whoever holds less than it asks for could go; for one device there is nobody
     if not is_late(state, lease, now_ms):
         return []
     budget = state.engine.moves

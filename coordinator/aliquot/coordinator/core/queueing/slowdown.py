@@ -21,6 +21,9 @@ STRETCH_MAX = 8
 SLACK_MAX_MS = 7 * 86_400_000
 """After which everything is due. Who states no time limit is due then."""
 
+YIELDS_DIVISOR = 16
+"""For so small a part of its slack a request lets others go first that suit better what is free: half of its run."""
+
 LARGE_DEVICES = 8
 """A request for so many devices, or more, is as large as any: a whole node in most pools."""
 
@@ -37,6 +40,11 @@ def patience_ms(queue: QueueSpec, request: RequestSpec) -> int:
     if queue.policy is not QueuePolicy.SLOWDOWN or not queue.reserve_after_ms:
         return queue.reserve_after_ms
     return max(1, _shortened(queue.reserve_after_ms, queue, request.demand))
+
+
+def yields_ms(queue: QueueSpec, request: RequestSpec) -> int:
+    """How long after it came a request may let others go first: see `admission.yielding`."""
+    return slack_ms(queue, request) // YIELDS_DIVISOR
 
 
 def _shortened(span_ms: int, queue: QueueSpec, demand: Demand) -> int:
