@@ -55,7 +55,6 @@ NOT_WATCHED = frozenset(
         "common",
         "compatibility",
         "console",
-        "coordinator",
         "failover",
         "fuzz",
         "journal",
