@@ -21,6 +21,7 @@ from aliquot.coordinator.core.preemption.plan import NoPlan, Plan, Preemption
 from aliquot.coordinator.core.preemption.reserving import expect
 from aliquot.coordinator.core.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.queueing import AdmissionPass
+from aliquot.coordinator.core.queueing.slowdown import slack_ms
 from aliquot.coordinator.core.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.timers import Due
@@ -179,13 +180,19 @@ def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
 def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
-    A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each.
+    A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each. Under
+    `slowdown` single devices are kept only for who is due: they come free all the time, and large requests need it
+    more.
     """
     line = _line_of(state, lease)
     if line in admission.blocked:
         return []
+    queue = state.tenancy.queue_spec(line[0])
+    by_due = queue.policy is QueuePolicy.SLOWDOWN
     late = is_late(state, lease, now_ms)
-    if late or state.tenancy.queue_spec(line[0]).policy is not QueuePolicy.SLOWDOWN:
+    if by_due and demand.count * demand.gang_size == 1:
+        late = late and now_ms >= lease.created_ms + slack_ms(queue, lease.request)
+    if late or not by_due:
         admission.blocked[line] = None  # under `slowdown`, those who are due sooner may have come just now
     if not late or lease.lease_id in state.holds:
         return []
