@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# What is compiled is kept: else pytest would rewrite its plugins' modules in every process.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 BIN := .venv/bin

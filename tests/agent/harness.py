@@ -59,6 +59,7 @@ def desired(
     min_tier: int = 0,
     secret: str = SECRET,
     reason: str = "",
+    stop_signal: str = "",
 ) -> agent_pb2.DesiredSlice:
     """A slice as a coordinator orders it."""
     return agent_pb2.DesiredSlice(
@@ -76,6 +77,7 @@ def desired(
         tenant="research",
         queue="default",
         reason=reason,
+        stop_signal=stop_signal,
     )
 
 

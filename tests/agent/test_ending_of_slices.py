@@ -1,9 +1,11 @@
-"""Stopping slices: SIGTERM, grace, SIGKILL, then nothing left; nobody else is touched."""
+"""Stopping slices: the stop signal, grace, SIGKILL, then nothing left; nobody else is touched."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+
+import pytest
 
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
@@ -50,6 +52,22 @@ async def test_processes_are_asked_then_killed_and_neighbours_live(node: Node, c
     statuses = [report.status for report in coordinator.reports if report.slice_id == "l-1.1.0"]
     assert agent_pb2.SLICE_STATUS_STOPPING in statuses
     assert "PREEMPTED" in node.log
+
+
+@pytest.mark.parametrize(("stop_signal", "sent"), [("USR1", signal.SIGUSR1), ("NEWER", signal.SIGTERM)])
+async def test_processes_are_told_by_the_stop_signal_of_their_lease(
+    node: Node, coordinator: Coordinator, stop_signal: str, sent: signal.Signals
+) -> None:
+    """Or plainly, where the coordinator knows one that this agent does not."""
+    device = node.uuids[0]
+    await grant(node, coordinator, desired(device, grace_ms=60_000, stop_signal=stop_signal))
+    name = sent.name.removeprefix("SIG")
+    saving = node.job("sh", "-c", f"trap 'exit 7' {name}; echo holds; while :; do sleep 0.05; done")
+    await asyncio.to_thread(wait_for_output, saving, b"holds")
+    coordinator.desire(desired(device, stop=True, grace_ms=60_000, stop_signal=stop_signal))
+    await coordinator.until_status("l-1.1.0", GONE)
+    assert saving.wait(timeout=30) == 7
+    assert f'"signal":"{sent.name}"' in node.log
 
 
 async def test_a_reprieve_lets_those_live_who_are_still_there(node: Node, coordinator: Coordinator) -> None:

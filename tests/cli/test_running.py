@@ -106,6 +106,12 @@ def test_no_agent_here_is_a_clear_refusal(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert "no agent" in refused.error["message"]
 
 
+def test_only_a_signal_that_a_program_can_be_told_by_is_a_stop_signal(cli: Cli) -> None:
+    for name in ("KILL", "SIGSTOP", "CHLD", "10"):
+        refused = cli("run", "--gpu", "0.25", "--stop-signal", name, "--", "true")
+        assert (refused.code, "KILL follows by itself" in refused.err) == (Exit.USAGE, True)
+
+
 def test_another_node_is_a_clear_refusal(cli: Cli, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_AGENT_SOCKET", env["ALIQUOT_AGENT_SOCKET"].split(os.pathsep)[0])
     refused = cli("run", "--gpu", "0.25", "--node", "node-2", "--json", "--", "true")
@@ -231,8 +237,8 @@ def test_ctrl_z_stops_both_and_fg_goes_on(terminal: list[Terminal]) -> None:
     session.await_text("code 130")
 
 
-ENDS = {"restart": "trap 'exit 3' TERM", "signal": ":", "none": "trap 'exit 3' TERM"}
-"""What a program does about SIGTERM, by what `run` does on a move."""
+ENDS = {"restart": "trap 'echo saved >> \"$1\"; exit 3' USR1", "signal": ":", "none": "trap 'exit 3' TERM"}
+"""What a program does when it is told to end, by what `run` does on a move."""
 
 
 @pytest.mark.parametrize("word", ENDS)
@@ -245,7 +251,9 @@ def test_a_program_follows_a_move_of_its_lease_where_it_is_told_to(
         "while :; do sleep 0.1; done"
     )
     options = ["--before-move", f"echo before >> {hooks}", "--after-move", f"echo after >> {hooks}", "--movable"]
-    command = [*PROGRAM, "run", "--gpu", "1", "--on-move", word, *options, "--", "sh", "-c", script]
+    if word == "restart":
+        options += ["--stop-signal", "SIGUSR1"]
+    command = [*PROGRAM, "run", "--gpu", "1", "--on-move", word, *options, "--", "sh", "-c", script, "sh", str(hooks)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         try:
             eventually(lambda: starts.exists() and len(starts.read_text().split()) == 1)
@@ -268,6 +276,6 @@ def test_a_program_follows_a_move_of_its_lease_where_it_is_told_to(
         assert (running.returncode, len(devices), hooks.exists()) == (3, 1, False)
     else:
         assert (running.returncode, len(devices), len(set(devices))) == (5, 2, 2), said
-        assert hooks.read_text().split() == ["before", "after"]
+        assert hooks.read_text().split() == [*(["saved"] if word == "restart" else []), "before", "after"]
         assert "moved: the program is started again" in said
     eventually(lambda: cli("ls", "--json").document == {"leases": []})

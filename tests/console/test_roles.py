@@ -14,14 +14,8 @@ from typing import Any
 import httpx
 import pytest
 import requests
-import schemathesis
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from tests.access.people import GRANTS
 from tests.access.test_matrix import EXPECTED
@@ -95,7 +89,6 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("AccessService.ListDenials", "GET", "/denials", None),
     ("LeaseService.Allocate", "POST", "/schedule", {"pod_name": "p", "gpu_requirement": "0.001,1Mi"}),
 ]
-CONFORMS = (response_schema_conformance, content_type_conformance, status_code_conformance)
 OF_BROWSERS = {("POST", "/session"), ("DELETE", "/session"), ("POST", "/session/codes")}
 """In test_sessions.py."""
 AT_THE_PROVIDER = {"/login/oidc", "/login/oidc/callback"}
@@ -166,6 +159,14 @@ async def test_nobody_does_more_or_less_than_through_the_contract(site: Site) ->
     "name", ["admin", *(pytest.param(name, marks=pytest.mark.slow) for name in GRANTS if name != "admin")]
 )
 async def test_whatever_the_document_allows_is_answered(site: Site, name: str) -> None:
+    import schemathesis  # takes long to import, and every worker imports this module
+    from schemathesis.specs.openapi import checks
+
+    conforms = (
+        checks.response_schema_conformance,
+        checks.content_type_conformance,
+        checks.status_code_conformance,
+    )
     document = site.api.openapi()
     for endless in ("/api/v1/events", "/api/v1/fleet/events"):
         document["paths"].pop(endless)
@@ -182,7 +183,7 @@ async def test_whatever_the_document_allows_is_answered(site: Site, name: str) -
                 assert answer.status_code == 501
                 return
             assert answer.status_code < 500, (operation.label, answer.status_code, answer.text)
-            case.validate_response(answer, checks=CONFORMS)
+            case.validate_response(answer, checks=conforms)
 
         call()
 

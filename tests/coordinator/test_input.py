@@ -49,6 +49,8 @@ HUGE = (1 << 64) - 1
         ({"max_count": 9_000}, "request.max_count"),
         ({"min_tier": 99}, "request.min_tier"),
         ({"topology": 99}, "request.topology"),
+        ({"stop_signal": "KILL"}, "request.stop_signal"),
+        ({"stop_signal": "10"}, "request.stop_signal"),
     ],
 )
 async def test_fields_out_of_range_are_named(fields: dict[str, Any], path: str) -> None:

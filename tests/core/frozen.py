@@ -36,15 +36,18 @@ def contents(state: State) -> object:
 @cache
 def _is_fixed(kind: type) -> bool:
     """Whether nothing in a value of this kind can change: it is an atom, or a frozen record of such."""
-    if not issubclass(kind, msgspec.Struct):
-        return issubclass(kind, _ATOMS)
-    annotations = [str(each) for base in kind.__mro__ for each in get_annotations(base).values()]
-    return kind.__struct_config__.frozen and not any(word in each for each in annotations for word in _CHANGEABLE)
+    if issubclass(kind, msgspec.Struct):
+        annotations = [str(each) for base in kind.__mro__ for each in get_annotations(base).values()]
+        fixed = kind.__struct_config__.frozen and not any(word in each for each in annotations for word in _CHANGEABLE)
+    else:
+        fixed = issubclass(kind, _ATOMS)
+    if fixed:
+        _FIXED.add(kind)
+    return fixed
 
 
-def _told(value: Any, seen: _Seen) -> Any:
-    kind: type = type(value)
-    return _teller(kind)(value, seen)
+_FIXED: set[type] = set()
+"""Kinds that were found to be fixed: most of what is met is of these, and seen to be at once."""
 
 
 @cache
@@ -60,27 +63,42 @@ def _teller(kind: type) -> Callable[[Any, _Seen], Any]:
         return lambda value, _: frozenset(value)
     if issubclass(kind, list | tuple | deque):
         return _told_all
-    names = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+    names = tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
     def told_object(value: Any, seen: _Seen) -> Any:
-        if id(value) in seen:
-            return kind, seen[id(value)]
+        known = seen.get(id(value))
+        if known is not None:
+            return kind, known
         seen[id(value)] = len(seen)
-        held = {name: getattr(value, name) for name in names if hasattr(value, name)} if names else vars(value)
-        return kind, _told_mapping(held, seen)
+        if not names:
+            return kind, _told_mapping(vars(value), seen)
+        return kind, _told_all([getattr(value, name, _UNSET) for name in names], seen)
 
     return told_object
 
 
+_UNSET = None, "a slot that was never set"
+_NOTHING: Any = (), ()
+
+
 def _told_all(values: Iterable[Any], seen: _Seen) -> tuple[Any, ...]:
     kept = tuple(values)
-    return kept if _all_fixed(kept) else tuple([_told(value, seen) for value in kept])
+    if _all_fixed(kept):
+        return kept
+    told = []
+    for value in kept:
+        kind: type = type(value)
+        told.append(value if kind in _FIXED else _teller(kind)(value, seen))
+    return tuple(told)
 
 
 def _all_fixed(values: tuple[Any, ...]) -> bool:
     """Whether nothing in these can change: they are fixed, or tuples of what is, to any depth."""
     while values:
-        changeable = [kind for kind in set(map(type, values)) if not _is_fixed(kind)]
+        kinds = set(map(type, values))
+        if kinds <= _FIXED:
+            return True
+        changeable = [kind for kind in kinds if not _is_fixed(kind)]
         if not all(issubclass(kind, tuple) for kind in changeable):
             return False
         values = tuple(chain.from_iterable(each for each in values if isinstance(each, tuple))) if changeable else ()
@@ -88,4 +106,6 @@ def _all_fixed(values: tuple[Any, ...]) -> bool:
 
 
 def _told_mapping(values: Mapping[Any, Any], seen: _Seen) -> Any:
+    if not values:
+        return _NOTHING
     return _told_all(values, seen), _told_all(values.values(), seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,14 +13,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MIB
 from aliquot.common.request import parse_request
+from aliquot.kube.api.client import KubeClient
 from aliquot.kube.core import gangs, names
 from aliquot.kube.core.accounts import AccountRule, NoAccount, account_of, priority_of
-from aliquot.kube.core.asking import Asked, PodAskError, asked_by, min_tier_word, request_text
+from aliquot.kube.core.asking import Asked, PodAskError, asked_by, min_tier_word, or_mig, request_text
 from aliquot.kube.core.extending import FilterArgs, PreemptArgs, scores, split
 from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.core.pods import Gang, PodRecord, flatten
 from aliquot.kube.core.reconciling import Ask, Evict, Look, Patience, Release, reconcile
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.holding.requests import Requests
 
 Limits = dict[str, Any]
 
@@ -92,6 +94,18 @@ def test_a_tier_that_is_none_is_refused() -> None:
     assert min_tier_word(Asked(25, min_tier="driver")) == "DRIVER"
     with pytest.raises(PodAskError):
         min_tier_word(Asked(25, min_tier="strong"))
+
+
+async def test_a_pod_says_that_a_mig_instance_will_do_as_well() -> None:
+    requests = Requests(cast("KubeClient", None), "here")
+    for said, expected in (("true", True), ("True", True), ("false", False), ("", False)):
+        asked = pod(percent(25), annotations={names.OR_MIG: said})
+        assert or_mig(asked_by(asked)) is expected
+        made = await requests.of(asked)
+        assert made is not None
+        assert made.request.or_mig is expected
+    with pytest.raises(PodAskError, match="neither true nor false"):
+        or_mig(asked_by(pod(percent(25), annotations={names.OR_MIG: "maybe"})))
 
 
 @given(percent_=st.integers(1, 100), mib=st.integers(0, 1 << 20))

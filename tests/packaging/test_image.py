@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.packaging.distributions import Clean
 from tests.packaging.layout import REPOSITORY
@@ -124,6 +122,10 @@ def test_nothing_in_it_has_rights_of_others_or_names_this_machine(image: Path, l
 def test_the_bill_of_materials_is_valid_whole_and_of_this_image(image: Path, laptop: Clean) -> None:
     referrer = manifests(image)["sbom"]
     text = Layout(image).blob(referrer["layers"][0]).decode()
+    # Imported here: it takes seconds, and every worker imports this module.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bill = json.loads(text)
     installed = {path.name.split("-")[0] for path in laptop.folder.glob("lib/python*/site-packages/*.dist-info")}

@@ -67,6 +67,23 @@ async def test_from_the_question_to_the_release(visitor: Visitor) -> None:
     await expect(page.locator(".story")).to_contain_text("active")
 
 
+async def test_that_a_mig_instance_will_do_as_well_is_asked_in_every_language(visitor: Visitor) -> None:
+    page = await visitor.sign_in(visitor.site.let_in("mia"))
+    await page.locator(GPU).fill("0.25,2Gi")
+    await page.get_by_text("more", exact=True).click()
+    await page.get_by_label("a MIG instance will do as well").check()
+    how = page.get_by_role("group", name="how to use it")
+    for title, said in (
+        ("Command line", "--or-mig"),
+        ("Python", "or_mig=True"),
+        ("Kubernetes", 'aliquot.dev/or-mig: "true"'),
+        ("curl", '"or_mig":true'),
+    ):
+        await how.get_by_role("button", name=title).click()
+        await expect(page.get_by_role("region", name=title).last).to_contain_text(said)
+    await expect(page.locator(".verdict")).to_contain_text("Yes, now")
+
+
 async def test_a_tenant_sees_nothing_of_another(visitor: Visitor) -> None:
     site = visitor.site
     lease = site.ask(site.let_in("vera", scope="vision"), tenant="vision", name="secret sauce")

@@ -44,6 +44,7 @@ def random_demand(rng: random.Random) -> Demand:
         Demand(count=rng.choice([2, 4]), topology=Topology.REQUIRE_ISLAND),
         Demand(count=2, share_milli=500, models=(("T4",), ("V100-32", "A100-80"))),
         Demand(mig_profile="1g.5gb", count=rng.choice([1, 3])),
+        Demand(share_milli=rng.choice([50, 250]), memory_bytes=2 * GIB, cpu_milli=cpu, or_mig=True),
         Demand(count=0, cpu_milli=4000),
         Demand(share_milli=250, node_selector=(("kind", "edge"),)),
         Demand(

@@ -54,12 +54,14 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
             assert device.healthy
             assert not device.withheld_for
             assert plan.device_uuid not in demand.avoid_device_uuids
-            assert device.mig_profile == demand.mig_profile
+            assert device.mig_profile == demand.mig_profile or (device.mig_profile and demand.or_mig)
             assert not demand.models or any(device.model in models for models in demand.models)
-            if demand.share_milli:
-                assert plan.share_milli == demand.share_milli
-            if demand.memory_bytes:
-                assert plan.memory_bytes == demand.memory_bytes
+            if device.mig_profile:
+                assert plan.share_milli == device.compute_milli >= demand.share_milli
+                assert plan.memory_bytes >= demand.memory_bytes
+            else:
+                assert demand.share_milli in (0, plan.share_milli)
+                assert demand.memory_bytes in (0, plan.memory_bytes)
             if plan.share_milli == 1000:
                 assert device.slices == 0
     if demand.max_per_node:

@@ -45,6 +45,7 @@ SHAPES = st.builds(
     vendor=st.sampled_from(["", "", "nvidia", "amd"]),
     mig_profile=st.sampled_from(["", "", "1g.10gb", "2g.20gb"]),
     min_tier=st.sampled_from([0, 0, 2, 4]),
+    instances=st.sampled_from([(), (("A100-80", "1g.10gb"),), (("A100-80", "2g.20gb"), ("T4", "1g.10gb"))]),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from aliquot.cli._exits import Exit
 from aliquot.client import Pool
+from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.launching import STARTUP, cuda_here
 from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
@@ -143,7 +145,7 @@ def save(*_):
     torch.save(x, sys.argv[1] + ".pt")
     print("saved", torch.load(sys.argv[1] + ".pt").tolist())
     sys.exit(3)
-signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGUSR1, save)
 """
 
 
@@ -152,7 +154,7 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     running = tmp_path / "running"
     script = (SAVING if saves else "") + ENDLESS
     ended: list[subprocess.CompletedProcess[str]] = []
-    options = ("--preemptible", "--grace", "3s")
+    options = ["--preemptible", "--grace", "3s", *(["--stop-signal", "USR1"] if saves else [])]
     program = threading.Thread(
         target=lambda: ended.append(run_remote("-c", script, str(running), gpu="2x1(A100)", options=options))
     )
@@ -170,6 +172,11 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     assert "aliquot: the program has ended because lease " in done.stderr
     assert "has ended (PREEMPTED)" in done.stderr
     assert "begin from a checkpoint" in done.stderr
+
+
+def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:
+    assert stop_signal({}) is stop_signal({"ALIQUOT_STOP_SIGNAL": "KILL"}) is signal.SIGTERM
+    assert stop_signal({"ALIQUOT_STOP_SIGNAL": "usr2"}) is signal.SIGUSR2
 
 
 def test_the_variables_add_to_the_programs_own_path() -> None:

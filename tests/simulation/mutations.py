@@ -26,7 +26,7 @@ from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.holds.facts import HoldReleased
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.changes import ChangeLog
-from aliquot.coordinator.core.inventory.records import DeviceRecord, resolve_slice
+from aliquot.coordinator.core.inventory.records import DeviceClass, DeviceRecord, resolve_slice
 from aliquot.coordinator.core.leases import allocate, counting, lifecycle
 from aliquot.coordinator.core.leases.facts import LeaseEnded, LeaseGranted, SliceActive, SliceGone
 from aliquot.coordinator.core.leases.records import SliceState
@@ -369,6 +369,28 @@ def _uncut(put: Put) -> None:
 )
 def _granted_while_cut(put: Put) -> None:
     put(cutting, "withheld", lambda node: {})
+
+
+@mutant(
+    "an instance in part",
+    "of a MIG instance only what was asked for is held, and charged",
+    scene="""
+        > pool 1 of 1
+        > card
+        > start
+        > allocate whole 1
+        > allocate part 0.14,4Gi ormig=yes
+    """,
+)
+def _in_part(put: Put) -> None:
+    original = DeviceClass.size_of
+
+    def size_of(self: Any, demand: Any, foreign_bytes: int = 0) -> tuple[int, int]:
+        share, memory = original(self, demand, foreign_bytes)
+        part = self.mig_profile and not demand.mig_profile
+        return (demand.share_milli or share, demand.memory_bytes or memory) if part else (share, memory)
+
+    put(DeviceClass, "size_of", size_of)
 
 
 # -- agents

@@ -182,7 +182,7 @@ class Stage:
         request.priority, request.preemptible = int(words.pop("priority", "0")), words.pop("preemptible", "no") == "yes"
         request.opportunistic, request.queue = words.pop("opportunistic", "no") == "yes", words.pop("in", "")
         request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
-        request.movable = words.pop("movable", "no") == "yes"
+        request.movable, request.or_mig = words.pop("movable", "no") == "yes", words.pop("ormig", "no") == "yes"
         request.min_count, request.max_count = int(words.pop("least", "0")), int(words.pop("most", "0"))
         if words:
             raise ValueError(f"nothing is known of {', '.join(words)}")

@@ -232,6 +232,7 @@ def test_a_snapshot_of_before_has_none() -> None:
     assert not books.state.tenancy.offences
 
 
+@pytest.mark.no_cover  # would more than double its time
 @given(
     after=st.integers(1, 16),
     for_s=st.integers(1, 100),

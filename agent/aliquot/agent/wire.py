@@ -21,6 +21,7 @@ from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.names import validate_slice_id
 from aliquot.common.signs import Remedy
+from aliquot.common.stopping import DEFAULT_STOP_SIGNAL, STOP_SIGNALS
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -299,6 +300,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             serving_credential_sha256=entry.serving_credential_sha256,
             lender=entry.lender,
             lender_memory=entry.lender_memory,
+            stop_signal=_stop_signal(entry.stop_signal),
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(
@@ -322,6 +324,11 @@ def _problem(entry: agent_pb2.DesiredSlice) -> str:
     except InvalidFieldError as error:
         return error.message
     return ""
+
+
+def _stop_signal(name: str) -> str:
+    """One that is newer than this agent is the plain one: its programs are told in any case."""
+    return name if name in STOP_SIGNALS else DEFAULT_STOP_SIGNAL
 
 
 def _tier(number: int) -> Tier | None:

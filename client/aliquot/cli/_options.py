@@ -10,6 +10,7 @@ from aliquot.client import ClientTls, Pool, Request, RetryPolicy, Serve, Tier, T
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
+from aliquot.common.stopping import STOP_SIGNALS, validate_stop_signal
 
 CALL_TIMEOUT_S = 10.0
 UNREACHABLE_S = 2.0
@@ -86,6 +87,7 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument(
         "--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help=f"at least: {_words(Tier)}"
     )
+    group.add_argument("--or-mig", action="store_true", help="of a part of a card: a MIG instance will do as well")
     group.add_argument("--node", action="append", default=[], metavar="NODE", help="only on these nodes (id or name)")
     group.add_argument("--avoid-node", action="append", default=[], metavar="NODE", help="not on these")
     group.add_argument("--selector", action="append", type=pair, default=[], metavar="KEY=VALUE", help="node labels")
@@ -101,7 +103,14 @@ def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     group.add_argument("--spread-domains", action="store_true", help="prefer domains with few of the group")
     group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
     group.add_argument("--min-run", type=whole_seconds, default=0, metavar="TIME", help="not preempted before")
-    group.add_argument("--grace", type=whole_seconds, default=0, metavar="TIME", help="SIGTERM to SIGKILL (30s)")
+    group.add_argument("--grace", type=whole_seconds, default=0, metavar="TIME", help="stop signal to SIGKILL (30s)")
+    group.add_argument(
+        "--stop-signal",
+        type=stop_signal,
+        default="",
+        metavar="NAME",
+        help=f"by which its programs are told to end: {', '.join(STOP_SIGNALS)} (default: TERM)",
+    )
     group.add_argument(
         "--serve",
         type=serve,
@@ -151,8 +160,10 @@ def read_request(
         preemptible=args.preemptible,
         movable=args.movable,
         opportunistic=args.opportunistic,
+        or_mig=args.or_mig,
         no_queue=args.no_queue,
         serve=args.serve,
+        stop_signal=args.stop_signal,
         ttl_s=0 if detached else args.ttl,
         detached=detached,
     )
@@ -227,6 +238,14 @@ def serve(text: str) -> Serve:
         return Serve(text.upper())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a way to serve a lease; one of {_words(Serve)}") from None
+
+
+def stop_signal(text: str) -> str:
+    """Parses the name of a signal that tells programs to end."""
+    try:
+        return validate_stop_signal(text)
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error
 
 
 def _words(kind: type[Tier | Topology | Serve]) -> str:

@@ -34,6 +34,7 @@ class RequestOptions(TypedDict, total=False):
     preemptible: bool
     movable: bool
     opportunistic: bool
+    or_mig: bool
     node_selector: Mapping[str, str]
     node_ids: Sequence[str]
     avoid_node_ids: Sequence[str]
@@ -49,6 +50,7 @@ class RequestOptions(TypedDict, total=False):
     min_count: int
     max_count: int
     serve: Serve
+    stop_signal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,14 @@ class Request:
     min_run_s: int = 0
     """Not preempted before it has run this long."""
     grace_s: int = 0
-    """Between SIGTERM and SIGKILL when it is stopped; 0 = 30."""
+    """Between the stop signal and SIGKILL when it is stopped; 0 = 30."""
     preemptible: bool = False
     movable: bool = False
     opportunistic: bool = False
     """It may also be placed on what idle leases do not use, and goes back to its queue when they do something."""
+    or_mig: bool = False
+    """Of a part of a device: a MIG instance will do as well. It is the smallest profile with as much, and all of it is
+    charged."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_ids: Sequence[str] = ()
     """When not empty, only these nodes."""
@@ -103,6 +108,9 @@ class Request:
     """The most slices that it grows to while they are idle; a multiple of a member's. 0: what is asked for."""
     serve: Serve = Serve.UNSPECIFIED
     """REMOTE: granted only on nodes that can serve it, ACTIVE once its processes answer; its slices name endpoints."""
+    stop_signal: str = ""
+    """By which its programs are told to end, for whatever reason it ends: `TERM` (empty), `INT`, `HUP`, `QUIT`, `USR1`,
+    `USR2`, `ALRM`, `XCPU`, `WINCH`."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:
@@ -137,6 +145,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         preemptible=request.preemptible,
         movable=request.movable,
         opportunistic=request.opportunistic,
+        or_mig=request.or_mig,
         node_selector=request.node_selector,
         node_ids=request.node_ids,
         avoid_node_ids=request.avoid_node_ids,
@@ -152,6 +161,7 @@ def to_proto(request: Request) -> types_pb2.LeaseRequest:
         min_count=request.min_count,
         max_count=request.max_count,
         serve=types_pb2.Serve.Value(f"SERVE_{request.serve}"),
+        stop_signal=request.stop_signal,
     )
 
 

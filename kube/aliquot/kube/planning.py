@@ -14,7 +14,7 @@ from aliquot.client import AsyncPool, Explanation, Request, Tier
 from aliquot.common.errors import ConfigError
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of
-from aliquot.kube.core.asking import min_tier_word, request_text
+from aliquot.kube.core.asking import min_tier_word, or_mig, request_text
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
 
@@ -127,6 +127,7 @@ async def plan(
         tenant=tenant or account.tenant,
         queue=account.queue,
         min_tier=Tier(tier) if tier else Tier.UNSPECIFIED,
+        or_mig=or_mig(record.asked),
         preemptible=True,
         detached=True,
     )

@@ -152,7 +152,7 @@ class Session:
             time.sleep(_LOOK_S)  # the process is told by its agent, the lease by its coordinator: either may be first
             now = self._ask()
         if now.lease_epoch != self._ticket.lease_epoch:
-            raise self._ended("PREEMPTED", "it was granted again since, perhaps elsewhere")
+            raise self._ended("PREEMPTED", "it was granted again since, perhaps elsewhere", _AGAIN)
         part = next((each for each in now.parts if each.slice_id == slice_id), None)
         if now.ending and (stopped or part is None or not part.endpoint):
             raise self._ended(now.ending, now.detail)
@@ -163,11 +163,11 @@ class Session:
         except EndpointError as error:
             raise SessionUnreachable(error.message, hint=error.hint) from error
 
-    def _ended(self, reason: str, detail: str) -> SessionLeaseEnded:
+    def _ended(self, reason: str, detail: str, hint: str = "") -> SessionLeaseEnded:
         said = f": {detail}" if detail else ""
         return SessionLeaseEnded(
             f"lease {self.lease_id} has ended ({reason}){said}",
-            hint=_HINTS.get(reason, "ask for another one, and begin again from a checkpoint"),
+            hint=hint or _HINTS.get(reason, "ask for another one, and begin again from a checkpoint"),
             end_reason=reason,
         )
 
@@ -230,6 +230,7 @@ def acquire(
         yield session
 
 
+_AGAIN = "begin again from a checkpoint at its new place, as `aliquot run --remote --on-move restart` does by itself"
 _HINTS = {
     "PREEMPTED": "a request with a better claim needed the capacity; ask again, and begin from a checkpoint",
     "DRAINED": "its node is being drained; ask again to be placed elsewhere",

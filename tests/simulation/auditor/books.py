@@ -233,6 +233,8 @@ class Books:
             cpu_milli=demand.get("cpu_milli", 0),
             host_memory=demand.get("host_memory_bytes", 0),
             max_per_node=demand.get("max_per_node", 0),
+            share=demand.get("share_milli", 0),
+            memory=demand.get("memory_bytes", 0),
             plain=demand.keys() <= PLAIN,
             least=max(1, min(members, -(-kept // count))) if kept else members,
             most=max(members, wanted // count),
@@ -287,7 +289,7 @@ class Books:
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
         piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)
         wrong = self._holds.keep_off(story, piece, at_ms) or self.health.keep_off(story, uuid)
-        wrong = wrong or self._take(piece, at_ms)
+        wrong = wrong or self._take(piece, at_ms) or self._exact(story, piece)
         if wrong:
             return wrong
         story.pieces[slice_id] = piece
@@ -348,6 +350,17 @@ class Books:
         if card.memory > machine.devices[piece.uuid] - card.foreign:
             free = machine.devices[piece.uuid] - card.foreign
             return f"{piece.uuid} is over-committed: {card.memory} of {free} bytes"
+        return ""
+
+    def _exact(self, story: Story, piece: Piece) -> str:
+        """An undivided device gives exactly what was asked for; of a MIG instance, all is held and charged."""
+        if piece.uuid.startswith("MIG-"):
+            whole = self.compute[piece.uuid]
+            if piece.share != whole or piece.memory < story.memory:
+                return f"{piece.slice_id} holds {piece.share} milli of {piece.uuid}, which has {whole}"
+        elif story.share not in (0, piece.share) or story.memory not in (0, piece.memory):
+            asked = f"{story.share} milli and {story.memory} bytes were asked for"
+            return f"{piece.slice_id} holds {piece.share} milli and {piece.memory} bytes, where {asked}"
         return ""
 
     def _free(self, story: Story, piece: Piece, at_ms: int) -> None:

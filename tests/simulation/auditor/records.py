@@ -95,6 +95,9 @@ class Story:
     host_memory: int = 0
     """Each of its members needs so much of its node."""
     max_per_node: int = 0
+    share: int = 0
+    memory: int = 0
+    """Each of its slices is to have so much; 0: what goes with the other."""
     plain: bool = False
     """It is placed wherever a device of its models has room."""
     active_ms: int = 0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 MIG_EVERY = 14
 """One request in so many asks for a part of a card by its profile."""
+OR_MIG_EVERY = 3
+"""For one request in so many for a part of a device, a MIG instance will do as well."""
 MODEL_SETS = ((), (), (), ("A100-40",), ("A100-80", "H100-80"), ("L4",), ("A100",))
 
 
@@ -35,6 +37,7 @@ class Workload:
             spec.models.add().any_of.extend(models)
         request = types_pb2.LeaseRequest(
             spec=spec,
+            or_mig=number % OR_MIG_EVERY == 0 and not spec.mig_profile and spec.share_milli < 1000,
             tenant=launcher.tenant_of(random.choice(TENANTS)),
             gang_size=gang,
             priority=random.choice((0, 0, 0, 0, 5, -5)),

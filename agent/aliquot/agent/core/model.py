@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from aliquot.common.limits import DEFAULT_GRACE_S, WHOLE_SHARE_MILLI
+from aliquot.common.stopping import DEFAULT_STOP_SIGNAL
 from aliquot.common.tiers import Tier
 
 DEFAULT_GRACE_MS = DEFAULT_GRACE_S * 1000
@@ -43,7 +44,7 @@ class SliceSpec(msgspec.Struct, frozen=True):
     min_tier: Tier | None = None
     """The weakest it may be held by; None: any."""
     grace_ms: int = DEFAULT_GRACE_MS
-    """Between SIGTERM and SIGKILL."""
+    """Between the stop signal and SIGKILL."""
     secret_sha256: bytes = b""
     tenant: str = ""
     queue: str = ""
@@ -55,6 +56,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     """The slice on its device whose share it uses: it takes none by itself, and goes when that lease does something."""
     lender_memory: bool = False
     """It uses that slice's memory, too."""
+    stop_signal: str = DEFAULT_STOP_SIGNAL
+    """By which its processes are told to end, without SIG."""
 
     @property
     def holder(self) -> Holder:
@@ -127,7 +130,7 @@ class Actual(msgspec.Struct, frozen=True):
     """What holds it, as read back; None until its limit is set."""
     tier_notes: tuple[str, ...] = ()
     asked_to_end: bool = False
-    """SIGTERM has been sent to what ran when it was told to stop."""
+    """The stop signal has been sent to what ran when it was told to stop."""
     live_processes: int | None = 0
     """None: not known at the moment."""
     endpoint: str = ""

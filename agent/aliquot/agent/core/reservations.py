@@ -81,7 +81,7 @@ class Step(enum.Enum):
     NOTHING = "nothing"
     SET_LIMIT = "set the limit"
     SERVE = "have its process started"
-    ASK_TO_END = "send SIGTERM"
+    ASK_TO_END = "send the stop signal"
     WAIT = "wait for the grace to pass"
     KILL = "send SIGKILL"
     CLEAR_LIMIT = "clear the limit"

@@ -52,12 +52,13 @@ class Ender:
         return [key for key in keys if self._processes.alive(key)]
 
     def ask(self, record: Reservation) -> None:
-        """SIGTERM to every process that has to go and was not asked before."""
+        """The lease's stop signal to every process that has to go and was not asked before."""
+        what = signal.Signals[f"SIG{record.spec.stop_signal}"]
         asked = self._asked.setdefault(record.slice_id, set())
         for process in self.live(record) or []:
             if process not in asked:
                 asked.add(process)
-                self._signaller.send(self._target(record, process), signal.SIGTERM)
+                self._signaller.send(self._target(record, process), what)
 
     def kill(self, record: Reservation) -> None:
         """SIGKILL to every process that has to go; where there is a cgroup, nothing in it can fork meanwhile."""

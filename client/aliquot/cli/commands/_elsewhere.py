@@ -35,6 +35,21 @@ def profiled(launch: Launcher, *, as_json: bool) -> Launcher:
     return launching
 
 
+STOP_VARIABLE = "ALIQUOT_STOP_SIGNAL"
+"""By which a program that uses a lease elsewhere is told that it ends, without SIG."""
+
+
+def told_by(launch: Launcher, stop_signal: str) -> Launcher:
+    """A launcher whose programs are told by this signal that their lease ends."""
+
+    @contextmanager
+    def launching(lease: HeldLease) -> Iterator[Mapping[str, str]]:
+        with launch(lease) as variables:
+            yield {**variables, STOP_VARIABLE: stop_signal}
+
+    return launching
+
+
 def launcher() -> Launcher:
     """The one that is installed. Raises `ConfigError`."""
     for entry in entry_points(group=ENTRY_POINTS, name="remote"):

@@ -79,6 +79,8 @@ def _run(args: argparse.Namespace) -> int:
             nodes = [node_id_of(pool, name) for name in args.node]
             request = options.read_request(args.gpu, args, node_ids=nodes)
             launcher = elsewhere.launcher()
+            if args.stop_signal:
+                launcher = elsewhere.told_by(launcher, args.stop_signal)
             if args.profile:
                 launcher = elsewhere.profiled(launcher, as_json=out.as_json)
             code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)

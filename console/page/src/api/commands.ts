@@ -40,6 +40,7 @@ function flags(asked: Asked): string[] {
     if (value !== undefined && value !== "") words.push(flag, String(value));
   }
   if (asked.min_tier) words.push("--min-tier", asked.min_tier.toLowerCase());
+  if (asked.or_mig) words.push("--or-mig");
   if (asked.time_limit_s) words.push("--time-limit", `${asked.time_limit_s}s`);
   if (asked.preemptible) words.push("--preemptible");
   return words;

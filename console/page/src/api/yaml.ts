@@ -10,6 +10,7 @@ export function asYaml(asked: Asked): string {
   const annotations = [
     `    aliquot.dev/request: ${JSON.stringify(asked.gpu)}`,
     asked.min_tier && `    aliquot.dev/min-tier: ${asked.min_tier.toLowerCase()}`,
+    asked.or_mig && `    aliquot.dev/or-mig: "true"`,
     gang && `    aliquot.dev/gang-size: "${asked.gang_size}"`,
   ].filter(Boolean);
   return [

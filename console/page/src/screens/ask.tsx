@@ -58,6 +58,7 @@ function askedOf(): Asked {
   }
   if (param("min_tier")) asked.min_tier = param("min_tier") as Asked["min_tier"];
   if (param("preemptible")) asked.preemptible = true;
+  if (param("or_mig")) asked.or_mig = true;
   return asked;
 }
 
@@ -165,7 +166,7 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
           </Field>
         </div>
       )}
-      <details open={["tenant", "queue", "gang_size", "priority", "min_tier"].some((name) => param(name))}>
+      <details open={["tenant", "queue", "gang_size", "priority", "min_tier", "or_mig"].some((name) => param(name))}>
         <summary>more</summary>
         <div class="grid">
           <Field label="Tenant">{input("tenant", { list: "tenants" })}</Field>
@@ -189,6 +190,14 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
               onChange={(event) => setParams({ preemptible: event.currentTarget.checked ? "yes" : "" })}
             />
             may be taken back
+          </label>
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={param("or_mig") !== ""}
+              onChange={(event) => setParams({ or_mig: event.currentTarget.checked ? "yes" : "" })}
+            />
+            a MIG instance will do as well
           </label>
         </div>
         <datalist id="tenants">

@@ -81,6 +81,8 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         serve=serve,
         lender=plan.lender,
         lender_memory=plan.lender_memory,
+        # What serves a lease is told to end as any service; its programs elsewhere get the signal from their launcher.
+        stop_signal="" if serve else request.stop_signal,
         serving_credential_sha256=(
             serving_credential_sha256(pool_secret, lease.lease_id, piece.lease_epoch, request.tenant) if serve else b""
         ),

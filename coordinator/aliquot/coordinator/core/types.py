@@ -192,6 +192,10 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most restricted devices on which it may be, if it is about one device."""
     vendors: tuple[str, ...] = ()
     """Two or more in order of preference, which comes before that of models; `vendor` is empty then."""
+    or_mig: bool = False
+    """A part of a device that a MIG instance may serve as well, for all of which it is then charged."""
+    instances: tuple[tuple[str, str], ...] = ()
+    """Of a shape: (model, MIG profile) of the instances that it accepts beside undivided devices."""
 
     def takes_vendor(self, vendor: str) -> bool:
         """Whether a device of this vendor will do."""
@@ -312,3 +316,5 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     gpu_text: str = ""
+    stop_signal: str = ""
+    """By which its programs are told to end, without SIG; empty: TERM."""

@@ -26,7 +26,8 @@ UNSERVED = 1.5
 
 MORE = 1.1
 """Places for several are priced for this many times the demand as well, at half the weight: where idle nodes just
-suffice for what is expected, breaking one up is not free."""
+suffice for what is expected, breaking one up is not free. So are MIG profiles that are asked for by name where others
+may take such instances as well: as long as all suffices, nothing else keeps any for those who can have nothing else."""
 
 DOUBT = 2.0
 """Of a sort for several that came n times, so many times √n more may come: what was seen seldom is not yet known."""
@@ -60,12 +61,16 @@ class Programme:
         self._cost = np.array([self._value(each.compute_milli, each.leasable_bytes, mean_bytes) for each in own])
         single = [number for number, sort in enumerate(sorts) if sort.count == 1]
         self._cuts = []
+        whole = self._parts[0]
+        self._tops = [(each.compute_milli * whole + WHOLE_SHARE_MILLI // 2) // WHOLE_SHARE_MILLI for each in own]
+        """[class] parts of the share that a device has: of a MIG instance, its part of the card."""
         for each in own:
             fitting, shares, memories = cuts(each, [sorts[number] for number in single], by_memory=self._by_memory)
             self._cuts.append(([single[number] for number in fitting], shares, memories))
         several = [number for number, sort in enumerate(sorts) if sort.count > 1]
         together = [sorts[number] for number in several]
-        self._several = np.array([sort.count > 1 for sort in sorts])
+        competed = any(sort.instances for sort in sorts)
+        self._rigid = np.array([sort.count > 1 or (competed and bool(sort.mig_profile)) for sort in sorts])
         widest = max((node[0] for each in classes for node in each.empty_nodes), default=0)
         step, self._steps = cpu_steps(together, widest)
         self._widest = widest
@@ -101,10 +106,10 @@ class Programme:
     def solve(self) -> Floats:
         """Price of each sort, in devices: such that what is idle is worth what it costs, however short it is."""
         as_expected = self._solve(self._demand)
-        if not self._several.any():
+        if not self._rigid.any():
             return as_expected
-        prices = (as_expected + self._solve(self._demand * np.where(self._several, MORE, 1.0))) / 2
-        for number in np.flatnonzero(self._several).tolist():
+        prices = (as_expected + self._solve(self._demand * np.where(self._rigid, MORE, 1.0))) / 2
+        for number in np.flatnonzero(self._rigid).tolist():
             demand = self._demand.copy()
             demand[number] *= 1 + DOUBT / np.sqrt(self._asked[number])
             prices[number] += DOUBT_WEIGHT * max(self._solve(demand)[number] - as_expected[number], 0.0)
@@ -135,7 +140,7 @@ class Programme:
             key = np.array(fitting).tobytes(), shares.tobytes(), memories.tobytes()
             if key not in known:
                 known[key] = most(shares, memories, mine[:, None], *self._parts)[:, :, 0]
-            best = known[key]
+            best = known[key][: self._tops[number] + 1]
             cost = self._cost[number] + self._rents[number]
             if best[-1, -1] <= cost * (1 + TOLERANCE):
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aliquot.coordinator.core.inventory.records import DeviceClass
+from aliquot.coordinator.core.placement.matching import instances_among
 from aliquot.coordinator.core.placement.mix import CPU_MILLI, ClassTotals
 from aliquot.coordinator.core.placement.worth import like, slice_on
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
@@ -57,6 +58,7 @@ def sorts_of(mix: Mapping[Demand, int], classes: Sequence[DeviceClass]) -> dict[
             mig_profile=demand.mig_profile,
             cpu_milli=cpu_milli,
             vendors=demand.vendors,
+            instances=instances_among(demand, classes),
         )
         each_has = demand.count // devices
         found.setdefault(sort, []).append((demand.cpu_milli // each_has, count * each_has * demand.gang_size))

@@ -159,6 +159,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         preemptible=spec.preemptible,
         movable=spec.movable,
         opportunistic=demand.opportunistic,
+        or_mig=demand.or_mig,
         node_selector=plain(demand.node_selector),
         serve=serve_of(demand.node_selector),
         node_ids=demand.node_ids,
@@ -173,6 +174,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
         detached=spec.ttl_ms == 0,
         min_count=spec.min_count,
         max_count=spec.max_count,
+        stop_signal=spec.stop_signal,
     )
 
 

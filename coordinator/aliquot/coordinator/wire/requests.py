@@ -14,7 +14,9 @@ from functools import lru_cache
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.request import GpuRequest, parse_request
+from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.inventory.records import asks_for_part
 from aliquot.coordinator.core.types import Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
@@ -88,6 +90,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         name=names.validate_text(message.name, "request.name"),
         labels=_pairs(names.validate_labels(message.labels, "request.labels")),
         gpu_text=message.gpu,
+        stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
     )
     return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
 
@@ -189,7 +192,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
     if message.topology not in _TOPOLOGIES:
         raise InvalidFieldError("request.topology", f"{message.topology} is not a topology")
     group = message.affinity_group
-    return Demand(
+    demand = Demand(
         count=gpu.count,
         share_milli=gpu.share_milli or 0,
         memory_bytes=gpu.memory_bytes or 0,
@@ -211,7 +214,15 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         opportunistic=message.opportunistic,
         single_on=single_on,
         vendors=gpu.vendors,
+        or_mig=message.or_mig,
     )
+    if demand.or_mig and not asks_for_part(demand):
+        raise InvalidFieldError(
+            "request.or_mig",
+            "a MIG instance may stand in for a part of a device only",
+            hint="ask for a share below 1 or for memory, such as 0.25,10Gi; or leave out or_mig",
+        )
+    return demand
 
 
 def _node_selector(message: types_pb2.LeaseRequest) -> tuple[tuple[str, str], ...]:

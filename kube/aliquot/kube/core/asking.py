@@ -39,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     min_tier: str = ""
     problem: str = ""
     """Why it can't be read; empty: it can."""
+    or_mig: str = ""
 
     @property
     def anything(self) -> bool:
@@ -56,7 +57,7 @@ def asked_by(pod: RawPod) -> Asked:
         memory_mib = _effective(containers, inits, _memory_mib_of)
     except (QuantityError, PodAskError) as error:
         return Asked(request=request, min_tier=min_tier, problem=error.message)
-    return Asked(percent, memory_mib, request, min_tier)
+    return Asked(percent, memory_mib, request, min_tier, or_mig=annotations.get(names.OR_MIG, "").strip())
 
 
 def _percent_of(container: RawContainer) -> int:
@@ -120,6 +121,13 @@ def min_tier_word(asked: Asked) -> str:
     if word not in known:
         raise PodAskError(f"{names.MIN_TIER}: {asked.min_tier[:40]!r} is no tier", hint=f"one of {', '.join(known)}")
     return word
+
+
+def or_mig(asked: Asked) -> bool:
+    """Whether a MIG instance will do as well as a part of an undivided card. Raises PodAskError."""
+    if asked.or_mig.lower() not in ("", "true", "false"):
+        raise PodAskError(f"{names.OR_MIG}: {asked.or_mig[:40]!r} is neither true nor false")
+    return asked.or_mig.lower() == "true"
 
 
 def _from_integers(percent: int, memory_mib: int) -> GpuRequest:

@@ -14,6 +14,7 @@ GPU_MEMORY_MIB: Final = "aliquot.dev/gpu-memory-mib"
 # Annotations that people write on pods.
 REQUEST: Final = "aliquot.dev/request"
 MIN_TIER: Final = "aliquot.dev/min-tier"
+OR_MIG: Final = "aliquot.dev/or-mig"
 GANG_SIZE: Final = "aliquot.dev/gang-size"
 
 # Labels that people write on pods.

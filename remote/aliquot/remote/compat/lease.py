@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.core import messages
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import backend
@@ -124,13 +125,14 @@ def random_seed() -> int:
 
 
 def _told(notice: Notice) -> None:
-    """The lease will be taken back. The program is told as on a node: by SIGTERM, if it cares for that."""
+    """The lease will be taken back. The program is told as on a node: by the stop signal, if it cares for that."""
     sys.stderr.write(
         f"aliquot: the lease is taken back in {notice.grace_s:.0f} s ({notice.detail}); save what you need\n"
     )
     sys.stderr.flush()
-    if callable(signal.getsignal(signal.SIGTERM)):
-        os.kill(os.getpid(), signal.SIGTERM)
+    what = stop_signal(os.environ)
+    if callable(signal.getsignal(what)):
+        os.kill(os.getpid(), what)
 
 
 devices = Devices()

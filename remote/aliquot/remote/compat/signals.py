@@ -5,9 +5,13 @@ They run in the main thread, whatever it is at; the device's own work is done fi
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Mapping
 from typing import Any
 
+from aliquot.common.errors import InvalidFieldError
+from aliquot.common.stopping import validate_stop_signal
 from aliquot.remote.torch.undisturbed import deferring
 
 _plain_signal = signal.signal
@@ -15,11 +19,24 @@ _plain_getsignal = signal.getsignal
 _WRAPPED = "__wrapped__"
 
 
+STOP_VARIABLE = "ALIQUOT_STOP_SIGNAL"
+"""`aliquot run --remote --stop-signal` states it."""
+
+
+def stop_signal(environment: Mapping[str, str]) -> signal.Signals:
+    """By which this program is told that its lease ends. What nobody can mean is as if nothing was stated."""
+    try:
+        return signal.Signals[f"SIG{validate_stop_signal(environment.get(STOP_VARIABLE, ''))}"]
+    except (InvalidFieldError, KeyError):
+        return signal.SIGTERM
+
+
 def install() -> None:
     """Wrap the handlers that there are, and those to come. Once a process, at best in its main thread."""
     signal.signal = _signal
     signal.getsignal = getsignal
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+    usual = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+    for number in dict.fromkeys((*usual, stop_signal(os.environ))):
         present = _plain_getsignal(number)
         if callable(present):
             try:

@@ -55,11 +55,13 @@ class DeviceClass(NamedTuple):
         """What one slice of `shape` takes of an idle device of this class, of which processes outside any lease hold
         some memory: (share_milli, memory_bytes); None where it never fits. *The* rule of what suits what.
         """
-        if self.mig_profile != shape.mig_profile or self.leasable_bytes <= 0:
+        if self.leasable_bytes <= 0:
+            return None
+        if self.mig_profile != shape.mig_profile and (self.model, self.mig_profile) not in shape.instances:
             return None
         if (shape.models and self.model not in shape.models[0]) or (shape.vendor and self.vendor != shape.vendor):
             return None
-        if self.vendor in WHOLE_ONLY and asks_for_part(shape):
+        if not self.mig_profile and self.vendor in WHOLE_ONLY and asks_for_part(shape):
             return None
         if foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > self.leasable_bytes and not shape.memory_bytes:
             return None

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import msgspec
 
 from aliquot.common.catalog import covers, kind_of
+from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.errors import InvalidField, QueueNotFound, QuotaExceeded, TenantHeldBack, TenantNotFound
 from aliquot.coordinator.core.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.leases.records import Lease, slice_id_of
 from aliquot.coordinator.core.maintenance.closing import place_before
 from aliquot.coordinator.core.memory import CHAINS_KEPT, ENTITLED_KEPT
-from aliquot.coordinator.core.placement.matching import is_part
+from aliquot.coordinator.core.placement.matching import either, is_part
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.tenancy import ceilings, offences
 from aliquot.coordinator.core.tenancy.limits import (
@@ -81,22 +82,21 @@ def offer(
     full = demand in state.memory.known_full
     if full and not state.closed:
         return Offer()
-    tried = demand
+    left = [demand]
     for _ in range(_MODELS_TRIED_MAX):
+        tried = left.pop()
         placement = None if full else state.engine.place(tried, arrival=arrival)
         if placement is None:
             if tried is demand and not full:
                 state.memory.known_full.add(demand)
             placement = place_before(state, request, tried, arrival, now_ms) if state.closed else None
-            if placement is None:
-                return Offer(over=over)
-        over = forbidden(state, request, chain, placement, now_ms, preempted_at_ms)
-        if over is None:
-            return Offer(placement)
-        narrowed = _without(state, tried, over.model)
-        if narrowed is None:
-            return Offer(over=over)
-        tried = narrowed
+        if placement is not None:
+            over = forbidden(state, request, chain, placement, now_ms, preempted_at_ms)
+            if over is None:
+                return Offer(placement)
+            left += _narrowed(state, tried, over)
+        if not left:
+            break
     return Offer(over=over)
 
 
@@ -323,6 +323,18 @@ def _over_pool(state: Planning, pool: str, placement: Placement) -> OverLimit | 
     if 0 <= limit.share_milli < share or 0 <= limit.memory_bytes < memory:
         return OverLimit(f"pool {pool}", f"pool {pool} keeps some of its devices free: its limit is reached")
     return None
+
+
+def _narrowed(state: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
+    """What to try instead of a place that a limit forbids, the last one first. Where either will do: undivided devices
+    alone, then MIG instances alone, for each may hold less than the other; else what is not of the limited kind.
+    """
+    without = _without(state, demand, over.model)
+    narrowed = [without] if without is not None else []
+    if either(demand):
+        alone = msgspec.structs.replace(demand, or_mig=False)
+        narrowed += [msgspec.structs.replace(alone, min_tier=Tier.MIG), alone]
+    return narrowed
 
 
 def _without(state: Planning, demand: Demand, kind: str) -> Demand | None:

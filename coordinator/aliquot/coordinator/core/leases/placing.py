@@ -128,7 +128,7 @@ def _placed(state: Planning, demand: Demand, places: tuple[MemberPlace, ...]) ->
         if isinstance(found, Placement):
             why = objection(state.engine, demand, found)
             if not why:
-                return found
+                return state.engine.with_charges(demand, shape, found)
             found = places[0].node_id, Reason.MISMATCH, why
         refusal = refusal or found
     node_id, obstacle, detail = refusal or _obstacle(state, demand, places[0])

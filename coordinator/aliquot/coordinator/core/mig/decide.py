@@ -18,7 +18,7 @@ from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.mig.facts import CutOrdered, CutSettled
 from aliquot.coordinator.core.mig.plan import LayoutChange, MigNode, change_layout, fits, left, plan, with_nothing_on_it
 from aliquot.coordinator.core.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.placement.matching import may_serve
+from aliquot.coordinator.core.placement.matching import either, may_serve
 from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.planning import Planning
 from aliquot.coordinator.core.state import Node
@@ -75,8 +75,9 @@ def as_profiles(state: Planning, demand: Demand) -> tuple[Demand, ...]:
 
 def served_by(state: Planning, demand: Demand) -> list[str]:
     """For people: the profiles that serve a request by share or memory, and what they charge."""
+    serves, so = ("may be served as well", "then ") if either(demand) else ("is served", "")
     return [
-        f"it is served by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and charged for all of that: "
+        f"it {serves} by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and {so}charged for all of that: "
         f"{charge(match.compute_milli, match.memory_bytes)}"
         for match in state.engine.matcher.matches(demand)
     ]

@@ -7,7 +7,7 @@ nothing else: no clock, no hash order, no randomness.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 import numpy as np
 
@@ -96,10 +96,30 @@ class Engine:
             else:
                 placement = self._place_one(demand, shape, arrival)
             if placement is not None:
-                if shape.mig_profile and not demand.mig_profile:
-                    return _with_note(placement, _as_instance(shape, placement))
-                return _with_note(placement, _as_alternative(demand, shape, position)) if position else placement
+                if position and shape.mig_profile == demand.mig_profile:
+                    placement = _with_note(placement, _as_alternative(demand, shape, position))
+                return self.with_charges(demand, shape, placement)
         return None
+
+    def with_charges(self, demand: Demand, shape: Demand, placement: Placement) -> Placement:
+        """The same, its note saying what parts of cards are charged that are served by MIG instances."""
+        if demand.mig_profile or not (shape.mig_profile or shape.instances):
+            return placement
+        members = [plans[0] for plans in placement.members]
+        specs = [self.inventory.device(plan.device_uuid) for plan in members]
+        charges = Counter(
+            (spec.mig_profile, charge(plan.share_milli, plan.memory_bytes))
+            for spec, plan in zip(specs, members, strict=True)
+            if spec.mig_profile
+        )
+        alike = len(charges) == 1 and charges.total() == len(members)
+        if not charges:
+            return placement
+        notes = []
+        for (profile, charged), number in sorted(charges.items()):
+            who = "" if alike else f"{number} of {len(members)} members "
+            notes.append(f"{who}served by a {profile}, and charged for all of it: {charged}")
+        return _with_note(placement, "; ".join(notes))
 
     def fits(self, demand: Demand) -> bool:
         """Whether `place` would find room. It counts what is left and scores nothing, so it takes the same time
@@ -192,12 +212,6 @@ def _as_alternative(demand: Demand, shape: Demand, position: int) -> str:
         return f"model alternative {position + 1} of {len(demand.models)} ({models})"
     got = f"{catalog.vendor_title(shape.vendor)}, {models}" if models else catalog.vendor_title(shape.vendor)
     return f"alternative {position + 1} of {len(demand.vendors) * max(len(demand.models), 1)} ({got})"
-
-
-def _as_instance(shape: Demand, placement: Placement) -> str:
-    """What a part of a card is charged that is served by a MIG instance."""
-    plan = placement.members[0][0]
-    return f"served by a {shape.mig_profile}, and charged for all of it: {charge(plan.share_milli, plan.memory_bytes)}"
 
 
 def _with_note(placement: Placement, note: str) -> Placement:

@@ -5,20 +5,21 @@ and the memory that were asked for, and by no larger one: what a request is char
 not on what happens to be free. A profile counts where there are instances of it, or where a card may be cut so.
 
 Undivided cards serve such requests exactly, so instances come into it only where nothing else does: for a request whose
-minimum is the tier `mig`, and where no undivided card of its pool, nodes and models could ever serve it.
+minimum is the tier `mig`, and where no undivided card of its pool, nodes and models could ever serve it. A request that
+says that either will do (`Demand.or_mig`) is one shape that both suit, so that the policy weighs them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.inventory.records import asks_for_part
+from aliquot.coordinator.core.inventory.records import DeviceClass, asks_for_part
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.shapes import shape_of, shapes_of
@@ -48,7 +49,7 @@ class Matcher:
 
     def matches(self, demand: Demand) -> tuple[Match, ...]:
         """The profiles that serve a demand by share or memory, the smallest first; empty: undivided cards do, or the
-        demand names its profile itself, or nothing serves it.
+        demand names its profile itself, or nothing serves it. Of one that either will do (`either`): besides these.
         """
         inventory = self._inventory
         if self._version != inventory.structure_version:
@@ -67,14 +68,21 @@ class Matcher:
     def shapes(self, demand: Demand) -> Iterator[Demand]:
         """What to look for, in order of preference."""
         matches = self.matches(demand)
-        if matches:
+        if either(demand):
+            instances = tuple((match.demand.models[0][0], match.demand.mig_profile) for match in matches)
+            yield from shapes_of(replace(demand, instances=tuple(dict.fromkeys(instances))))
+        elif matches:
             for match in matches:
                 yield shape_of(match.demand, match.demand.models[0])
         elif demand.min_tier < Tier.MIG or not is_part(demand):
             yield from shapes_of(demand)
 
     def _match(self, demand: Demand) -> tuple[Match, ...]:
-        if demand.min_tier < Tier.MIG and any(self._room(demand, shape) for shape in shapes_of(demand)):
+        if (
+            demand.min_tier < Tier.MIG
+            and not demand.or_mig
+            and any(self._room(demand, shape) for shape in shapes_of(demand))
+        ):
             return ()
         return tuple(match for models in demand.models or ((),) for match in self._of_models(demand, models))
 
@@ -82,12 +90,15 @@ class Matcher:
         return room(self._inventory, demand, shape, empty=True) >= demand.gang_size
 
     def _of_models(self, demand: Demand, models: tuple[str, ...]) -> list[Match]:
-        """The smallest profile of each model that can be had; the smallest of all first."""
+        """The smallest profile of each model that can be had; the smallest of all first. Of a gang that either will do
+        for, it is enough that one member can: others may be on undivided cards.
+        """
+        members = 1 if either(demand) else demand.gang_size
         chosen: dict[str, Match] = {}
         for compute_milli, memory_bytes, model, profile, may_be_cut in sorted(self._large_enough(demand, models)):
             if model not in chosen:
-                named = replace(demand, mig_profile=profile, models=((model,),))
-                if may_be_cut or self._room(named, shape_of(named, (model,))):
+                named = replace(demand, mig_profile=profile, models=((model,),), or_mig=False)
+                if may_be_cut or self._room(replace(named, gang_size=members), shape_of(named, (model,))):
                     chosen[model] = Match(compute_milli, memory_bytes, named)
         return sorted(chosen.values(), key=lambda match: match[:2])
 
@@ -99,8 +110,7 @@ class Matcher:
         known: set[tuple[str, str]] = set()
 
         def note(compute_milli: int, memory_bytes: int, model: str, profile: str, *, may_be_cut: bool) -> None:
-            enough = 0 < compute_milli >= demand.share_milli and memory_bytes >= demand.memory_bytes
-            if enough and (not models or model in models):
+            if is_enough(demand, compute_milli, memory_bytes) and (not models or model in models):
                 found.add((compute_milli, memory_bytes, model, profile, may_be_cut))
 
         for own in self._inventory.classes:
@@ -122,6 +132,30 @@ class Matcher:
                     compute_milli = compute_of(card, profile.compute_slices)
                     note(compute_milli, profile.memory_bytes, card.model, profile.name, may_be_cut=True)
         return found
+
+
+def either(demand: Demand) -> bool:
+    """Whether an undivided device or a MIG instance will do, whichever the policy prefers."""
+    return demand.or_mig and demand.min_tier < Tier.MIG
+
+
+def is_enough(demand: Demand, compute_milli: int, memory_bytes: int) -> bool:
+    """Whether an instance with so much serves a part of a device."""
+    return 0 < compute_milli >= demand.share_milli and memory_bytes >= demand.memory_bytes
+
+
+def instances_among(demand: Demand, classes: Iterable[DeviceClass]) -> tuple[tuple[str, str], ...]:
+    """(model, profile) of the smallest instances of each model among these classes that serve a demand for which
+    either will do: what `Matcher` finds, where nothing but the classes is known.
+    """
+    named = {model for models in demand.models for model in models}
+    smallest: dict[str, tuple[int, int, str]] = {}
+    for own in classes if either(demand) and is_part(demand) else ():
+        suits = own.mig_profile and (not named or own.model in named) and demand.takes_vendor(own.vendor)
+        if suits and is_enough(demand, own.compute_milli, own.leasable_bytes):
+            size = own.compute_milli, own.leasable_bytes, own.mig_profile
+            smallest[own.model] = min(size, smallest.get(own.model, size))
+    return tuple((model, profile) for model, (_, _, profile) in sorted(smallest.items()))
 
 
 def is_part(demand: Demand) -> bool:

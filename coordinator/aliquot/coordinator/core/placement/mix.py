@@ -35,6 +35,7 @@ def mix_type(demand: Demand) -> Demand:
         gang_size=demand.gang_size,
         cpu_milli=demand.cpu_milli,
         vendors=demand.vendors,
+        or_mig=demand.or_mig,
     )
 
 

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.placement.capacity import (
     members_per_row,
     slots_per_device,
 )
-from aliquot.coordinator.core.placement.matching import Match, is_part
+from aliquot.coordinator.core.placement.matching import Match, instances_among, is_part
 from aliquot.coordinator.core.placement.reasons import RESTRICTED, Reason
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
 from aliquot.coordinator.core.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
@@ -129,6 +129,9 @@ class ClassObstacles:
             what = charge(own.compute_milli, own.leasable_bytes)
             return f"a {own.mig_profile} has no more than {what}", f"ask for at most {what}"
         detail = "MIG instances serve who names their profile, asks for the tier mig, or finds no undivided card"
+        willing = msgspec.structs.replace(demand, or_mig=True)
+        if (own.model, own.mig_profile) in instances_among(willing, self._inventory.classes):
+            return f"{detail}; or who says that either will do", f"ask with or_mig, or for {own.mig_profile}"
         return detail, f"ask for {own.mig_profile}"
 
     def _structure(self) -> Missing | None:

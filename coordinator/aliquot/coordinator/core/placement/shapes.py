@@ -49,6 +49,7 @@ def shape_of(demand: Demand, models: tuple[str, ...], vendor: str | None = None)
         node_selector=demand.node_selector,
         topology=demand.topology if demand.count > 1 else Topology.ANY,
         min_tier=demand.min_tier,
+        instances=demand.instances,
     )
 
 

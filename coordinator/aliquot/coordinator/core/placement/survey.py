@@ -17,6 +17,7 @@ from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.capacity import listed_rows, rooms_of, slots_per_device
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
+from aliquot.coordinator.core.placement.matching import either
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib, members_of_any
 from aliquot.coordinator.core.placement.reasons import RESTRICTIONS, Reason
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
@@ -167,7 +168,7 @@ class _Obstacles:
             for class_id in np.unique(self._class[self._class >= 0]).tolist():
                 looked_at = self._of_class[class_id] = ClassObstacles(engine.inventory, demand, class_id, matches)
                 kind = looked_at.kind()
-                if kind is None and matches and not looked_at.shape.mig_profile:
+                if kind is None and matches and not (looked_at.shape.mig_profile or either(demand)):
                     self._kinds[class_id] = "MIG instances serve it here"
                     self._codes[self._class == class_id] = _CODE[Reason.OTHER_PROFILE]
                 elif kind is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.matching import Match
+from aliquot.coordinator.core.placement.matching import Match, either
 from aliquot.coordinator.core.tenancy.in_force import OUTSIDE, most_of
 from aliquot.coordinator.core.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
@@ -268,16 +268,16 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
     """The least that a demand will hold: on the device class where it is smallest, as one part.
 
     The model, or else the vendor, is named only where the demand leaves no choice. `matches`: as what MIG instances
-    serve it, if they do.
+    serve it, if they do; of one that either will do, the least of both.
     """
     count = demand.count * demand.gang_size
     models = {model for alternative in demand.models for model in alternative}
     vendors = {vendor_of(model) or "" for model in models} or set(demand.vendors) or {demand.vendor}
     model = next(iter(models)) if len(models) == 1 else next(iter(vendors)) if len(vendors) == 1 else ""
     share, memory = demand.share_milli, demand.memory_bytes
-    if matches:
+    if matches and not either(demand):
         share, memory = min(m.compute_milli for m in matches), min(m.memory_bytes for m in matches)
-    elif not share or not memory or demand.mig_profile:
+    elif not share or not memory or demand.mig_profile or matches:
         sizes = [
             device_class.size_of(demand)
             for device_class in inventory.classes
@@ -285,6 +285,7 @@ def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Matc
             and demand.takes_vendor(device_class.vendor)
             and device_class.mig_profile == demand.mig_profile
         ]
+        sizes += [(match.compute_milli, match.memory_bytes) for match in matches]
         if sizes:
             share, memory = min(size[0] for size in sizes), min(size[1] for size in sizes)
     return [(model, share * count, memory * count)] if count else []
