@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aliquot.coordinator.core.inventory.records import DeviceClass
+from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
 from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import ArrivalMix, ClassTotals, MixSummary
@@ -21,9 +21,11 @@ from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.placement.worth import GRAINS, like, together_on, worth_on
 from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.upkeep import price_learner
 from aliquot.coordinator.upkeep.lesson import Lesson
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.price_programme import learn_prices, lesson_of
+from aliquot.coordinator.upkeep.price_sorts import unseen
 from aliquot.plan.learning import teach
 from tests.placement.pools import GIB, node, pool
 
@@ -92,7 +94,7 @@ def test_large_memory_is_kept_for_those_who_ask_for_it() -> None:
     )
     policy = Price()
     engine = Engine(inventory, policy)
-    teach(policy, Counter({small: 2, large: 1}), inventory)
+    teach(policy, Counter({small: 200, large: 100}), inventory)
     for _ in range(32):
         placement = engine.place(small)
         assert placement is not None
@@ -163,9 +165,36 @@ def test_nodes_with_much_cpu_are_kept_for_places_that_need_it() -> None:
     assert engine.place(heavy) is not None
 
 
+def test_nodes_with_much_cpu_are_kept_before_anybody_has_asked_for_them() -> None:
+    """Until the first prices by an order among equals, and then because each kind of node counts as asked for once."""
+    heavy, light = Demand(count=8, cpu_milli=120_000), Demand(count=8, cpu_milli=64_000)
+    for lesson in (None, Counter({light: 10})):
+        inventory = pool(node("b", cpu_milli=128_000), *(node(f"s{i}", cpu_milli=96_000) for i in range(6)))
+        policy = Price()
+        engine = Engine(inventory, policy)
+        if lesson is not None:
+            teach(policy, lesson, inventory)
+        for _ in range(6):
+            placement = engine.place(light)
+            assert placement is not None
+            assert placement.node_ids[0].startswith("s")
+            hold(inventory, light, placement)
+        assert engine.place(heavy) is not None
+
+
+def test_kinds_of_nodes_are_few_however_their_cpu_differs() -> None:
+    """What the system takes of a node's CPU differs from node to node; nodes that report none are a kind, too."""
+    nodes = (*((8, 96_000 - 1000 * number, 1) for number in range(20)), (8, 127_000, 2), (2, CPU_UNLIMITED, 1))
+    assert unseen([ClassTotals(DEVICE, 162, 162_000, (), nodes), ClassTotals(DEVICE, 3, 3_000)]) == [
+        Demand(count=2),
+        Demand(count=8, cpu_milli=77_000),
+        Demand(count=8, cpu_milli=96_000),
+    ]
+
+
 def test_where_any_gap_is_filled_places_for_several_are_worth_no_more_than_their_devices() -> None:
     table = learn({Demand(count=8, cpu_milli=64_000): 1, Demand(share_milli=500): 100})
-    assert [each.sort.count for each in table.together] == [8]
+    assert {each.sort.count for each in table.together} == {8}
     assert not together_on(table, [DEVICE], 8)[0][:, :, 0].any()
 
 
@@ -254,6 +283,31 @@ async def test_the_learner_submits_a_table_when_enough_has_arrived() -> None:
     assert [table.version for table in tables] == [1]
     assert worth(tables[0], 470) == WHOLE // 2
     assert engine.place(Demand(share_milli=470)) is not None
+
+
+async def test_first_prices_come_early_and_the_next_as_arrivals_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not after a restart: then prices are known, and ten arrivals say less than they do."""
+
+    async def in_line(summary: bytes, version: int) -> Lesson | None:
+        return lesson_of(msgspec.msgpack.decode(summary, type=MixSummary), version)
+
+    monkeypatch.setattr(price_learner, "run_lesson", in_line)
+
+    async def lessons(version: int) -> list[int]:
+        engine = Engine(pool(node("a")), Price())
+        taught: list[int] = []
+
+        async def submit(table: PriceTable) -> None:
+            taught.append(engine.mix.noted)
+
+        learner = PriceLearner(lambda: engine.mix.summary(engine.inventory), submit, version=version, arrivals_min=25)
+        for _ in range(90):
+            engine.mix.note(Demand(share_milli=470))
+            await learner.learn_once()
+        return taught
+
+    assert await lessons(0) == [10, 20, 40, 65, 90]
+    assert await lessons(7) == [25, 50, 75]
 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])

@@ -11,10 +11,8 @@ from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.upkeep.price_learner import FIRST_LESSON
 from aliquot.coordinator.upkeep.price_programme import learn_prices
-
-FIRST_LESSON = 50
-"""Arrivals before the first prices; the next lessons come each time the arrivals have doubled."""
 
 LOOK_EVERY = 50
 """Arrivals between two looks at what has changed hands."""
@@ -35,7 +33,7 @@ def teach(policy: Policy, mix: Counter[Demand], inventory: InventoryView, versio
 
 
 class Lessons:
-    """Prices from what has arrived so far: ever more rarely, and whenever much of the pool has changed hands."""
+    """Prices from what has arrived so far: when that has doubled, and whenever much of the pool has changed hands."""
 
     def __init__(self, policy: Policy, inventory: InventoryView) -> None:
         """A policy that knows no prices is given none."""

@@ -19,6 +19,10 @@ from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 
 logger = logging.getLogger(__name__)
 
+FIRST_LESSON = 10
+"""Arrivals before the first prices, here and in replays. Of 10, 25 and 50 the best where most demand is for several
+devices: nodes that few can use are in use before anybody knows what they are worth."""
+
 LESSON_MAX_S = 60.0
 """The programme takes a second to start, and up to ten where cards differ in memory; one that hangs is ended."""
 
@@ -53,12 +57,15 @@ class PriceLearner:
         interval_s: float = 30.0,
         arrivals_min: int = 200,
     ) -> None:
-        """`version` is that of the table in force; `arrivals_min` new arrivals are worth another lesson."""
+        """`version` is that of the table in force; `arrivals_min` new arrivals are worth another lesson. Where there
+        was no table, the first comes after `FIRST_LESSON` arrivals, and others each time these have doubled.
+        """
         self._summarise = summarise
         self._submit = submit
         self._version = version
         self._interval_s = interval_s
         self._arrivals_min = arrivals_min
+        self._early = not version
         self._noted = 0
         self._idle_milli = 0
 
@@ -68,6 +75,10 @@ class PriceLearner:
             await asyncio.sleep(self._interval_s)
             await self.learn_once()
 
+    def _enough(self) -> int:
+        """New arrivals that are worth a lesson."""
+        return min(max(FIRST_LESSON, self._noted), self._arrivals_min) if self._early else self._arrivals_min
+
     async def learn_once(self) -> bool:
         """One lesson, if enough has arrived since the last; True if a table was submitted."""
         summary = self._summarise()
@@ -75,7 +86,7 @@ class PriceLearner:
         devices = sum(each.devices for each in summary.classes)
         changed = abs(idle_milli - self._idle_milli) >= devices * CHANGED_MILLI
         new = summary.noted - self._noted
-        if new < self._arrivals_min and not (changed and self._noted and new):
+        if new < self._enough() and not (changed and self._noted and new):
             return False
         try:
             lesson = await run_lesson(msgspec.msgpack.encode(summary), self._version + 1)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -30,7 +31,7 @@ from aliquot.coordinator.core.placement.worth import like, worth_on
 from aliquot.coordinator.core.types import Demand
 from aliquot.coordinator.upkeep.lesson import Lesson
 from aliquot.coordinator.upkeep.price_solver import Floats, Programme
-from aliquot.coordinator.upkeep.price_sorts import Entries, merge_classes, sorts_of
+from aliquot.coordinator.upkeep.price_sorts import Entries, merge_classes, sorts_of, unseen
 
 NICENESS = 10
 """Prices may come a little later; decisions may not."""
@@ -41,9 +42,12 @@ CPU_PRICES = 8
 def learn_prices(mix: Mapping[Demand, int], version: int, classes: Sequence[ClassTotals]) -> PriceTable | None:
     """Prices for a mix of requests with counts, on a pool of these devices; None where it asks for none of them."""
     merged = merge_classes(classes)
-    sorts = sorts_of(mix, [each.device_class for each in merged])
-    if not sorts:
+    own = [each.device_class for each in merged]
+    if not sorts_of(mix, own):
         return None
+    asked = Counter(mix)
+    asked.update(unseen(merged))
+    sorts = sorts_of(asked, own)
     names = sorted(sorts, key=repr)
     prices = Programme(names, [sum(n for _, n in sorts[name]) for name in names], merged).solve()
     cpu_prices = _cpu_price_grid(prices, [sorts[name] for name in names])

@@ -24,16 +24,25 @@ TOLERANCE = 1e-6
 UNSERVED = 1.5
 """What a slice that can't be served costs, in devices of its size. Of 1, 1.2, 1.5, 2 and 4 the best on mixed pools."""
 
-MORE = 1.1
-"""Places for several are priced for this many times the demand as well, at half the weight: where idle nodes just
-suffice for what is expected, breaking one up is not free. So are MIG profiles that are asked for by name where others
-may take such instances as well: as long as all suffices, nothing else keeps any for those who can have nothing else."""
+FEWER = 0.25
+"""A place for several that only few nodes have costs up to so much more when it can't be served: where all such places
+run short, those that fit nowhere else still come first. Of 0, 0.1, 0.25 and 0.5 the best where many ask for nearly all
+CPU of the largest nodes (`several50`, one seed: +0.4 points). For single devices it cost 0.3 points on mixed pools."""
+
+MORE = 0.1
+"""Places as wide as the widest nodes are priced for so much more of the demand as well, narrower ones for less in
+proportion, at half the weight: where idle nodes just suffice for what is expected, breaking one up is not free. A wide
+node does not come back soon; with as much more of each width, single devices were taken of wide nodes to spare narrow
+ones (`several30`, one seed: 0.4 points less). MIG profiles that are asked for by name count
+as the widest places do where others may take such instances as well: as long as all suffices, nothing else keeps any
+for those who can have nothing else."""
 
 DOUBT = 2.0
 """Of a sort for several that came n times, so many times √n more may come: what was seen seldom is not yet known."""
 
 DOUBT_WEIGHT = 0.25
-"""How much of what its price would be then counts."""
+"""How much of what its price would be then counts for the widest places, for narrower ones less in proportion (of the
+same for all of them: 0.02 points less on the openb list)."""
 
 IDLE_MIN_PERMILLE = 10
 """Of a class, counted as idle besides what is: prices stay finite when it is full, and some will be free again."""
@@ -70,8 +79,8 @@ class Programme:
         several = [number for number, sort in enumerate(sorts) if sort.count > 1]
         together = [sorts[number] for number in several]
         competed = any(sort.instances for sort in sorts)
-        self._rigid = np.array([sort.count > 1 or (competed and bool(sort.mig_profile)) for sort in sorts])
         widest = max((node[0] for each in classes for node in each.empty_nodes), default=0)
+        self._rigid = np.array([_rigid(sort, widest, competed=competed) for sort in sorts])
         step, self._steps = cpu_steps(together, widest)
         self._widest = widest
         self._places = []
@@ -90,7 +99,9 @@ class Programme:
                     size = self._value(*found, mean_bytes) * sort.count
                     sizes[number] = min(sizes[number], size)
                     shares[number] = min(shares[number], found[0] / each.compute_milli * sort.count)
+        able = [min(sum(_able(each, sorts[number]) for each in classes) / devices, 1.0) for number in several]
         self._unserved = UNSERVED * sizes
+        self._unserved[several] *= 1 + FEWER * (1 - np.array(able))
         self._asked = np.array(asked, np.float64)
         self._demand = self._asked * (self._idle.sum() / (self._asked @ shares))
         self._rents = np.zeros(len(classes))
@@ -108,11 +119,12 @@ class Programme:
         as_expected = self._solve(self._demand)
         if not self._rigid.any():
             return as_expected
-        prices = (as_expected + self._solve(self._demand * np.where(self._rigid, MORE, 1.0))) / 2
+        prices = (as_expected + self._solve(self._demand * (1 + MORE * self._rigid))) / 2
         for number in np.flatnonzero(self._rigid).tolist():
             demand = self._demand.copy()
             demand[number] *= 1 + DOUBT / np.sqrt(self._asked[number])
-            prices[number] += DOUBT_WEIGHT * max(self._solve(demand)[number] - as_expected[number], 0.0)
+            rise = max(self._solve(demand)[number] - as_expected[number], 0.0)
+            prices[number] += DOUBT_WEIGHT * self._rigid[number] * rise
         return prices
 
     def _solve(self, demand: Floats) -> Floats:
@@ -206,6 +218,24 @@ class _Nodes(NamedTuple):
     """Of CPU."""
     number: float
     """How many there are, with a few that may become like that again."""
+
+
+def _rigid(sort: Demand, widest: int, *, competed: bool) -> float:
+    """How much more of it is allowed for, as a part of what is of the widest places."""
+    if sort.count > 1:
+        return sort.count / widest if sort.count <= widest else 0.0
+    return float(competed and bool(sort.mig_profile))
+
+
+def _able(totals: ClassTotals, sort: Demand) -> int:
+    """Devices of a class that could serve a sort for several at once, were all idle."""
+    if slice_on(totals.device_class, sort) is None:
+        return 0
+    rooms = (
+        (min(free // sort.count, cpu // sort.cpu_milli if sort.cpu_milli else free), number)
+        for free, cpu, number in totals.empty_nodes
+    )
+    return sum(room * sort.count * number for room, number in rooms)
 
 
 def _nodes_of(totals: ClassTotals, of: int, counts: Ints, cpu: Ints, step: int, steps: int) -> list[_Nodes]:

@@ -1,14 +1,15 @@
 """What of a mix of requests the price programme looks at: sorts of slices, and of places for several devices.
 
 Requests that take the same of a device are of one sort, whatever CPU they want beside it; those for several whole
-devices of one node are apart by their CPU, too, because it decides which nodes can have them at all.
+devices of one node are apart by their CPU, too, because it decides which nodes can have them at all. Nodes that few
+requests need are kept from the first lesson on: each kind of node counts as asked for once as a whole (`unseen`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aliquot.coordinator.core.inventory.records import DeviceClass
+from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
 from aliquot.coordinator.core.placement.matching import instances_among
 from aliquot.coordinator.core.placement.mix import CPU_MILLI, ClassTotals
 from aliquot.coordinator.core.placement.worth import like, slice_on
@@ -38,6 +39,23 @@ def merge_classes(classes: Sequence[ClassTotals]) -> list[ClassTotals]:
             first.empty_nodes + each.empty_nodes,
         )
     return [each for each in merged.values() if each.devices]
+
+
+def unseen(classes: Sequence[ClassTotals]) -> list[Demand]:
+    """One request for all of a node, for each kind of node with several devices: by their number, and by the first two
+    binary digits of its CPU, of which the request wants what all of them have.
+
+    Requests for the widest nodes, or those with the most CPU, are often the rarest, and what they need would be gone
+    before the first of them has come. Among hundreds of real requests one more of each kind says little.
+    """
+    least: dict[tuple[int, int, int], int] = {}
+    for each in classes:
+        for devices, cpu_milli, _ in () if each.device_class.mig_profile else each.empty_nodes:
+            cores = cpu_milli // CPU_MILLI if cpu_milli < CPU_UNLIMITED // CPU_MILLI * CPU_MILLI else 0
+            digits = cores.bit_length()
+            kind = devices, digits, cores >> max(digits - 2, 0)
+            least[kind] = min(least.get(kind, cores), cores)
+    return [Demand(count=devices, cpu_milli=cores * CPU_MILLI) for (devices, _, _), cores in sorted(least.items())]
 
 
 def sorts_of(mix: Mapping[Demand, int], classes: Sequence[DeviceClass]) -> dict[Demand, Entries]:

@@ -22,6 +22,7 @@ COLUMN_BITS = 8
 COLUMN_LAST = 255
 TIER_SHIFT = 50
 GRAIN = 4096
+CORE = 1000
 WORST = int(NEVER)
 
 
@@ -62,6 +63,7 @@ class Scene(NamedTuple):
     cpu_prices: Ints
     share_parts: int
     memory_parts: int
+    cores_max: int
     # The index: [row][slot], [block][slot].
     eligible: Bools
     keys: Ints
@@ -174,7 +176,7 @@ def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa
         for p in range(n_prices):
             extra = together[table, free, step, p] if joined else 0
             value = min(value, before[p] + extra)
-        idle //= max(s.width[row], 1)
+        idle = idle // max(s.width[row], 1) + min(max(cpu_left, 0) // CORE, s.cores_max)
         for slot in range(first_slot, end_slot):
             count, cpu = counts[slot], cpu_of[slot]
             if not eligible[row, slot] or cpu_left < cpu or host_left < host_of[slot]:

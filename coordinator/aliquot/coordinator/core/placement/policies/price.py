@@ -21,6 +21,7 @@ import numpy as np
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.placement.candidates import Candidates
+from aliquot.coordinator.core.placement.mix import CPU_MILLI
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
@@ -29,6 +30,10 @@ from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
 
 GRAIN = 4096
 """Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""
+
+CORES_MAX = 1023
+"""Before the first prices, nodes with much CPU are kept; fit and emptiness mostly come first. Under prices that were
+learnt, which know what CPU is worth, it cost 5 points on the openb list."""
 
 
 class Worths(NamedTuple):
@@ -49,6 +54,8 @@ class Worths(NamedTuple):
     share_parts: int
     memory_parts: int
     """0: what is left of a device is one number, the smaller of share and memory in thousandths."""
+    cores_max: int
+    """So many CPU cores left count at most where nodes are otherwise equal, the fewer the better."""
 
 
 class Price(Policy):
@@ -90,7 +97,8 @@ class Price(Policy):
             together = np.stack([*several, np.zeros_like(several[0])])
         step, _ = cpu_steps([each.sort for each in self.table.together], self._columns)
         worth = np.stack([*tables, nothing])
-        self.worths = Worths(worth, together, step, of, leasable, prices, share_parts, memory_parts)
+        cores_max = 0 if self.table.version else CORES_MAX
+        self.worths = Worths(worth, together, step, of, leasable, prices, share_parts, memory_parts, cores_max)
         self.version += 1
 
     def device_scores(self, c: Candidates) -> Ints:
@@ -127,7 +135,7 @@ class Price(Policy):
         gain -= value[row_of, None]
         gain &= -GRAIN
         gain -= rest * c.count.astype(bool)
-        gain -= (c.idle // np.maximum(c.width, 1))[row_of]
+        gain -= (c.idle // np.maximum(c.width, 1) + np.clip(c.cpu_left // CPU_MILLI, 0, w.cores_max))[row_of]
         return gain
 
     def _steps(self, cpu_left: Ints) -> Ints:
