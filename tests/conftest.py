@@ -47,10 +47,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write golden traces as the protocol is now")
 
 
+FOLDER = Path(__file__).parent
+NOT_WATCHED = frozenset(
+    {
+        "cli",
+        "client",
+        "common",
+        "compatibility",
+        "console",
+        "failover",
+        "fuzz",
+        "journal",
+        "kube",
+        "kube_node",
+        "logins",
+        "monitoring",
+        "packaging",
+        "page",
+        "relay",
+        "remote",
+        "remote_cuda",
+        "remote_fuzz",
+        "remote_scripts",
+        "remote_serving",
+        "simgpu",
+        "tracing",
+    }
+)
+"""Folders whose tests reach the pure cores from afar: the lines of the cores that they run are not counted, because to
+watch them costs nearly as much as the tests themselves.
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine can't run, and say why."""
+    """Skip what this machine can't run, and say why; count lines only where the cores are driven."""
     postgres = postgres_bin_dir() is not None
     for item in items:
+        if item.path.is_relative_to(FOLDER) and item.path.relative_to(FOLDER).parts[0] in NOT_WATCHED:
+            item.add_marker("no_cover")
         for marker in item.iter_markers("root"):
             if len(marker.args) != 1:
                 raise pytest.UsageError(f'{item.nodeid}: say what needs root: @pytest.mark.root("to ...")')

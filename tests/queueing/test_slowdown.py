@@ -208,3 +208,35 @@ def test_a_knob_beyond_its_bounds_is_refused() -> None:
     books = pool()
     with pytest.raises(DomainError, match="large_first"):
         declare(books, msgspec.structs.replace(slowdown(), large_first_permille=1001))
+
+
+def test_a_single_device_is_kept_only_for_who_is_due() -> None:
+    books = pool(2, reserve_after_ms=MINUTE_MS)
+    ask(books, count=2)
+    single = ask(books, time_limit_ms=HOUR_MS)
+    books.advance(HOUR_MS)
+    books.settle()
+    assert not books.state.holds
+    large = ask(books, count=2, time_limit_ms=24 * HOUR_MS)
+    books.advance(MINUTE_MS)
+    books.settle()
+    assert list(books.state.holds) == [large.lease_id]
+    books.do(c.Release(large.lease_id))
+    books.advance(STRETCH_MAX * HOUR_MS)
+    books.settle()
+    assert list(books.state.holds) == [single.lease_id]
+
+
+@pytest.mark.parametrize(("policy", "nodes", "kept"), [("slowdown", 60, 2), ("slowdown", 40, 1), ("fifo", 60, 1)])
+def test_as_many_have_devices_kept_as_come_to_a_small_part_of_the_pool(policy: str, nodes: int, kept: int) -> None:
+    books = Books()
+    for number in range(nodes):
+        books.connect(node(f"node{number}", 4))
+    spec = QueueSpec("default", policy=QueuePolicy(policy), reserve_after_ms=MINUTE_MS)
+    declare(books, root(QueuePolicy.PRIORITY), spec)
+    ask(books, gang_size=nodes, count=4)
+    waiting = [ask(books, count=2, cpu_milli=cpu, time_limit_ms=HOUR_MS) for cpu in range(3)]
+    books.advance(MINUTE_MS)
+    books.settle()
+    assert not any(runs(books, lease) for lease in waiting)
+    assert len(books.state.holds) == kept

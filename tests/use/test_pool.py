@@ -6,6 +6,9 @@ import pytest
 
 from tests.simulation.stage import Stage
 
+# Whole pools for minutes: watching each line would double their time.
+pytestmark = pytest.mark.no_cover
+
 LENDING = """
 pool 1 of 1
 start
