@@ -59,7 +59,7 @@ def draw(pools: dict[str, Figures], path: Path) -> None:
         panel.set_xlabel(f"allocated at {AT} %, in % of the pool")
         panel.grid(visible=True, axis="x", color="#e4e7eb", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+    panels[0].legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path, metadata={"Date": None})
 
 
