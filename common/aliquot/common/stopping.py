@@ -12,6 +12,8 @@ from aliquot.common.errors import InvalidFieldError
 
 DEFAULT_STOP_SIGNAL: Final = "TERM"
 STOP_SIGNALS: Final = (DEFAULT_STOP_SIGNAL, "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "XCPU", "WINCH")
+STOP_VARIABLE: Final = "ALIQUOT_STOP_SIGNAL"
+"""In the environment of a program that uses a lease elsewhere: the name of the signal. `aliquot run` states it."""
 
 
 def validate_stop_signal(value: str, field: str = "stop_signal") -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from aliquot.client import HeldLease
 from aliquot.client._spawn import spawn
 from aliquot.common.errors import ConfigError
+from aliquot.common.stopping import STOP_VARIABLE
 
 ENTRY_POINTS = "aliquot.launchers"
 """Group of the entry points; `remote` names a `Launcher`."""
@@ -33,10 +34,6 @@ def profiled(launch: Launcher, *, as_json: bool) -> Launcher:
             yield {**variables, PROFILE_VARIABLE: "json" if as_json else "table"}
 
     return launching
-
-
-STOP_VARIABLE = "ALIQUOT_STOP_SIGNAL"
-"""By which a program that uses a lease elsewhere is told that it ends, without SIG."""
 
 
 def told_by(launch: Launcher, stop_signal: str) -> Launcher:

@@ -33,9 +33,9 @@ MORE = 0.1
 """Places as wide as the widest nodes are priced for so much more of the demand as well, narrower ones for less in
 proportion, at half the weight: where idle nodes just suffice for what is expected, breaking one up is not free. A wide
 node does not come back soon; with as much more of each width, single devices were taken of wide nodes to spare narrow
-ones (`several30`, one seed: 0.4 points less). MIG profiles that are asked for by name count
-as the widest places do where others may take such instances as well: as long as all suffices, nothing else keeps any
-for those who can have nothing else."""
+ones (`several30`, one seed: 0.4 points less). MIG profiles that are asked for by name count as the widest places do
+where others may take such instances as well: as long as all suffices, nothing else keeps any for those who can have
+nothing else."""
 
 DOUBT = 2.0
 """Of a sort for several that came n times, so many times √n more may come: what was seen seldom is not yet known."""

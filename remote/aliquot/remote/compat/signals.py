@@ -11,16 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from aliquot.common.errors import InvalidFieldError
-from aliquot.common.stopping import validate_stop_signal
+from aliquot.common.stopping import STOP_VARIABLE, validate_stop_signal
 from aliquot.remote.torch.undisturbed import deferring
 
 _plain_signal = signal.signal
 _plain_getsignal = signal.getsignal
 _WRAPPED = "__wrapped__"
-
-
-STOP_VARIABLE = "ALIQUOT_STOP_SIGNAL"
-"""`aliquot run --remote --stop-signal` states it."""
 
 
 def stop_signal(environment: Mapping[str, str]) -> signal.Signals:
