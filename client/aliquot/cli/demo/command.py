@@ -164,7 +164,7 @@ def _progress(out: Out, total: int) -> Iterator[Callable[[int], None]]:
     if out.as_json or not out.console.is_terminal:
         yield lambda count: None
         return
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("  {task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out.console, transient=True) as progress:
         task = progress.add_task("pods", total=total)
         yield lambda count: progress.advance(task, count)
