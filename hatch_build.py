@@ -32,7 +32,7 @@ PROTO_ROOT = Path("proto")
 OTHER_PROTO_ROOTS = (Path("kube"),)
 """Roots with interfaces of others, as far as we use them."""
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
-NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
+NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("simgpu/aliquot/simgpu/native"))
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 NATIVE_VARIABLE = "ALIQUOT_NATIVE"
 PAGE_SOURCES = Path("console/page")
@@ -69,8 +69,10 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         ]
         if not compile_native(root):
             return
-        build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
-        build_data["artifacts"] += ["/agent/aliquot/simgpu/native/lib/vendors/*.so*"]
+        build_data["artifacts"] += [
+            "/agent/aliquot/agent/native/lib/*.so*",
+            "/simgpu/aliquot/simgpu/native/lib/**/*.so*",
+        ]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
