@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -38,6 +39,7 @@ first steps:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _write_anything()
     try:
         args = build_parser(commands(arguments)).parse_whole(arguments)
     except UsageError as error:
@@ -52,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AliquotError as error:
         out.error(error)
         return int(exits.exit_of(error))
+    except UnicodeEncodeError as error:
+        # What was typed, or stands in a variable, is in another encoding than this terminal says.
+        out.error(UsageError(f"{error.object!r} can't be read as UTF-8", hint="write it in UTF-8, or with plain letters"))
+        return int(Exit.USAGE)
     except KeyboardInterrupt:
         out.note("interrupted")
         return int(Exit.INTERRUPTED)
@@ -109,6 +115,13 @@ def commands(arguments: Sequence[str]) -> list[Command]:
             continue
         ours.setdefault(command.name, command)
     return list(ours.values())
+
+
+def _write_anything() -> None:
+    """Names are other people's words: a terminal that can't show one shows a question mark, and no command fails."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _version() -> str:
