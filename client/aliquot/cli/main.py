@@ -20,7 +20,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, UsageError
 from aliquot.cli.commands import BUILTINS
-from aliquot.common.errors import AliquotError
+from aliquot.common.errors import AliquotError, ConfigError
 
 DESCRIPTION = (
     "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced and accounted for."
@@ -54,9 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AliquotError as error:
         out.error(error)
         return int(exits.exit_of(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("aliquot"):
+            raise  # a fault of ours, no missing extra
+        out.error(
+            ConfigError(f"{error.name} is not installed, which this command needs", hint="pip install 'aliquot[all]'")
+        )
+        return int(Exit.USAGE)
     except UnicodeEncodeError as error:
         # What was typed, or stands in a variable, is in another encoding than this terminal says.
-        out.error(UsageError(f"{error.object!r} can't be read as UTF-8", hint="write it in UTF-8, or with plain letters"))
+        out.error(
+            UsageError(f"{error.object!r} can't be read as UTF-8", hint="write it in UTF-8, or with plain letters")
+        )
         return int(Exit.USAGE)
     except KeyboardInterrupt:
         out.note("interrupted")

@@ -19,7 +19,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.demo.command import DEMO
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_linux
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S
 from aliquot.cli.localpool.record import fields_of
@@ -71,7 +71,7 @@ def _count(text: str) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    require_linux()
+    require_pool()
     out = Out.of(args)
     layout = Layout.of(args.state_dir)
     if args.detach:

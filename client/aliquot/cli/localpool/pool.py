@@ -24,6 +24,7 @@ from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
 from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
+from aliquot.common import programs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, host_of, is_local_address
 
@@ -35,12 +36,20 @@ RESTART_WINDOW_S = 60.0
 Say = Callable[[str], None]
 
 
-def require_linux() -> None:
-    """Raises `ConfigError` on other systems: agents need Linux to follow processes."""
+def require_pool() -> None:
+    """Raises `ConfigError` on other systems, since agents need Linux to follow processes, and where the programs of a
+    pool are not installed: the base install is the SDK and the command line.
+    """
     if not hasattr(os, "pidfd_open"):
         raise ConfigError(
             "a pool on this machine needs Linux",
             hint="name a coordinator elsewhere: --coordinator, or ALIQUOT_COORDINATOR",
+        )
+    lacking = sorted({name for extra in ("agent", "coordinator") for name in programs.missing(extra)})
+    if lacking:
+        raise ConfigError(
+            f"a pool on this machine needs aliquot[pool], of which {', '.join(lacking)} is not installed",
+            hint="pip install 'aliquot[pool]'",
         )
 
 
@@ -135,12 +144,8 @@ class LocalPool:
     def start(self) -> None:
         """Start everything and wait until every node takes leases.
 
-        Raises `Conflict` when another pool uses the folder, `ConfigError` when a part is not installed, `ChildFailed`
-        with the part's last output.
+        Raises `Conflict` when another pool uses the folder, `ChildFailed` with the part's last output.
         """
-        for part in ("aliquot.coordinator", "aliquot.agent"):
-            if importlib.util.find_spec(part) is None:
-                raise ConfigError(f"{part} is not installed", hint="pip install 'aliquot[agent,coordinator]'")
         self.layout.make()
         self._take_lock()
         self.start_coordinator()
