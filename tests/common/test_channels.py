@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -49,12 +50,18 @@ def server() -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
+def silent(until: threading.Event) -> Iterator[Any]:
+    """Requests of a caller who says nothing."""
+    until.wait()
+    yield b""
+
+
 def test_a_frozen_server_is_noticed_long_before_grpc_s_own_minute(server: tuple[subprocess.Popen[str], str]) -> None:
     process, address = server
     never = threading.Event()
     options = (*noticing(every_ms=500, within_ms=500), *proxies({}))
     with grpc.insecure_channel(address, options=options) as channel:
-        call = channel.stream_stream("/any/thing")(iter(lambda: never.wait() and b"", b"end"))
+        call: Any = channel.stream_stream("/any/thing")(silent(never))
         assert next(call) == b"hello"
         os.kill(process.pid, signal.SIGSTOP)
         began = time.monotonic()

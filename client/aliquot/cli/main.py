@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import logging
 import os
@@ -35,6 +36,14 @@ first steps:
   aliquot top                              watch it
 """
 
+_OS_HINTS = {
+    errno.ENOSPC: "the disk is full: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
+    errno.EDQUOT: "the disk quota is used up: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
+    errno.EROFS: "that place is read-only: name another folder (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
+    errno.EACCES: "this user may not do that there: name another place (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
+    errno.EMFILE: "this shell allows too few open files: `ulimit -n 4096`",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -61,6 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             ConfigError(f"{error.name} is not installed, which this command needs", hint="pip install 'aliquot[all]'")
         )
         return int(Exit.USAGE)
+    except BrokenPipeError:
+        # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        out.error(ConfigError(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, "")))
+        return int(Exit.FAILED)
     except UnicodeEncodeError as error:
         # What was typed, or stands in a variable, is in another encoding than this terminal says.
         out.error(
@@ -70,10 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         out.note("interrupted")
         return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(Exit.OK)
 
 
 def build_parser(commands: Sequence[Command]) -> Parser:

@@ -129,6 +129,7 @@ class LocalPool:
         self.console: Child | None = None
         """Serves REST and the page, where it is installed and wanted."""
         self._restarts: dict[str, list[float]] = {}
+        self._metrics_port = free_port(plan.metrics_port)
         self.coordinator = self._coordinator_child()
 
     def __enter__(self) -> Self:
@@ -175,7 +176,7 @@ class LocalPool:
             sys.executable,
             *("-m", "aliquot.console"),
             *("--coordinator", self.address),
-            *("--port", str(_free_port(self.plan.console_port))),
+            *("--port", str(free_port(self.plan.console_port))),
         ]
         if self.tls is not None and self.tls.ca_file is not None:
             command += ["--tls-coordinator-ca", str(self.tls.ca_file)]
@@ -236,7 +237,7 @@ class LocalPool:
             *("-m", "aliquot.coordinator"),
             *("--listen", listen),
             *("--journal", f"sqlite:{self.layout.journal}"),
-            *("--metrics-port", str(self.plan.metrics_port)),
+            *("--metrics-port", str(self._metrics_port)),
             *self.plan.coordinator_options,
         ]
 
@@ -249,7 +250,7 @@ class LocalPool:
             settings["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
-        port = _free_port(base + index) if base else 0
+        port = free_port(base + index) if base else 0
         program = (sys.executable, "-m", "aliquot.agent")
         itself = ("--state-dir", str(self.layout.node(name)), "--node-name", name, "--node-id", self._node_id(name))
         agent = Child(
@@ -412,7 +413,7 @@ def _here(listening: str) -> str:
     return f"127.0.0.1:{listening.rpartition(':')[2]}" if host_of(listening) in _EVERYWHERE else listening
 
 
-def _free_port(wanted: int) -> int:
+def free_port(wanted: int) -> int:
     """The port, if it is free; else 0, so that the system chooses one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
