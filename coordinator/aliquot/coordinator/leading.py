@@ -26,13 +26,13 @@ from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means

@@ -20,7 +20,7 @@ from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
 STDIN = "-"
 UNSTATED_MEMORY_BYTES = 32 * GIB

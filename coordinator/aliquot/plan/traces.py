@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request import parse_request
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 
 class TraceRequest(NamedTuple):

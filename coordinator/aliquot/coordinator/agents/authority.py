@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 from aliquot.common.errors import ConfigError, InvalidFieldError
 from aliquot.common.tls import MadePair
 from aliquot.coordinator.agents.pool_identity import pool_id
-from aliquot.coordinator.core.enrolment.authority import trusted
-from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Generation
+from aliquot.coordinator.core.books.enrolment import FIRST_GENERATION, Generation
+from aliquot.coordinator.core.deciding.enrolment import trusted
 
 try:
     from cryptography import x509

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from aliquot.common.tiers import NOT_SERVED, Tier
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
-from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.values.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text

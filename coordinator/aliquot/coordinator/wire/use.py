@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.use.records import HOUR_MS, NO_USE, IdleAction, IdlePolicy
-from aliquot.coordinator.core.use.windows import Efficiency
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.use import HOUR_MS, NO_USE, IdleAction, IdlePolicy
+from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.v1 import admin_pb2, types_pb2
 
 
