@@ -24,7 +24,7 @@ from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
 from aliquot.coordinator.core.values.types import Demand, RequestSpec
-from bench._driving import Core, build_node
+from bench.lib.driving import Core, build_node
 
 STEP_MS = 10_000
 MEASURED_EVERY = 6

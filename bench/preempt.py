@@ -24,7 +24,7 @@ from aliquot.coordinator.core.books.holds import HoldCreated, PreemptionStarted
 from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.types import Demand, RequestSpec
-from bench._driving import GIB, Core, build_node, percentile
+from bench.lib.driving import GIB, Core, build_node, percentile
 
 LOW = (
     (Demand(count=1, share_milli=1000), 8),
