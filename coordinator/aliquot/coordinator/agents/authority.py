@@ -6,7 +6,7 @@ dates and a fixed number, and says the same wherever it is made.
 
 Certificates of nodes are for clients only: none can be shown by somebody who claims to be a coordinator.
 
-There can be several generations (`core/enrolment/authority.py`), each with a key of its own. All have the same name, so
+There can be several generations (`core/books/enrolment.py`), each with a key of its own. All have the same name, so
 that one can certify the next (a voucher) within the path length of its own certificate: such a certificate is
 self-issued (RFC 5280, 4.2.1.9).
 """

@@ -26,7 +26,7 @@ BATCH_PAIRS = 4096
 
 
 class Index(Protocol):
-    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`scan.py`, the oracle)."""
+    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`ScanIndex`, the oracle)."""
 
     scorer: Scorer
 
