@@ -169,7 +169,7 @@ def test_streams_are_shared_fairly() -> None:
             for _ in range(3):
                 stack.enter_context(streams.one(token))
             if token != "d":
-                with pytest.raises(Overloaded, match="with this token"):
+                with pytest.raises(Overloaded, match="streams of events of yours"):
                     stack.enter_context(streams.one(token))
         with pytest.raises(Overloaded, match="which is the bound"):
             stack.enter_context(streams.one("e"))

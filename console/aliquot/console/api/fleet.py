@@ -64,7 +64,7 @@ async def changes(
     """
     streams: Streams = request.app.state.streams
     kept = contextlib.AsyncExitStack()
-    kept.enter_context(streams.one(token))
+    kept.enter_context(streams.one(await request.app.state.known.principal(token)))
     try:
         relay = relay_of(request)
         viewer = await kept.enter_async_context(relay.viewing(token))
