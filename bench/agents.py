@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Agents, Process, channel_to, coordinator, percentile, restarted
+from bench.lib.pool import Agents, Process, channel_to, coordinator, percentile, restarted
 
 _STORM_WITHIN_S = 180.0
 _STORM_WITHIN_S_EACH = 0.1
