@@ -11,8 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
-NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
-SOURCES := $(wildcard agent client common coordinator remote kube console tests tools bench examples hatch_build.py)
+NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
+SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
 
 PAGE := console/aliquot/console/static/index.html
 PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json

@@ -33,7 +33,7 @@ PROTO_ROOT = Path("proto")
 OTHER_PROTO_ROOTS = (Path("kube"),)
 """Roots with interfaces of others, as far as we use them."""
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
-NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
+NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("simgpu/aliquot/simgpu/native"))
 SDK = Path("client/aliquot/client")
 TWINS_BY_HAND = frozenset({"__init__.py", "seam.py", "leasing.py"})
 """Where tasks and threads truly differ: modules of the same names on both sides."""
@@ -92,8 +92,10 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         ]
         if not compile_native(root):
             return
-        build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
-        build_data["artifacts"] += ["/agent/aliquot/simgpu/native/lib/vendors/*.so*"]
+        build_data["artifacts"] += [
+            "/agent/aliquot/agent/native/lib/*.so*",
+            "/simgpu/aliquot/simgpu/native/lib/**/*.so*",
+        ]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False

@@ -152,7 +152,11 @@ def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(native: Path, tm
     assert native.stem.split("-")[-3:-1] == ["py3", "none"]
     assert not native.stem.endswith("-any")
     names = names_in(native)
-    built_here = {str(path.relative_to(REPOSITORY / "agent")) for path in (REPOSITORY / "agent").rglob("*.so*")}
+    built_here = {
+        str(path.relative_to(REPOSITORY / root))
+        for root in ("agent", "simgpu")
+        for path in (REPOSITORY / root).rglob("*.so*")
+    }
     assert built_here
     assert built_here - names == set()
     assert not any(name.endswith((".c", ".h", ".o", "Makefile")) for name in names)
