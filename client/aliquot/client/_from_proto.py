@@ -213,21 +213,5 @@ def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.Nod
 
 
 def fleet_change_of(message: pool_pb2.FleetEvent) -> fleet.FleetChange:
-    """A change of the fleet."""
-    return fleet.FleetChange(
-        layout=message.layout,
-        version=message.version,
-        at_ms=message.at_ms,
-        resets=message.resets,
-        nodes=tuple(
-            fleet.FleetNode(node.node_id, node.name, node.pool, node.first, node.devices, tuple(node.models))
-            for node in message.nodes
-        ),
-        index=message.index,
-        first=message.first,
-        states=message.states,
-        shares=message.shares,
-        memory=message.memory,
-        use_index=message.use_index,
-        use=message.use,
-    )
+    """A change of the fleet, as it came."""
+    return fleet.FleetChange(message.layout, message.version, message.resets, message.SerializeToString())
