@@ -54,7 +54,7 @@ def set_alone(message: Message, field: Any) -> None:
 @pytest.mark.parametrize("table", TABLES, ids=str)
 def test_each_field_is_mapped_or_left_out(table: Table[Any, Any]) -> None:
     if isinstance(table, Writer):
-        assert table.write  # which raises where a field has neither an attribute nor a rule
+        assert callable(table.write)  # which raises where a field has neither an attribute nor a rule
         return
     assert isinstance(table, Reader)
     unset = read(table, table.message_type())

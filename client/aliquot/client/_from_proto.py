@@ -5,7 +5,6 @@ from __future__ import annotations
 from aliquot.client import _values as values
 from aliquot.client import fleet
 from aliquot.client._asking import describe_ask
-from aliquot.client._messages import read
 from aliquot.common.fields import Reader
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
@@ -67,5 +66,5 @@ def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.Nod
 
 
 def fleet_change_of(message: pool_pb2.FleetEvent) -> fleet.FleetChange:
-    """A change of the fleet."""
-    return read(message, fleet.FleetChange)
+    """A change of the fleet, as it came."""
+    return fleet.FleetChange(message.layout, message.version, message.resets, message.SerializeToString())

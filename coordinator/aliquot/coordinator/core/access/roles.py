@@ -22,9 +22,8 @@ class Role(enum.IntEnum):
     OPERATOR = 4
     ADMIN = 5
     AGENT = 6
-    RELAY = 7
-    METRICS = 8
-    CONSOLE = 9
+    METRICS = 7
+    CONSOLE = 8
     WORKLOAD = 100
     """The programs of one lease. Never granted: it comes with the lease's own token, and its scope is the lease."""
     INVITED = 101
@@ -60,7 +59,6 @@ class Action(enum.Enum):
     GRANT = "give and take roles on the pool"
     AUDIT = "read who did what"
     SPEAK_FOR_NODE = "speak for node"
-    CARRY = "carry agents' sessions"
     SCRAPE = "read metrics"
     JOIN = "bring a node's key"
     BOOTSTRAP = "become administrator on the coordinator's own socket"
@@ -97,14 +95,13 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
     Action.GRANT: (Scoped.POOL, frozenset({_A})),
     Action.AUDIT: (Scoped.POOL, frozenset({_O, _A})),
     Action.SPEAK_FOR_NODE: (Scoped.NODE, frozenset({Role.AGENT})),
-    Action.CARRY: (Scoped.POOL, frozenset({Role.RELAY})),
     Action.SCRAPE: (Scoped.NONE, frozenset({Role.METRICS, Role.CONSOLE, _O, _A})),
     Action.JOIN: (Scoped.NONE, frozenset({Role.INVITED})),
     Action.BOOTSTRAP: (Scoped.POOL, frozenset()),
 }
 """Who may do what. An action that is not here is refused to everybody."""
 
-GIVABLE: Final = frozenset({_V, _U, _M, _O, _A, Role.RELAY, Role.METRICS, Role.CONSOLE})
+GIVABLE: Final = frozenset({_V, _U, _M, _O, _A, Role.METRICS, Role.CONSOLE})
 """What a person can give. AGENT comes with an enrolled key, WORKLOAD with a lease."""
 LEAST: Final = Grant(Role.VIEWER)
 """Who may give this looks after those who have no role at all."""
