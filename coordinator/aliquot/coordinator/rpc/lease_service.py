@@ -56,7 +56,7 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.wire.timelines import timeline_message
-from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use import add_efficiency
 from aliquot.coordinator.wire.use_report import report_message
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
@@ -306,7 +306,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
-        write_use(message, lease, self._efficiency(lease.lease_id))
+        add_efficiency(message.use, self._efficiency(lease.lease_id))
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
