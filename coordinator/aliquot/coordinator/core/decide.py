@@ -30,7 +30,6 @@ from aliquot.coordinator.core.ledger import decide as ledger
 from aliquot.coordinator.core.lending import decide as lending
 from aliquot.coordinator.core.maintenance import decide as maintenance
 from aliquot.coordinator.core.mig import decide as mig
-from aliquot.coordinator.core.moving import decide as moving
 from aliquot.coordinator.core.nodes import decide as nodes
 from aliquot.coordinator.core.nodes import reconcile
 from aliquot.coordinator.core.outcomes import Decision
@@ -127,7 +126,6 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,
     c.Balance: lending.balance,
-    c.Defragment: moving.defragment,
     c.PostCredit: ledger.post_credit,
     c.CorrectUsage: ledger.correct_usage,
     c.ObserveUse: ledger.observe_use,

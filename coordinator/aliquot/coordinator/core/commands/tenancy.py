@@ -10,7 +10,6 @@ from aliquot.coordinator.core.ledger.rates import RateCard
 from aliquot.coordinator.core.outcomes import (
     ApplyOutcome,
     BalanceView,
-    DefragmentView,
 )
 from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 
@@ -67,17 +66,6 @@ class Balance(Command[BalanceView]):
     carry_out: bool = False
     home: tuple[str, ...] = ()
     """Nodes that are to go home, instead of what is planned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defragment(Command[DefragmentView]):
-    """Which movable leases should be granted elsewhere so that more fits; with `carry_out` they are. A bounded step."""
-
-    carry_out: bool = False
-    moves_max: int = 8
-    cursor: int = 0
-    by_itself: bool = False
-    """Nobody asked for it: it keeps within the budget of moves, and spends of it."""
 
 
 @dataclass(frozen=True, slots=True)
