@@ -15,7 +15,7 @@ from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import replay

@@ -17,7 +17,7 @@ from pathlib import Path
 from aliquot.common.errors import ConfigError
 from aliquot.common.files import make_private
 from aliquot.common.tls import MadePair, OwnTls, ServerTls, host_of, is_local_address
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.settings.config import Settings
 
 log = logging.getLogger(__name__)

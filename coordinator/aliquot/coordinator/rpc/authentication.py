@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from aliquot.common import tokens
 from aliquot.common.clock import Clock
 from aliquot.coordinator.agents.lease_secrets import lease_secret
-from aliquot.coordinator.core.access.records import Token
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, may
-from aliquot.coordinator.core.errors import InviteUnknown
+from aliquot.coordinator.core.books.access import Token
+from aliquot.coordinator.core.books.roles import Action, Grant, Role, may
+from aliquot.coordinator.core.values.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller

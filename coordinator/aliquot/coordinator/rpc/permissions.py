@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.books.roles import Action
 
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"

@@ -12,8 +12,8 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.timetable import read_timetable
+from aliquot.coordinator.core.books.tenancy.in_force import read_timetable
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds

@@ -15,8 +15,8 @@ from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
 from aliquot.common.files import make_private
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.records import FIRST_ADMIN, SYSTEM, Actor, Token
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.access import FIRST_ADMIN, SYSTEM, Actor, Token
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.reading.callers import DurableCallers
 from aliquot.coordinator.writing.writer import Writer
 

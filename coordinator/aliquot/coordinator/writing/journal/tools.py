@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
+from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
+from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal import copying
 from aliquot.coordinator.writing.journal.replay import Replay, replay
