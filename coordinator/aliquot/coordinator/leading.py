@@ -17,30 +17,26 @@ import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.identity import RelayRules
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.activity import Activity
-from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.fleet import Fleet
-from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
@@ -53,7 +49,7 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.caller import Caller
 from aliquot.coordinator.rpc.capacity_service import CapacityService
 from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
@@ -67,9 +63,7 @@ from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
-from aliquot.coordinator.upkeep.defragmenting import Defragmenter, Rules
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
-from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
@@ -91,6 +85,7 @@ from aliquot.v1 import (
 
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations, PoolAuthority
+    from aliquot.coordinator.forecasting import Forecasting
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
@@ -110,7 +105,6 @@ class Leading:
         leader_epoch: int,
         *,
         seat: ExpiringLeadership | None,
-        relay_rules: RelayRules,
         gate: Gate,
         server: Serving,
         view: View,
@@ -154,10 +148,9 @@ class Leading:
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
-        self.demand = DemandMeter(clock, view.leases.values(), view.totals)
-        self.demand_forecasts, self.start_forecasts = DemandForecasts(), StartForecasts(clock)
+        self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
-        followers = (*own, self.demand, self.start_forecasts, *others)
+        followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
 
         self.writer = Writer(
             state=state,
@@ -174,13 +167,6 @@ class Leading:
         )
 
         # Those who have something to be decided.
-        self.forecaster = Forecaster(
-            view=view,
-            clock=clock,
-            demand=self.demand_forecasts,
-            starts=self.start_forecasts,
-            submit=self.writer.submit,
-        )
         certifier = Certifier(self._authority, view, self.writer, clock)
         self.roster.certifier = certifier
         self.sessions = Sessions(
@@ -198,10 +184,7 @@ class Leading:
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
             certifier=certifier,
-            allowed=settings.agents.allowed(),
-        )
-        self.relays = RelayService(
-            self.sessions, relay_rules, metrics, means.version, lambda: caller().may(Action.CARRY)
+            allowed=settings.agent_rule(),
         )
         self.sweep_timer = SweepTimer(
             clock,
@@ -212,13 +195,11 @@ class Leading:
         self.gauges = LeadersGauges(
             writer=self.writer,
             roster=self.roster,
-            relays=self.relays,
             hub=self.hub,
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            demand=self.demand,
-            forecasts=(self.demand_forecasts, self.start_forecasts),
+            more=() if self.forecasting is None else (self.forecasting.collect,),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -243,14 +224,14 @@ class Leading:
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
             journal=self._journal,
-            starts=self.start_forecasts,
+            forecasts=self.forecasting,
         )
         pool = PoolService(
             writer=self.writer,
             view=view,
             nodes=nodes,
             fleet=FleetService(self.fleet, self._metrics),
-            forecasts=self.demand_forecasts,
+            forecasts=self.forecasting,
             metrics=self._metrics,
             version=means.version,
         )
@@ -281,7 +262,7 @@ class Leading:
             authority=self._authority,
         )
         capacity = CapacityService(writer=self.writer, clock=self._clock, metrics=self._metrics)
-        services = Services([agent_handler(self.sessions), self.relays.handler()])
+        services = Services([agent_handler(self.sessions)])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
@@ -323,7 +304,6 @@ class Leading:
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
-        run("defragmentation", Defragmenter(writer.submit, self._clock, self._defragment_rules).run())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
@@ -334,20 +314,15 @@ class Leading:
             run("compaction", compaction.run())
         if settings.limits.ledger_days:
             run("closing the books", close_books(writer, self._clock, keep_days=settings.limits.ledger_days))
-        run("demand by the hour", self.forecaster.note(self.demand, writer.submit))
-        if settings.forecast:
-            run("forecasts of demand", self.forecaster.forecast())
-            run("forecasts of starts", self.forecaster.expect())
+        if self.forecasting is not None:
+            for name, task in self.forecasting.tasks(writer).items():
+                run(name, task)
         if settings.policy == Price.name:
             prices = writer.state.prices if writer.state is not None else None
             known = prices.version if prices is not None else 0
             run("price learner", PriceLearner(self._arrivals, self._learn, version=known).run())
             devices, settle = self._view.totals.devices.__len__, self._garbage_collector.settle
             run("compiled scoring", compile_when_wanted(self._scoring_passes, devices, settle))
-
-    def _defragment_rules(self) -> Rules:
-        """As the settings have them now."""
-        return self._settings.defragment.rules()
 
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""
@@ -360,7 +335,6 @@ class Leading:
         await self._background.end()
         stopping = asyncio.create_task(self._server.stop(STOP_GRACE_S))
         await self.roster.goodbye()
-        await self.relays.goodbye()
         self.waiters.wake_all()
         await stopping
         self.writer.close()
