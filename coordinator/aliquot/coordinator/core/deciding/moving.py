@@ -21,6 +21,7 @@ from aliquot.coordinator.core.commands.outcomes import Decision, DefragmentView,
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
@@ -258,3 +259,10 @@ def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[De
     gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
     view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
     return Decision(tuple(facts) if command.carry_out else (), view)
+
+
+DECIDES = Decides(
+    commands={
+        Defragment: defragment,
+    },
+)
