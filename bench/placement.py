@@ -34,7 +34,7 @@ from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.types import Demand, NodeSpec
+from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.nodes import read_openb_nodes

@@ -29,19 +29,17 @@ from aliquot.v1 import (
     enrolment_pb2,
     leases_pb2,
     pool_pb2,
-    relay_pb2,
     types_pb2,
 )
 
 SERVICES = [
     service
-    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
     "AgentService.Session": "agents keep it open",
     "EnrolmentService.Join": "nodes join by `aliquot-agent join`",
-    "RelayService.Carry": "relays carry agents' sessions in it",
 }
 SECONDS = 0.001
 

@@ -8,10 +8,10 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.facts import Acted
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, MoveBudget
-from aliquot.coordinator.core.outcomes import DefragmentView
+from aliquot.coordinator.core.books.access import Acted
+from aliquot.coordinator.core.commands.outcomes import DefragmentView
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.placement.move_budget import MOVES_PERMILLE, MoveBudget
 from aliquot.coordinator.settings.config import DefragmentSettings
 from aliquot.coordinator.upkeep.defragmenting import PRINCIPAL, Auto, Defragmenter, Rules
 from tests.core.harness import Books, node, request

@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands import ReportStatus
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases.facts import LeaseGranted
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
-from aliquot.coordinator.core.moving.budget import (
+from aliquot.coordinator.core.commands.outcomes import DefragmentView
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.placement import Engine, make_policy
+from aliquot.coordinator.core.placement.move_budget import (
     DEMAND_REST_MS,
     MOVES_PERMILLE,
     PLAN_REST_MS,
@@ -19,12 +23,8 @@ from aliquot.coordinator.core.moving.budget import (
     SAVED_PERMILLE,
     MoveBudget,
 )
-from aliquot.coordinator.core.outcomes import DefragmentView
-from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 from tests.core.harness import Books, node, request
 
 RESERVE_AFTER_MS = 300_000

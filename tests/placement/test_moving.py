@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.moving.defragmentation import propose
-from aliquot.coordinator.core.moving.evacuation import evacuate
-from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease, hold, let_go
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.rules.defragmentation import propose
+from aliquot.coordinator.core.rules.moving import evacuate
+from aliquot.coordinator.core.rules.trial import LeaseMove, PlacedLease, hold, let_go
+from aliquot.coordinator.core.values.types import Demand
 from tests.placement.pools import GIB, node, pool
 
 

@@ -17,22 +17,19 @@ import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.identity import RelayRules
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
@@ -53,7 +50,7 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.caller import Caller
 from aliquot.coordinator.rpc.capacity_service import CapacityService
 from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
@@ -110,7 +107,6 @@ class Leading:
         leader_epoch: int,
         *,
         seat: ExpiringLeadership | None,
-        relay_rules: RelayRules,
         gate: Gate,
         server: Serving,
         view: View,
@@ -198,10 +194,7 @@ class Leading:
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
             certifier=certifier,
-            allowed=settings.agents.allowed(),
-        )
-        self.relays = RelayService(
-            self.sessions, relay_rules, metrics, means.version, lambda: caller().may(Action.CARRY)
+            allowed=settings.agent_rule(),
         )
         self.sweep_timer = SweepTimer(
             clock,
@@ -212,7 +205,6 @@ class Leading:
         self.gauges = LeadersGauges(
             writer=self.writer,
             roster=self.roster,
-            relays=self.relays,
             hub=self.hub,
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
@@ -281,7 +273,7 @@ class Leading:
             authority=self._authority,
         )
         capacity = CapacityService(writer=self.writer, clock=self._clock, metrics=self._metrics)
-        services = Services([agent_handler(self.sessions), self.relays.handler()])
+        services = Services([agent_handler(self.sessions)])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
@@ -360,7 +352,6 @@ class Leading:
         await self._background.end()
         stopping = asyncio.create_task(self._server.stop(STOP_GRACE_S))
         await self.roster.goodbye()
-        await self.relays.goodbye()
         self.waiters.wake_all()
         await stopping
         self.writer.close()

@@ -21,15 +21,15 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseRequeued
-from aliquot.coordinator.core.moving.plan import hold, let_go
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseRequeued
+from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
-from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, RequestSpec
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement, RequestSpec
 from aliquot.plan.learning import Lessons
 from aliquot.plan.replay import capacity_milli, demanded_milli
 

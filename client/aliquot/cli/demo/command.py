@@ -19,9 +19,10 @@ from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere, replay, vendors
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
+from aliquot.common.files import make_private
 
 TRACES_VARIABLE = "ALIQUOT_TRACES"
 BACKED = (("ALIQUOT_SIMGPU_BACKED", "1"),)
@@ -46,7 +47,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    require_linux()
+    require_pool()
     out = Out.of(args)
     story = Story(out)
     usages: list[LeaseUsage] = []
@@ -88,7 +89,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
     with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
         layout.make()
         state_dir = layout.node(plan.node_names()[0])
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(state_dir)
         said = vendors.prove(cards, state_dir)
         for line in said:
             story.tell(line)
@@ -164,7 +165,7 @@ def _progress(out: Out, total: int) -> Iterator[Callable[[int], None]]:
     if out.as_json or not out.console.is_terminal:
         yield lambda count: None
         return
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("  {task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out.console, transient=True) as progress:
         task = progress.add_task("pods", total=total)
         yield lambda count: progress.advance(task, count)

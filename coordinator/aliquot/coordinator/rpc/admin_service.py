@@ -9,9 +9,9 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
-from aliquot.coordinator.core.queries import DryRun
+from aliquot.coordinator.core.books.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.queries import DryRun
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf

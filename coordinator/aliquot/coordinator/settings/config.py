@@ -10,10 +10,10 @@ from pathlib import Path
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
-from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
+from aliquot.coordinator.agents.identity import AgentRule, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.timetable import read_timetable
+from aliquot.coordinator.core.books.tenancy.in_force import read_timetable
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
@@ -100,22 +100,9 @@ class AgentSettings:
     node_in_certificate: bool = False
     """Only an agent whose certificate has its node's id as a name may speak for that node."""
 
-    def allowed(self) -> AgentRule:
-        """Who may speak for a node."""
-        return named_agent if self.node_in_certificate else any_agent
-
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""
         return SessionsConfig(self.heartbeat, self.delta_min, self.suspect_after_heartbeats, self.lost)
-
-
-@dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """Whether agents may come through relays."""
-
-    enabled: bool = False
-    names: tuple[str, ...] = ()
-    """Names in certificates of relays. Needed where clients must show certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +214,6 @@ class Settings:
     tls: TlsSettings = TlsSettings()
     access: AccessSettings = AccessSettings()
     agents: AgentSettings = AgentSettings()
-    relays: RelaySettings = RelaySettings()
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
@@ -264,21 +250,13 @@ class Settings:
             strict_tenants=self.limits.strict_tenants,
         )
 
-    def relay_rules(self) -> RelayRules:
-        """Whether agents may come through relays, and what they must show then. Raises ConfigError."""
-        ca_file = self.tls.client_ca_file
-        if self.agents.node_in_certificate and ca_file is None:
+    def agent_rule(self) -> AgentRule:
+        """Who may speak for a node. Raises ConfigError where that could not be told."""
+        if self.agents.node_in_certificate and self.tls.client_ca_file is None:
             raise ConfigError(
                 "agents.node_in_certificate is set, but callers show no certificates", hint="set tls.client_ca_file too"
             )
-        if not self.relays.enabled or ca_file is None:
-            return RelayRules(self.relays.enabled)
-        if not self.relays.names:
-            raise ConfigError(
-                "relays are enabled and callers must show certificates, but no certificate is a relay's",
-                hint="name them in relays.names: any other caller with a certificate could speak for all agents",
-            )
-        return RelayRules(enabled=True, names=frozenset(self.relays.names), authorities=Authorities(ca_file))
+        return named_agent if self.agents.node_in_certificate else any_agent
 
     def writer(self) -> WriterConfig:
         """Bounds of the writer."""

@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.access.records import Actor
+from aliquot.coordinator.core.books.access import Actor
+from aliquot.coordinator.core.books.tenancy.in_force import is_open
 from aliquot.coordinator.core.commands import Command, Defragment, OnBehalf
-from aliquot.coordinator.core.outcomes import DefragmentView
-from aliquot.coordinator.core.tenancy.timetable import is_open
+from aliquot.coordinator.core.commands.outcomes import DefragmentView
 
 log = logging.getLogger(__name__)
 

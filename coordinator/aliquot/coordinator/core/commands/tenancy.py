@@ -5,14 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from aliquot.coordinator.core.books.ledger.rates import RateCard
+from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.outcomes import (
-    ApplyOutcome,
-    BalanceView,
-    DefragmentView,
-)
-from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, BalanceView, DefragmentView
 
 ANY_VERSION = -1
 """Whatever is there now is replaced."""
