@@ -58,15 +58,26 @@ def _no_notice(put: Put) -> None:
     put(desired, "wish_of", lambda piece: original(msgspec.structs.replace(piece, shed=False)))
 
 
-@mutant("everything is moved", "leases that nobody marked movable are moved as well", kinds=("admin.defragment",))
+@mutant(
+    "everything is moved",
+    "leases that nobody marked movable are moved as well",
+    scene="""
+pool 4 of 1
+start
+wait 30
+allocate job 1.0 gang=2 ttl=86400
+maintain node-0001 20
+wait 60
+""",
+)
 def _moved(put: Put) -> None:
-    original = moving.placed_lease
+    original = moving._may_move
 
-    def placed_lease(state: Any, lease: Any, now_ms: int) -> Any:
+    def may_move(state: Any, lease: Any) -> bool:
         request = msgspec.structs.replace(lease.request, movable=True)
-        return original(state, msgspec.structs.replace(lease, request=request), now_ms)
+        return original(state, msgspec.structs.replace(lease, request=request))
 
-    put(moving, "placed_lease", placed_lease)
+    put(moving, "_may_move", may_move)
 
 
 @mutant(

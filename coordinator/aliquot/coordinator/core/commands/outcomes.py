@@ -113,27 +113,6 @@ class BalanceView:
     carried_out: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MovedLease:
-    """One lease that should be, or was, granted elsewhere."""
-
-    lease_id: str
-    tenant: str
-    source: Placement
-    target: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class DefragmentView:
-    """One step of defragmentation."""
-
-    moves: tuple[MovedLease, ...]
-    gained_milli: int
-    cursor: int
-    """Where to go on; 0: every node was looked at."""
-    mix_known: bool
-
-
 T_co = TypeVar("T_co", covariant=True)
 
 

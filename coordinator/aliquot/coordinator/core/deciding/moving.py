@@ -1,4 +1,4 @@
-"""Moving leases: to make room for a large request that has waited for long, or to heal fragmentation.
+"""Moving leases: to make room for a large request that has waited for long.
 
 A move is made of facts that exist for other reasons: the old slices are told to go, the lease goes back to its line and
 is granted anew, all in one group. So its new place is held before the old one is given up, its state is never in doubt,
@@ -16,16 +16,11 @@ from aliquot.coordinator.core.books.holds import Hold, HoldCreated, HoldKind
 from aliquot.coordinator.core.books.leases.facts import LeaseRequeued, SliceGone, SlicesReleasing
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
-from aliquot.coordinator.core.commands import Defragment
-from aliquot.coordinator.core.commands.outcomes import Decision, DefragmentView, MovedLease
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.fragmentation import typical
-from aliquot.coordinator.core.placement.mix import by_share, reference_bytes
 from aliquot.coordinator.core.placement.validity import objection
-from aliquot.coordinator.core.rules.defragmentation import propose
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, granted, sterner, suspended
 from aliquot.coordinator.core.rules.moving import cheapest, evacuate, last_to_leave
 from aliquot.coordinator.core.rules.patience import is_late
@@ -33,9 +28,6 @@ from aliquot.coordinator.core.rules.preemption.leaving import Expected
 from aliquot.coordinator.core.rules.trial import LeaseMove, Moves, PlacedLease
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand, Placement
-
-TRIALS_PER_STEP = 16
-"""Leases looked at in one step of defragmentation: some milliseconds."""
 
 MOVED_REST_MS = 600_000
 """A lease that was granted anew so lately is left alone: nobody is moved twice in a row."""
@@ -233,28 +225,3 @@ def clear_one(state: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fa
         return []
     budget.spend(last.request.demand.gang_size)  # each member restarts
     return facts
-
-
-def defragment(state: Planning, command: Defragment, now_ms: int) -> Decision[DefragmentView]:
-    """One step: a few leases are looked at, so that a turn stays short whatever the pool's size."""
-    engine = state.engine
-    mix = typical(by_share(engine.mix.counts, reference_bytes(state.inventory)))
-    by_node = _LazyLeasesByNode(state, now_ms)
-    moves_max = min(command.moves_max, engine.moves.available) if command.by_itself else command.moves_max
-    if moves_max < 1:
-        return Decision((), DefragmentView((), 0, 0, bool(mix)))
-    proposal = propose(engine, by_node, mix, moves_max=moves_max, trials_max=TRIALS_PER_STEP, cursor=command.cursor)
-    facts: list[Fact] = []
-    moves: list[MovedLease] = []
-    for planned in proposal.moves:
-        why = "defragmentation by itself" if command.by_itself else "defragmentation"
-        moved = move(state, planned, why, now_ms)
-        if moved is not None:
-            facts += moved
-            tenant = state.leases[planned.lease_id].request.tenant
-            moves.append(MovedLease(planned.lease_id, tenant, planned.source, planned.target))
-    if command.by_itself and command.carry_out:
-        engine.moves.spend(len(moves))
-    gained = proposal.gained_milli if len(moves) == len(proposal.moves) else 0
-    view = DefragmentView(tuple(moves), gained, proposal.cursor, bool(mix))
-    return Decision(tuple(facts) if command.carry_out else (), view)
