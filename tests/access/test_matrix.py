@@ -75,7 +75,6 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.Withdraw": ("manager admin", "admin"),
     "AdminService.GetTenancy": (POOL, POOL),
     "AdminService.Balance": (OPERATORS, OPERATORS),
-    "AdminService.Defragment": (OPERATORS, OPERATORS),
     "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
     "CapacityService.GetCapacity": (POOL, POOL),
     "CapacityService.TakeOrders": (OPERATORS, OPERATORS),

@@ -98,7 +98,6 @@ CALLS = {
     "AdminService.Withdraw": Call(lambda pool: pool.admin.withdraw("tenant", "t"), "withdraw tenant t"),
     "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
     "AdminService.Balance": Call(lambda pool: pool.admin.balance(), "balance"),
-    "AdminService.Defragment": Call(lambda pool: pool.admin.defragment(), "defragment"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
     "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
     "CapacityService.DeclareCapacity": Call(
@@ -281,7 +280,6 @@ SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
     "LoginOffer": "DescribeLoginResponse",
-    "Defragmentation": "DefragmentResponse",
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {

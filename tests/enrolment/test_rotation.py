@@ -26,7 +26,7 @@ from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.tls import fingerprints
 from aliquot.coordinator.agents.authority import Authority, Generations, NodeRequest
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.v1 import agent_pb2
 from tests.agent.conftest import node
 from tests.agent.harness import Node

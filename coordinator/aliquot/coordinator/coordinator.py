@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.common.scraping import allowed_by
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
+from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means

@@ -29,7 +29,7 @@ from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
@@ -64,7 +64,6 @@ from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
-from aliquot.coordinator.upkeep.defragmenting import Defragmenter, Rules
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
@@ -315,7 +314,6 @@ class Leading:
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
-        run("defragmentation", Defragmenter(writer.submit, self._clock, self._defragment_rules).run())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
@@ -336,10 +334,6 @@ class Leading:
             run("price learner", PriceLearner(self._arrivals, self._learn, version=known).run())
             devices, settle = self._view.totals.devices.__len__, self._garbage_collector.settle
             run("compiled scoring", compile_when_wanted(self._scoring_passes, devices, settle))
-
-    def _defragment_rules(self) -> Rules:
-        """As the settings have them now."""
-        return self._settings.defragment.rules()
 
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""

@@ -17,8 +17,8 @@ from google.rpc import error_details_pb2, status_pb2
 from aliquot.common import logging as logs
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.access.roles import ever_may
-from aliquot.coordinator.core.errors import RoleMissing
+from aliquot.coordinator.core.books.roles import ever_may
+from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator

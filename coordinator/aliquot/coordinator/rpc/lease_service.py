@@ -14,13 +14,13 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.errors import LeaseNotFound
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.outcomes import AllocateOutcome
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.use.queries import GetUse
-from aliquot.coordinator.core.use.windows import Efficiency
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.deciding.answers.use import GetUse
+from aliquot.coordinator.core.known.use_windows import Efficiency
+from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.forecasts import StartForecasts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.books.roles import Action
 
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
@@ -52,7 +52,6 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ADMIN + "Withdraw": (A.DECLARE, A.DECLARE_BELOW),
     _ADMIN + "GetTenancy": (A.READ_POOL,),
     _ADMIN + "Balance": (A.OPERATE,),
-    _ADMIN + "Defragment": (A.OPERATE,),
     _ADMIN + "DeclareMaintenance": (A.OPERATE,),
     _ADMIN + "EndMaintenance": (A.OPERATE,),
     _ADMIN + "ListMaintenance": (A.READ_POOL,),

@@ -12,12 +12,10 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.identity import AgentRule, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.timetable import read_timetable
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
-from aliquot.coordinator.upkeep.defragmenting import Auto, Rules
 from aliquot.coordinator.writing.config import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
@@ -126,35 +124,6 @@ class ElasticSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class DefragmentSettings:
-    """Whether leases are moved by themselves so that more fits; see `upkeep.defragmenting`."""
-
-    auto: str = Auto.OFF.value
-    """`off`, `dry-run` (it only logs what it would move), `on`."""
-    every: DurationMs = field(default=DurationMs(300_000))
-    moves_an_hour: int = 12
-    """Beside this, the budget of moves holds: nine in a thousand requests."""
-    quiet_hours: str = ""
-    """When nothing is moved, as windows of quotas are written: `weekdays 08:00-18:00 Europe/Zurich`; empty: never."""
-
-    def __post_init__(self) -> None:
-        self.rules()
-
-    def rules(self) -> Rules:
-        """As the upkeep takes them. Raises ConfigError."""
-        if self.auto not in [known.value for known in Auto]:
-            raise ConfigError(f"defragment.auto is {self.auto!r}", hint="off, dry-run or on")
-        if self.quiet_hours:
-            try:
-                read_timetable(self.quiet_hours)
-            except ValueError as error:
-                raise ConfigError(f"defragment.quiet_hours: {error}") from error
-        if self.every < 1000 or self.moves_an_hour < 0:
-            raise ConfigError("defragment.every is below 1 s, or moves_an_hour below 0", hint="the defaults will do")
-        return Rules(Auto(self.auto), self.every, self.moves_an_hour, self.quiet_hours)
-
-
-@dataclass(frozen=True, slots=True)
 class TracingSettings:
     """Where traces of leases are sent."""
 
@@ -217,7 +186,6 @@ class Settings:
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
-    defragment: DefragmentSettings = DefragmentSettings()
     tracing: TracingSettings = TracingSettings()
 
     def access_dir(self) -> Path:

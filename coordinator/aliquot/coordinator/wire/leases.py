@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from aliquot.common.fields import Writer
 from aliquot.common.tiers import NOT_SERVED, Tier
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
-from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.types import Demand, RequestSpec, Shortfall, SlicePlan
-from aliquot.coordinator.core.use.records import NO_USE
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.books.use import NO_USE
+from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.values.types import Demand, RequestSpec, Shortfall, SlicePlan
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
-from aliquot.coordinator.core.use.records import HOUR_MS, IdleAction, IdlePolicy, LeaseUse
-from aliquot.coordinator.core.use.windows import Efficiency
+from aliquot.coordinator.core.books.use import HOUR_MS, IdleAction, IdlePolicy, LeaseUse
+from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.v1 import admin_pb2, types_pb2
 
 _EFFICIENCY = ("efficiency_permille", "efficiency_p95_permille", "known_permille")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.use.queries import UseReport
+from aliquot.coordinator.core.deciding.answers.use import UseReport
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees
 from aliquot.coordinator.wire.leases import write_lease
