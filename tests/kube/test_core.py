@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aliquot.client import Tier
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MIB
 from aliquot.common.request import parse_request
+from aliquot.common.tiers import Tier
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.core import gangs, names
 from aliquot.kube.core.accounts import AccountRule, NoAccount, account_of, priority_of

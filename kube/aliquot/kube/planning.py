@@ -15,9 +15,10 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.files import read_text
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of
-from aliquot.kube.core.asking import options_of, request_text
+from aliquot.kube.core.asking import request_text
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.holding.requests import given_by
 
 _COUNTS: Final = ("parallelism", "replicas", "numNodes", "size")
 _DEPTH_MAX: Final = 12
@@ -127,7 +128,7 @@ async def plan(
         queue=account.queue,
         preemptible=True,
         detached=True,
-        **options_of(record.asked),
+        **given_by(record.asked),
     )
     gang = record.gang is not None
     size = (record.gang.size or template.count) if record.gang is not None else template.count

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from aliquot import client
 from aliquot.common.errors import AliquotError, QuantityError
 from aliquot.common.limits import MAX_SLICES_PER_MEMBER, MIB
 from aliquot.common.quantity import parse_bytes
@@ -128,11 +127,11 @@ def _flag(annotation: str, said: str) -> bool:
     return said.lower() == "true"
 
 
-def _tier(annotation: str, said: str) -> client.Tier:
+def _tier(annotation: str, said: str) -> Tier:
     known = [tier.word.upper() for tier in Tier]
     if said.upper() not in known:
         raise PodAskError(f"{annotation}: {said[:40]!r} is no tier", hint=f"one of {', '.join(known)}")
-    return client.Tier(said.upper())
+    return Tier[said.upper()]
 
 
 _ANNOTATED: Final = {field.name: field for field in REQUEST_FIELDS if field.annotation}

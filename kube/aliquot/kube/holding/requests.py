@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from aliquot.client import Request
+from aliquot.client import Request, Tier
+from aliquot.common import tiers
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.objects import namespace_labels
@@ -46,7 +48,7 @@ class Requests:
         if not asked.anything:
             return None
         meta = pod.metadata
-        gpu, options = request_text(asked), options_of(asked)
+        gpu, options = request_text(asked), given_by(asked)
         labels = meta.labels or {}
         account = await self.account(meta.namespace, labels, labels.get(QUEUE, ""))
         priority = priority_of(pod.spec.priority or 0)
@@ -81,3 +83,10 @@ class Requests:
             labels = await namespace_labels(self._client, name)
             self._labels[name] = (now, labels)
         return labels
+
+
+def given_by(asked: Asked) -> dict[str, Any]:
+    """The fields of a request that a pod's annotations give, as the SDK has them. Raises PodAskError."""
+    return {
+        name: Tier(found.name) if isinstance(found, tiers.Tier) else found for name, found in options_of(asked).items()
+    }
