@@ -183,9 +183,12 @@ class DeviceEvent:
     """Whose program it was, where that is told."""
     from_log: bool = False
     """Read in the kernel's log, which tells the same XIDs as the driver, and others."""
+    said: str = ""
+    """What the log says of it beside, for people."""
 
     def __str__(self) -> str:
-        return f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"
+        what = f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"
+        return f"{what} ({self.said})" if self.said else what
 
 
 @dataclass(frozen=True, slots=True)
