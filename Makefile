@@ -11,8 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
-NATIVE := agent/aliquot/agent/native/preload agent/aliquot/simgpu/native
-SOURCES := $(wildcard agent client common coordinator remote kube console tests tools bench examples hatch_build.py)
+NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
+SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
 
 PAGE := console/aliquot/console/static/index.html
 PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json
@@ -50,7 +50,7 @@ venv: .venv/installed ## create .venv with every extra (again when pyproject.tom
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' $(filter-out no,$(TORCH)); \
 	touch .venv/installed
 
-proto: venv ## generate the Python stubs of proto/aliquot/v1 (only what changed)
+proto: venv ## generate the stubs of proto/aliquot/v1 and the SDK for threads (only what changed)
 	@$(BIN)/python hatch_build.py
 
 native: venv ## compile the C parts (only what changed)
@@ -66,8 +66,7 @@ $(PAGE): $(PAGE_SOURCES)
 	[[ node_modules/.package-lock.json -nt package-lock.json ]] || npm ci --silent; \
 	npm run --silent build >.build.log 2>&1 || { cat .build.log >&2; exit 1; }; touch ../../$(PAGE)
 
-sync: venv ## write the SDK for threads from the one for asyncio
-	@$(BIN)/python tools/unasync.py
+sync: proto ## the same, by the name of its other half
 
 dist: venv ## build the source distribution, the pure wheel and the wheel of nodes into dist/
 	$(BIN)/python -m build --no-isolation --sdist
@@ -109,7 +108,6 @@ fuzz-remote: proto native ## attack the engines of remote GPUs with FRAMES (1000
 check: proto page ## generated code, lint, formatting, types, layers
 	@failed=(); \
 	run() { echo "$$*"; "$$@" || failed+=("$$(basename "$$1")"); }; \
-	run $(BIN)/python tools/unasync.py --check; \
 	run $(BIN)/ruff check; \
 	run $(BIN)/ruff format --check; \
 	run $(BIN)/mypy $(SOURCES); \
@@ -131,4 +129,5 @@ clean: ## remove .venv, stubs, compiled parts and caches
 	rm -rf console/aliquot/console/static console/page/node_modules console/page/src/api/schema.d.ts .page.lock
 	rm -rf .venv .venv.lock build dist .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
+	find client/aliquot/client/_sync -name '*.py' ! -name __init__.py ! -name seam.py ! -name leasing.py -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

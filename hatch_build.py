@@ -1,7 +1,7 @@
-"""The build hook: Python stubs of the contract, the C parts, and the console's page.
+"""The build hook: Python stubs of the contract, the SDK's twin for threads, the C parts, and the console's page.
 
-None is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` runs the
-first half by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
+None is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` writes stubs and twin
+by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
 
 The C parts are for nodes, and a wheel without them is pure Python (`py3-none-any`). `ALIQUOT_NATIVE` says which:
 
@@ -16,6 +16,7 @@ need no npm. Without npm the console serves REST alone, and says so. Editable in
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,27 @@ PROTO_ROOT = Path("proto")
 OTHER_PROTO_ROOTS = (Path("kube"),)
 """Roots with interfaces of others, as far as we use them."""
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
-NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("agent/aliquot/simgpu/native"))
+NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("simgpu/aliquot/simgpu/native"))
+SDK = Path("client/aliquot/client")
+TWINS_BY_HAND = frozenset({"__init__.py", "seam.py", "leasing.py"})
+"""Where tasks and threads truly differ: modules of the same names on both sides."""
+TWIN_HEADER = "# Written by the build from {source} (docs/decisions/0019). Change that, then `make sync`.\n"
+TWIN_RULES = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\ban `async with`", "a `with`"),
+        (r"\basync (def|with|for)\b", r"\1"),
+        (r"\bawait ", ""),
+        (r"\b(_?)Async([A-Z]\w*)", r"\1\2"),
+        (r"\b_async\b", "_sync"),
+        (r"__a(enter|exit|iter|next)__", r"__\1__"),
+        (r"\bgrpc\.aio\b", "grpc"),
+        (r"\bAioRpcError\b", "RpcError"),
+        (r"\bStopAsyncIteration\b", "StopIteration"),
+        (r"`aclose`", "`close`"),
+        (r"\bfor one event loop\b", "for any number of threads"),
+    )
+)
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 NATIVE_VARIABLE = "ALIQUOT_NATIVE"
 PAGE_SOURCES = Path("console/page")
@@ -57,7 +78,9 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         generate_stubs(root)
+        generate_twin(root)
         build_data["artifacts"] += [
+            "/client/aliquot/client/_sync/*.py",
             "/proto/aliquot/v1/*_pb2.py",
             "/proto/aliquot/v1/*_pb2.pyi",
             "/proto/aliquot/v1/*_pb2_grpc.py",
@@ -69,8 +92,10 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         ]
         if not compile_native(root):
             return
-        build_data["artifacts"] += ["/agent/aliquot/**/native/lib/*.so", "/agent/aliquot/**/native/lib/*.so.*"]
-        build_data["artifacts"] += ["/agent/aliquot/simgpu/native/lib/vendors/*.so*"]
+        build_data["artifacts"] += [
+            "/agent/aliquot/agent/native/lib/*.so*",
+            "/simgpu/aliquot/simgpu/native/lib/**/*.so*",
+        ]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
@@ -87,6 +112,31 @@ def generate_stubs(root: Path) -> list[Path]:
         BuildError: a plugin is missing, or protoc refused a file.
     """
     return [path for each in (PROTO_ROOT, *OTHER_PROTO_ROOTS) for path in _generate(root / each)]
+
+
+def generate_twin(root: Path) -> list[Path]:
+    """Write the SDK for threads from the SDK for asyncio: `_sync` from `_async`; return the files that changed.
+
+    What is left of a module when `async`, `await` and the prefix `Async` are gone works with threads.
+    """
+    target = root / SDK / "_sync"
+    with tempfile.TemporaryDirectory(prefix="aliquot-twin-") as scratch:
+        for source in sorted((root / SDK / "_async").glob("*.py")):
+            if source.name not in TWINS_BY_HAND:
+                header = TWIN_HEADER.format(source=source.relative_to(root))
+                (Path(scratch) / source.name).write_text(header + for_threads(source.read_text("utf-8")), "utf-8")
+        # What no module stands for any more would be imported, and packed, all the same.
+        for path in target.glob("*.py"):
+            if path.name not in TWINS_BY_HAND and not (Path(scratch) / path.name).exists():
+                path.unlink()
+        return _move_changed(Path(scratch), target)
+
+
+def for_threads(text: str) -> str:
+    """A module of `_async` as it is for threads."""
+    for pattern, replacement in TWIN_RULES:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def _generate(source_root: Path) -> list[Path]:
@@ -186,7 +236,8 @@ def _move_changed(source: Path, target: Path) -> list[Path]:
 
 if __name__ == "__main__":
     try:
-        for stub in generate_stubs(Path(__file__).resolve().parent):
-            print(f"generated {stub.name}")
+        here = Path(__file__).resolve().parent
+        for made in generate_stubs(here) + generate_twin(here):
+            print(f"generated {made.relative_to(here)}")
     except BuildError as error:
         sys.exit(f"error: {error}")

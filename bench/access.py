@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, DeviceDeclaration, NodeDeclaration, RetryPolicy, WaitUntil
 from aliquot.client.access import Role, RoleGrant
-from bench._pool import percentile
+from bench.lib.pool import percentile
 from tests.conftest import postgres_bin_dir
 from tests.failover import server
 from tests.failover.cluster import Cluster, cluster, granted_after, load

@@ -24,7 +24,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, RequestSpec
-from bench._driving import GIB, Core, build_node, percentile
+from bench.lib.driving import GIB, Core, build_node, percentile
 
 TENANTS, QUEUES, NODE_DEVICES = 20, 4, 8
 

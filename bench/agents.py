@@ -27,8 +27,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Agents, Process, channel_to, coordinator, percentile, restarted
-from bench._relays import Relays, relays
+from bench.lib.pool import Agents, Process, channel_to, coordinator, percentile, restarted
+from bench.lib.relays import Relays, relays
 
 _STORM_WITHIN_S = 180.0
 _STORM_WITHIN_S_EACH = 0.1

@@ -7,7 +7,7 @@ the launchers in another: GRANTED on 1,000 declared nodes; ACTIVE with agents (a
 real sessions; and batches of 64. The last line is one JSON object.
 
 About half of a lease's cost is gRPC for Python itself, which differs by a factor of two between machines, and on a
-shared machine between minutes. So the same launchers also call a server that does nothing (`_bare.py`), for half the
+shared machine between minutes. So the same launchers also call a server that does nothing (`lib/bare.py`), for half the
 time before and half the time after the measurement of GRANTED: `bare_pairs_per_s` is how many pairs of calls the
 machine could carry at that moment, and `ratio_to_bare` how much of that durable leases reach. The project's bars of
 2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100 pairs/s, so they are 0.49, 0.17
@@ -39,7 +39,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core.config import CoreConfig
 from aliquot.coordinator.core.placement.policies.price import Price
-from bench._pool import (
+from bench.lib.pool import (
     COORDINATOR,
     WITHOUT_A_DOOR,
     Agents,
@@ -67,9 +67,7 @@ async def bare(arguments: argparse.Namespace) -> dict[str, float]:
     with bare_server() as process:
         seconds = str(max(arguments.seconds / 2, 1.0))
         cpu_s = process.cpu_s()
-        result = await in_process(
-            "_load.py", process.address, "--callers", str(arguments.callers), "--seconds", seconds
-        )
+        result = await in_process("load.py", process.address, "--callers", str(arguments.callers), "--seconds", seconds)
         return {
             "pairs_per_s": result["leases_per_s"],
             "cpu_us_per_pair": (process.cpu_s() - cpu_s) * 1e6 / result["all_leases"],
@@ -169,7 +167,7 @@ async def warm_up(process: Process, arguments: argparse.Namespace) -> dict[str, 
             sys.exit(f"compiled scoring was not loaded in {_WARM_UP_S_MAX} s of load")
         seconds = str(1 if first else arguments.warm_up)
         found = await in_process(
-            "_load.py", process.address, "--callers", callers, "--seconds", seconds, "--warm-up", "0"
+            "load.py", process.address, "--callers", callers, "--seconds", seconds, "--warm-up", "0"
         )
         first = first or found
     return first
@@ -182,7 +180,7 @@ def _more(before: dict[str, float], after: dict[str, float], name: str) -> float
 async def load(address: str, arguments: argparse.Namespace, *more: str) -> dict[str, float]:
     """Launchers in a process of their own."""
     result: dict[str, float] = await in_process(
-        "_load.py", address, "--callers", str(arguments.callers), "--seconds", str(arguments.seconds), *more
+        "load.py", address, "--callers", str(arguments.callers), "--seconds", str(arguments.seconds), *more
     )
     return result
 

@@ -21,7 +21,7 @@ With `--dead N` so many clients come at last who ask for the fleet's events and 
 bound `streams_max` are refused): `dead_kept`, `dead_refused`, `dead_rss_mb` (what they add to the console's memory),
 `dead_console_cores`, and `dead_rest_p99_ms`, what a read takes beside them.
 
-`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (bench/_page.py), null without Chromium. Client, console
+`first_picture_ms`, `update_ms` and `js_gzip_kb` are the page's (`lib/page.py`), null without Chromium. Client, console
 and coordinator share the machine: `load` is its load average at the end, and times mean little where that is above the
 number of cores. The last line is one JSON object.
 """
@@ -46,8 +46,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.client import AsyncPool, Lease, Request
 from aliquot.client.access import Role, RoleGrant
-from bench._page import fields_of_the_page
-from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
+from bench.lib.page import fields_of_the_page
+from bench.lib.pool import coordinator, cpu_s_of, declare, declared_nodes, percentile
 from tests.identity import ADMIN_TOKEN
 
 PROGRAM = [sys.executable, "-m", "aliquot.console"]

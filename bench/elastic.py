@@ -24,7 +24,7 @@ from aliquot.coordinator.core.leases.records import SliceState
 from aliquot.coordinator.core.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.tenancy.specs import QueueSpec
 from aliquot.coordinator.core.types import Demand, RequestSpec
-from bench._driving import Core, build_node
+from bench.lib.driving import Core, build_node
 
 STEP_MS = 10_000
 MEASURED_EVERY = 6

@@ -25,7 +25,7 @@ from pathlib import Path
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from bench._pool import percentile
+from bench.lib.pool import percentile
 from tests.conftest import postgres_bin_dir
 from tests.failover import server
 from tests.failover.agents import Agent

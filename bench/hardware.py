@@ -32,9 +32,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench._hardware_lease import GIB, Bench, Lease, ended_after, missing, plain_environment, run_json
-from bench._hardware_programs import CUPY, TORCH, TRAINING
-from bench._hardware_slowdown import MpsDaemon, Unavailable, mps_daemon, slowdown
+from bench.lib.hardware_lease import GIB, Bench, Lease, ended_after, missing, plain_environment, run_json
+from bench.lib.hardware_programs import CUPY, TORCH, TRAINING
+from bench.lib.hardware_slowdown import MpsDaemon, Unavailable, mps_daemon, slowdown
 
 
 def main() -> int:

@@ -36,8 +36,8 @@ from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core import names
 from aliquot.kube.program import loop_factory
-from bench._http import Caller
-from bench._pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
+from bench.lib.http_caller import Caller
+from bench.lib.pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN
 from tests.kube.making import pod_document
@@ -252,7 +252,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
             result = await measure(arguments, url, pool.address, extender)
     full = ("-m", "tests.kube.fake_api", "--pods", str(arguments.follow), "--events-per-s", "1000")
     with program(*full) as (_, url):
-        result |= await in_process("_kube_follow.py", url, str(arguments.seconds))
+        result |= await in_process("kube_follow.py", url, str(arguments.seconds))
     return result
 
 

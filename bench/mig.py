@@ -24,8 +24,8 @@ from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
 from aliquot.plan.traces import TraceRequest
-from bench._driving import GIB
-from bench._protocol import FIRST_SEED, watcher
+from bench.lib.driving import GIB
+from bench.lib.protocol import FIRST_SEED, watcher
 
 NODES, CARDS = 12, 8
 PROFILES = {"1g.10gb": (142, 9_728), "2g.20gb": (285, 19_968), "3g.40gb": (428, 40_192), "4g.40gb": (571, 40_192)}

@@ -12,7 +12,7 @@ printed is one JSON object: by policy `at_100`, `at_130` (mean allocation in % w
 arrived), their standard deviations over the seeds `sd_100`, `sd_130`, and `us_per_decision`; with `--mixed` that is the
 share, and `memory_at_100` and so on are the memory. With `--churn`, by policy and load: the mean allocation, how many
 8-device requests were admitted and how long they waited, and what was moved for them. With `--everybody` nobody is
-lost: see `_everybody.py`; with `--islands`, what good links cost: `_links.py`.
+lost: see `lib/everybody.py`; with `--islands`, what good links cost: `lib/links.py`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from bench._everybody import Scene
-from bench._everybody import report as report_everybody
-from bench._links import report as report_links
-from bench._mixed import POOLS, fill_mixed, mixed_pool
-from bench._protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
-from bench._variants import vary
+from bench.lib.everybody import Scene
+from bench.lib.everybody import report as report_everybody
+from bench.lib.links import report as report_links
+from bench.lib.mixed import POOLS, fill_mixed, mixed_pool
+from bench.lib.protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
+from bench.lib.variants import vary
 
 ARRIVE_MIXED_MILLI = 1320
 """How much arrives in all where cards are mixed."""

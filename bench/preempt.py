@@ -25,7 +25,7 @@ from aliquot.coordinator.core.holds.facts import HoldCreated
 from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseReleasing
 from aliquot.coordinator.core.preemption.facts import PreemptionStarted
 from aliquot.coordinator.core.types import Demand, RequestSpec
-from bench._driving import GIB, Core, build_node, percentile
+from bench.lib.driving import GIB, Core, build_node, percentile
 
 LOW = (
     (Demand(count=1, share_milli=1000), 8),

@@ -11,7 +11,7 @@ many devices as its largest job has, and an equal part of the rest. The same job
     fair_share  weighted, decayed dominant share; guarantees, which are reclaimed from borrowers
     capacity    by what is held over what is guaranteed; the same guarantees
 
-All three let smaller requests pass one that does not fit, and have the same rule for backfill holds. `_philly.py`
+All three let smaller requests pass one that does not fit, and have the same rule for backfill holds. `lib/philly.py`
 states the rules for what the list leaves open. Agents are simulated: they confirm at once, and a victim's processes are
 gone 10 s after the notice. A preempted job waits again, and goes on from its last checkpoint (one is made every 30
 minutes of its run). Fields, by policy:
@@ -45,8 +45,8 @@ from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseReleasing
 from aliquot.coordinator.core.preemption.facts import LeaseReprieved, PreemptionStarted
 from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.types import RequestSpec
-from bench._driving import Core, build_node, percentile
-from bench._philly import NODE_DEVICES, Job, guarantees, read_jobs
+from bench.lib.driving import Core, build_node, percentile
+from bench.lib.philly import NODE_DEVICES, Job, guarantees, read_jobs
 
 DEVICES = 512
 CHECKPOINT_MS = 30 * 60_000

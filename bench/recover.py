@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
-from bench._pool import Agents, coordinator, declare, declared_nodes, start_coordinator
+from bench.lib.pool import Agents, coordinator, declare, declared_nodes, start_coordinator
 from tests.identity import insecure_channel
 
 _BATCH = 256

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import aliquot.remote.torch as remote
-from bench._remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
-from bench._remote_rgpu import milliseconds
+from bench.lib.remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
+from bench.lib.remote_rgpu import milliseconds
 from tests.remote import probe
 from tests.remote.channels import ServerProcess
 
@@ -159,7 +159,7 @@ def beside_rgpu(device: torch.device, interpreter: str | None) -> dict[str, Any]
     )
     try:
         _wait_for(port)
-        script = Path(__file__).with_name("_remote_rgpu.py")
+        script = Path(__file__).parent / "lib" / "remote_rgpu.py"
         done = subprocess.run(
             [interpreter, script, "rgpu"], env=environment, capture_output=True, text=True, check=True
         )

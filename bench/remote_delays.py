@@ -34,8 +34,8 @@ from aliquot.remote.server.engine import Settings, engine_factory
 from aliquot.remote.server.listening import RemoteServer
 from aliquot.remote.torch.session import Session
 from aliquot.remote.wire.client import Opening, open_channel
-from bench._delaying import DelayingProxy
-from bench._remote_programs import mlp, transformer
+from bench.lib.delaying import DelayingProxy
+from bench.lib.remote_programs import mlp, transformer
 
 CREDENTIAL = serving_credential("bench", "l-bench", 1, "bench")
 BEGIN, END = "<!-- delays: begin -->", "<!-- delays: end -->"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench._remote_server import ServerProcess, channel
+from bench.lib.remote_server import ServerProcess, channel
 
 LEASES = 4
 
@@ -58,7 +58,7 @@ def train(endpoint: str, cores: str) -> None:
     import torch  # noqa: PLC0415 - the process that measures does without
 
     import aliquot.remote.torch as remote  # noqa: PLC0415
-    from bench._remote_programs import transformer  # noqa: PLC0415
+    from bench.lib.remote_programs import transformer  # noqa: PLC0415
 
     os.sched_setaffinity(0, {int(each) for each in cores.split(",")})
     torch.set_num_threads(1)

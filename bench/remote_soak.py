@@ -26,7 +26,7 @@ import torch
 
 import aliquot.remote.torch as remote
 from aliquot.remote.errors import RemoteError
-from bench._remote_server import ServerProcess, rss_mib
+from bench.lib.remote_server import ServerProcess, rss_mib
 
 _READINGS = 200
 

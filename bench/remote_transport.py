@@ -32,7 +32,7 @@ from aliquot.remote.server import certificate
 from aliquot.remote.server.doorkeeper import Lease, Part
 from aliquot.remote.server.listening import RemoteServer
 from aliquot.remote.wire.client import Opening, RemoteChannel, open_channel
-from bench._delaying import DelayingProxy
+from bench.lib.delaying import DelayingProxy
 
 MIB = 1 << 20
 CREDENTIAL = serving_credential("bench", "l-bench", 1, "bench")

@@ -4,7 +4,7 @@
 
 Fields:
 
-    mae_ratio_24h        of each of nine series (`_demand.py`): mean absolute error of forecasts of the next 24 hours,
+    mae_ratio_24h        of each of nine series (`lib/demand.py`): mean absolute error of forecasts for 24 hours,
                          over that of the seasonal naive one (the same hour of the day before), both at all hours ahead
                          of all origins, one every five hours, fitted to the 28 days before; the nine's geometric mean
     mae_ratio_6h         the same of the first six hours ahead: both errors are of these alone
@@ -12,10 +12,11 @@ Fields:
     mase                 over the better of the last value and the same hour of the day before; geometric mean
     coverage_90          part of the outcomes within 90 % intervals, mean over the nine; `coverage_worst`: the least
     pinball_90           mean pinball loss at the 95th percentile, over the mean of each series
-    start_error_ratio    median error of expected starts over that of "as long as the last one waited" (`_starts.py`)
+    start_error_ratio    median error of expected starts over that of "as long as the last one waited" (`lib/starts.py`)
     start_coverage_90    part of the starts within their 90 % intervals
 
-and those of `_scale_nodes.py`: node_hours_saved, p95_wait_ratio, guarantees_missed, reversals_per_node_day, reaction_s.
+and those of `lib/scale_nodes.py`: node_hours_saved, p95_wait_ratio, guarantees_missed, reversals_per_node_day,
+reaction_s.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.forecast.backtest import score, try_out
 from aliquot.forecast.models import Floats
-from bench import _scale_nodes, _starts
-from bench._demand import kinds, series
-from bench._forecast_table import Row, figures, write
+from bench.lib import scale_nodes
+from bench.lib import starts as expected_starts
+from bench.lib.demand import kinds, series
+from bench.lib.forecast_table import Row, figures, write
 
 FIELDS = {
     "forecast": ("mae_ratio_24h", "mae_ratio_6h", "mae_ratio_worst", "coverage_90"),
@@ -68,12 +70,12 @@ def row_of(name: str, hours: Floats) -> Row:
 
 def starts(options: argparse.Namespace) -> dict[str, float]:
     """Expected starts."""
-    return _starts.run(options.traces, options.jobs)
+    return expected_starts.run(options.traces, options.jobs)
 
 
 def nodes(options: argparse.Namespace) -> dict[str, Any]:
     """Nodes that come and go."""
-    return _scale_nodes.run(options)
+    return scale_nodes.run(options)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {

@@ -47,7 +47,7 @@ from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.pool import LocalPool, PoolPlan
 from aliquot.client import AsyncPool, PoolError
 from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
-from bench._pool import percentile
+from bench.lib.pool import percentile
 from tests.failover.agents import Agent
 
 _SAMPLE = re.compile(r"^([a-z_]+(?:{[^}]*})?) (\S+)$", re.MULTILINE)

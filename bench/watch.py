@@ -25,7 +25,7 @@ import grpc.aio
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
-from bench._pool import Process, coordinator, declare, declared_nodes
+from bench.lib.pool import Process, coordinator, declare, declared_nodes
 from tests.identity import insecure_channel
 
 

@@ -5,35 +5,41 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
-import pytest
-
 import aliquot.client
+import hatch_build
 from aliquot.client import Request, RequestOptions
 from aliquot.client._async import leasing as of_tasks
 from aliquot.client._sync import leasing as of_threads
-from tools import unasync
 
 CLIENT = Path(aliquot.client.__file__).parent
 # A property can't be awaited, so tasks have `environment()` alone.
 THREADS_ONLY = {"HeldLeaseBase.env", "HeldLeaseBase.environment"}
 
 
-def test_the_twin_for_threads_is_up_to_date() -> None:
-    outdated = [path.name for path, text in unasync.generate().items() if path.read_text(encoding="utf-8") != text]
-    assert outdated == [], "run `make sync`"
-    assert {path.name for path in (CLIENT / "_sync").glob("*.py")} == {
-        path.name for path in (CLIENT / "_async").glob("*.py")
+def test_the_twin_is_written_where_the_checkout_has_none(tmp_path: Path) -> None:
+    shutil.copytree(CLIENT / "_async", tmp_path / hatch_build.SDK / "_async", ignore=shutil.ignore_patterns("__*__"))
+    twin = tmp_path / hatch_build.SDK / "_sync"
+    twin.mkdir()
+    (twin / "left_over.py").touch()
+    written = hatch_build.generate_twin(tmp_path)
+    assert {path.name for path in twin.glob("*.py")} == {path.name for path in written}
+    assert {path.name for path in written} | hatch_build.TWINS_BY_HAND - {"__init__.py"} == {
+        path.name for path in (CLIENT / "_async").glob("[!_]*.py")
     }
+    outdated = [path.name for path in written if path.read_bytes() != (CLIENT / "_sync" / path.name).read_bytes()]
+    assert outdated == [], "run `make sync`"
+    assert hatch_build.generate_twin(tmp_path) == [], "what has not changed is not written again"
 
 
 def test_nothing_of_asyncio_is_left_in_it() -> None:
     words = ("async ", "await ", "asyncio", "Async", "_async", ".aio")
     for path in (CLIENT / "_sync").glob("*.py"):
-        if path.name not in unasync.BY_HAND:
+        if path.name not in hatch_build.TWINS_BY_HAND:
             text = path.read_text(encoding="utf-8").split("\n", 1)[1]
             assert [word for word in words if word in text] == [], path.name
 
@@ -45,17 +51,6 @@ def test_what_is_written_by_hand_has_the_same_names_and_arguments() -> None:
     tasks, threads = (_offered(CLIENT / folder / "leasing.py") for folder in ("_async", "_sync"))
     assert {name.partition(".")[0] for name in tasks} == set(threads) == {"Leasing", "start"}
     assert _parameters(of_tasks.start) == _parameters(of_threads.start) == ["obtain"]
-
-
-def test_the_script_refuses_what_it_does_not_know(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(unasync, "generate", lambda: pytest.fail("it began to write"))
-    monkeypatch.setattr("sys.argv", ["unasync.py", "--chekc"])
-    with pytest.raises(SystemExit) as ended:
-        unasync.main()
-    assert ended.value.code == 2
-    assert "--chekc" in capsys.readouterr().err
 
 
 def test_keyword_arguments_are_the_fields_of_a_request() -> None:

@@ -21,9 +21,13 @@ from aliquot.simgpu.libraries import LIBRARIES, library_directory
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Where a version looks for the libraries of the simulated GPUs: the second before they had a package.
-_PLACES = (Path("agent/aliquot/simgpu/native"), Path("agent/aliquot/agent/native"))
-ROOTS = ("proto", "common", "client", "coordinator", "agent")
+# Where a version has the libraries of the simulated GPUs: now, without a root and without a package of their own.
+_PLACES = (
+    Path("simgpu/aliquot/simgpu/native"),
+    Path("agent/aliquot/simgpu/native"),
+    Path("agent/aliquot/agent/native"),
+)
+ROOTS = ("proto", "common", "client", "coordinator", "agent", "simgpu")
 
 
 class Unavailable(Exception):

@@ -17,8 +17,8 @@ from tests.enforce.test_mps import control_program
 RUNS = """
 import json, sys
 from pathlib import Path
-from bench import _hardware_slowdown as slowdown
-from bench._hardware_lease import Bench
+from bench.lib import hardware_slowdown as slowdown
+from bench.lib.hardware_lease import Bench
 slowdown.TRAINING = 'print(\\'{"step_us": 100.0}\\')'
 slowdown.missing = lambda module: ""
 print(json.dumps(slowdown.slowdown(Bench(Path(sys.argv[1]), 8 << 30))))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import scale
-from bench._demand import dlrm
-from bench._forecast_table import COUNTED, DOCUMENT, documented, figures, said, sentence, write
+from bench.lib.demand import dlrm
+from bench.lib.forecast_table import COUNTED, DOCUMENT, documented, figures, said, sentence, write
 
 TEXT = DOCUMENT.read_text("utf-8")
 

@@ -72,6 +72,7 @@ def test_the_base_wheel_is_for_any_system_and_whole(pure: Path) -> None:
     stubs = {proto.removesuffix(".proto") + suffix for proto in protos() for suffix in STUB_SUFFIXES}
     assert stubs
     assert stubs - names == set()
+    assert {"aliquot/client/_sync/pool.py", "aliquot/client/_sync/seam.py"} - names == set()
     assert {f"aliquot/{leaf.name}/py.typed" for leaf in leaf_packages()} - names == set()
     assert "aliquot/__init__.py" not in names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aliquot"}
@@ -100,6 +101,7 @@ def test_the_source_distribution_holds_sources_only(sdist: Path) -> None:
         names = archive.getnames()
     assert [name for name in names if name.endswith(".c")]
     assert [name for name in names if name.endswith((".o", ".pyc", "_pb2.py")) or ".so" in Path(name).name] == []
+    assert {Path(name).name for name in names if "/_sync/" in name} == hatch_build.TWINS_BY_HAND
 
 
 def test_it_works_with_what_it_requires(laptop: Clean, coordinator: str) -> None:
@@ -150,7 +152,11 @@ def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(native: Path, tm
     assert native.stem.split("-")[-3:-1] == ["py3", "none"]
     assert not native.stem.endswith("-any")
     names = names_in(native)
-    built_here = {str(path.relative_to(REPOSITORY / "agent")) for path in (REPOSITORY / "agent").rglob("*.so*")}
+    built_here = {
+        str(path.relative_to(REPOSITORY / root))
+        for root in ("agent", "simgpu")
+        for path in (REPOSITORY / root).rglob("*.so*")
+    }
     assert built_here
     assert built_here - names == set()
     assert not any(name.endswith((".c", ".h", ".o", "Makefile")) for name in names)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import aliquot.remote.torch as remote
-from bench._remote_programs import Transformer
+from bench.lib.remote_programs import Transformer
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import aliquot.remote.torch as remote
-from bench._remote_programs import Transformer
+from bench.lib.remote_programs import Transformer
 from tests.remote.channels import ServerProcess
 
 

@@ -26,7 +26,7 @@ from aliquot.remote.server.listening import Bounds
 from aliquot.remote.wire.client import Notice, open_channel
 from aliquot.remote.wire.options import CERTIFICATE_NAME
 from aliquot.v1 import remote_pb2, remote_pb2_grpc
-from bench._delaying import DelayingProxy
+from bench.lib.delaying import DelayingProxy
 from tests.agent.harness import ROOT, until
 from tests.remote_serving.served import CREDENTIAL, Served, opening, serving
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import grpc
 
 from aliquot.agent.membership import Membership
+from aliquot.common.channels import noticing, proxies
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
@@ -16,8 +17,9 @@ from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
 
 CHANNEL_OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    # A coordinator that is frozen is left before its successor gives this node up.
+    *noticing(every_ms=5_000, within_ms=3_000),
+    *proxies(),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 4 * MAX_MESSAGE_BYTES),
     ("grpc.enable_retries", 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from aliquot.cli._exits import exit_of
@@ -13,8 +14,9 @@ __all__ = ["dumps", "error_document", "plain"]
 
 
 def dumps(value: object, *, indent: int | None = None) -> str:
-    """JSON text."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    """JSON text; in ASCII where the terminal does not speak UTF-8, so that nothing is lost."""
+    utf8 = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+    return json.dumps(plain(value), indent=indent, ensure_ascii=not utf8)
 
 
 def error_document(error: AliquotError) -> dict[str, Any]:

@@ -13,17 +13,13 @@ CSV has a header. Its columns are `name` (or `sn`), `model`, `gpus` (or `gpu`), 
 
 from __future__ import annotations
 
-import csv
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aliquot.client import DeviceDeclaration, NodeDeclaration
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import read_csv, read_document, text_of
 from aliquot.common.limits import MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 
@@ -34,35 +30,24 @@ _DEVICE_KEYS = {"model", "count", "memory", "uuid", "vendor"}
 def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[NodeDeclaration]:
     """The nodes of a file. `agentless` and `pool` are defaults. Raises `ConfigError`."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error
-    try:
         if path.suffix.lower() == ".csv":
-            return _read_csv(path, text, agentless, pool)
-        return _read_document(path, text, agentless, pool)
+            found = _read_csv(path, agentless, pool)
+        else:
+            found = _read_document(path, agentless, pool)
     except AliquotError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+        named = error.message if str(path) in error.message else f"{path}: {error.message}"
+        raise ConfigError(named, hint=error.hint) from error
+    if not found:
+        raise ConfigError(f"{path} describes no node", hint="write a line for each, below the head")
+    return found
 
 
-def _read_document(path: Path, text: str, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
-    document = _parse(path, text)
+def _read_document(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
+    document = read_document(path)
     nodes = document.get("nodes") if isinstance(document, Mapping) else document
     if not isinstance(nodes, list) or not nodes:
         raise ConfigError("no list of nodes", hint="write them as a list under `nodes`")
     return [_read_node(node, f"nodes[{index}]", agentless, pool) for index, node in enumerate(nodes)]
-
-
-def _parse(path: Path, text: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    kind = path.suffix.lower()
-    try:
-        if kind == ".json":
-            return json.loads(text)
-        if kind == ".toml":
-            return tomllib.loads(text)
-        return yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"can't be read: {error}", hint="YAML, .json, .toml and .csv are read") from error
 
 
 def _read_node(node: Any, where: str, agentless: bool, pool: str) -> NodeDeclaration:  # noqa: ANN401, FBT001
@@ -76,18 +61,18 @@ def _read_node(node: Any, where: str, agentless: bool, pool: str) -> NodeDeclara
             raise ConfigError(f"{place}.count: {count!r} is not a number from 1 to 256")
         memory = device.get("memory")
         made = DeviceDeclaration(
-            model=_text(device, "model", place),
-            uuid=str(device.get("uuid", "")),
+            model=text_of(device, "model", place),
+            uuid=text_of(device, "uuid", place, needed=False),
             memory_bytes=0 if memory is None else parse_bytes(str(memory)),
-            vendor=str(device.get("vendor", "")),
+            vendor=text_of(device, "vendor", place, needed=False),
         )
         devices += [made] * count
     cpu, memory = node.get("cpu"), node.get("memory")
     return NodeDeclaration(
-        name=_text(node, "name", where),
-        node_id=str(node.get("node_id", "")),
+        name=text_of(node, "name", where),
+        node_id=text_of(node, "node_id", where, needed=False),
         devices=devices,
-        pool=str(node.get("pool", pool)),
+        pool=text_of(node, "pool", where, needed=False) or pool,
         labels={str(key): str(value) for key, value in (node.get("labels") or {}).items()},
         agentless=bool(node.get("agentless", agentless)),
         cpu_milli=None if cpu is None else parse_milli(str(cpu)),
@@ -103,36 +88,26 @@ def _check_keys(value: Any, known: set[str], where: str) -> None:  # noqa: ANN40
         raise ConfigError(f"{where}.{unknown[0]}: unknown", hint=f"one of {', '.join(sorted(known))}")
 
 
-def _text(value: Mapping[str, Any], key: str, where: str) -> str:
-    found = value.get(key)
-    if not isinstance(found, str) or not found:
-        raise ConfigError(f"{where}.{key}: not set", hint=f"write {key}: …")
-    return found
-
-
-def _read_csv(path: Path, text: str, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
-    rows = csv.DictReader(text.splitlines())
-    columns = set(rows.fieldnames or ())
+def _read_csv(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
+    rows = read_csv(path)
+    columns = set(rows[0][1]) if rows else {"name", "model", "gpus"}
     if not columns & {"name", "sn"} or "model" not in columns or not columns & {"gpus", "gpu"}:
         raise ConfigError(
             f"its columns are {', '.join(sorted(columns)) or 'none'}", hint="name, model and gpus are needed"
         )
-    return [
-        node
-        for number, row in enumerate(rows, start=2)
-        if (node := _read_row(row, f"line {number}", agentless, pool)) is not None
-    ]
+    return [node for number, row in rows if (node := _read_row(row, f"line {number}", agentless, pool)) is not None]
 
 
 def _read_row(
-    row: Mapping[str, str | None],
+    row: Mapping[str, str],
     where: str,
     agentless: bool,  # noqa: FBT001
     pool: str,
 ) -> NodeDeclaration | None:
     count = _first(row, "gpus", "gpu") or "0"
+    count = count.removesuffix(".0")  # as spreadsheets write it
     if not count.isdecimal():
-        raise ConfigError(f"{where}: {count!r} is not a number of GPUs")
+        raise ConfigError(f"{where}: {count!r} is not a number of GPUs", hint="write a whole number, such as 4")
     if int(count) == 0:
         return None
     model, memory = _first(row, "model"), _first(row, "memory_per_gpu")
@@ -151,5 +126,5 @@ def _read_row(
     )
 
 
-def _first(row: Mapping[str, str | None], *names: str) -> str:
-    return next((text.strip() for name in names if (text := row.get(name))), "")
+def _first(row: Mapping[str, str], *names: str) -> str:
+    return next((text for name in names if (text := row.get(name))), "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aliquot.client import ClientTls, Pool, Request, RetryPolicy, Serve, Tier, Topology
+from aliquot.cli._out import Out
+from aliquot.client import ClientTls, Pool, PoolError, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
@@ -63,11 +64,24 @@ def open_pool(
     return Pool(
         addresses or args.coordinator,
         timeout_s=args.timeout,
-        retry=RetryPolicy(unreachable_s=UNREACHABLE_S, enabled=patient),
+        retry=RetryPolicy(unreachable_s=UNREACHABLE_S, enabled=patient, tell=_teller(args)),
         token=token,
         token_file=args.token_file if token is None else None,
         tls=ClientTls(ca_pem=ca) if ca else None,
     )
+
+
+def _teller(args: argparse.Namespace) -> Callable[[PoolError, float], None]:
+    """Says once of each reason why a call is sent again: a full disk is no secret for the length of a time-out."""
+    out = Out.of(args)
+    told: set[str] = set()
+
+    def tell(error: PoolError, wait_s: float) -> None:
+        if error.stated_reason and error.stated_reason not in told:
+            told.add(error.stated_reason)
+            out.note(f"{error.message}; trying again for up to {args.timeout:g} s")
+
+    return tell
 
 
 def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:

@@ -93,4 +93,5 @@ def missing_table(explanation: Explanation) -> Table:
 def _console(stream: object) -> Console:
     is_terminal = hasattr(stream, "isatty") and stream.isatty()
     width = None if is_terminal else int(os.environ.get("COLUMNS", PLAIN_WIDTH))
-    return Console(file=stream, width=width, soft_wrap=False)  # type: ignore[arg-type]
+    # Names, reasons and labels are other people's words: brackets in them are text, and no colons become pictures.
+    return Console(file=stream, width=width, soft_wrap=False, markup=False, emoji=False)  # type: ignore[arg-type]

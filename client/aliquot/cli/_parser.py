@@ -12,6 +12,35 @@ from aliquot.common.errors import AliquotError
 
 _NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
 _HINT = "\n  hint: "
+_OTHER_WORDS = {
+    "ps": "ls",
+    "list": "ls",
+    "squeue": "ls",
+    "jobs": "ls",
+    "cancel": "release",
+    "stop": "release",
+    "kill": "release",
+    "delete": "release",
+    "rm": "release",
+    "free": "release",
+    "scancel": "release",
+    "describe": "get",
+    "show": "get",
+    "inspect": "get",
+    "submit": "run",
+    "start": "run",
+    "srun": "run",
+    "sbatch": "run",
+    "allocate": "alloc",
+    "salloc": "alloc",
+    "info": "status",
+    "version": "--version",
+    "explain": "why",
+    "smi": "top",
+    "sinfo": "nodes",
+    "quota": "quotas",
+}
+"""What other systems call it: too far from our word for a guess by spelling."""
 TAKES_ANYTHING = "takes_anything"
 """Set as a default of a command that runs whatever other arguments it gets."""
 
@@ -70,5 +99,9 @@ class Parser(argparse.ArgumentParser):
 
 def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
     bare = {name.lstrip("-"): name for name in known}
+    if word in _OTHER_WORDS and _OTHER_WORDS[word].lstrip("-") in (*bare, "version"):
+        return f"here it is `{_OTHER_WORDS[word]}`; {otherwise}"
+    if word == "logs":
+        return "a program's output goes where `aliquot run` was started; `aliquot watch` follows what becomes of leases"
     close = get_close_matches(word.lstrip("-"), bare, n=1)
     return f"did you mean {bare[close[0]]}? {otherwise}" if close else otherwise

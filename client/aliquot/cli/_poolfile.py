@@ -43,19 +43,16 @@ What the file does not name stays as it is.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from aliquot.client import admin
 from aliquot.common import limits
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import read_document, text_of
 from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
 
 _T = TypeVar("_T")
@@ -87,19 +84,7 @@ def read_pool_file(path: Path) -> admin.Declarations:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}", hint="name a file that can be read") from error
-    try:
-        if path.suffix == ".json":
-            content = json.loads(text, parse_float=str)
-        elif path.suffix == ".toml":
-            content = tomllib.loads(text, parse_float=str)
-        else:
-            content = yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} can't be read: {error}", hint="YAML, .json and .toml are read") from error
+    content = read_document(path, exact=True)
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path}: a table was expected", hint="pools, queues, tenants, prices")
     return content
@@ -108,7 +93,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 def _pool(value: Any, where: str) -> admin.PoolSpec:  # noqa: ANN401 - whatever the file holds
     _check_keys(value, {"name", "devices", "limit", "balancing"}, where)
     return admin.PoolSpec(
-        name=_text(value, "name", where),
+        name=text_of(value, "name", where),
         declared=_each(value, "devices", where, _devices),
         limit=_amount(value, "limit", where),
         balancing=_table(value, "balancing", where, _balancing),
@@ -118,7 +103,7 @@ def _pool(value: Any, where: str) -> admin.PoolSpec:  # noqa: ANN401 - whatever 
 def _devices(value: Any, where: str) -> admin.DeclaredDevices:  # noqa: ANN401
     _check_keys(value, {"model", "count", "memory"}, where)
     return admin.DeclaredDevices(
-        model=_text(value, "model", where),
+        model=text_of(value, "model", where),
         devices=_whole(value.get("count", 1), f"{where}.count"),
         memory_bytes=_read(parse_bytes, value.get("memory", 0), f"{where}.memory"),
     )
@@ -127,7 +112,7 @@ def _devices(value: Any, where: str) -> admin.DeclaredDevices:  # noqa: ANN401
 def _balancing(value: Any, where: str) -> admin.Balancing:  # noqa: ANN401
     _check_keys(value, {"label", "threshold", "waited", "keep", "rest", "every", "auto"}, where)
     return admin.Balancing(
-        label=_text(value, "label", where),
+        label=text_of(value, "label", where),
         auto=_flag(value, "auto", where, default=False),
         threshold_permille=_percent(value, "threshold", where, 20),
         keep_nodes=_whole(value.get("keep", 3), f"{where}.keep"),
@@ -140,7 +125,7 @@ def _balancing(value: Any, where: str) -> admin.Balancing:  # noqa: ANN401
 def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
     _check_keys(value, _QUEUE_KEYS, where)
     return admin.QueueSpec(
-        name=_text(value, "name", where),
+        name=text_of(value, "name", where),
         parent=str(value.get("parent", "")),
         policy=str(value.get("policy", "")),
         pool=str(value.get("pool", "")),
@@ -175,7 +160,7 @@ def _tenant(value: Any, where: str) -> admin.TenantSpec:  # noqa: ANN401
     _check_keys(value, _TENANT_KEYS, where)
     disruptions_max, period_s = _table(value, "disruptions", where, _disruptions) or (0, 0)
     return admin.TenantSpec(
-        name=_text(value, "name", where),
+        name=text_of(value, "name", where),
         default_queue=str(value.get("queue", "")),
         description=str(value.get("description", "")),
         quota=_quota(value, where),
@@ -205,7 +190,7 @@ def _disruptions(value: Any, where: str) -> tuple[int, int]:  # noqa: ANN401
 def _on_over_limit(value: Any, where: str) -> admin.OnOverLimit:  # noqa: ANN401
     _check_keys(value, {"action", "for", "after", "min_tier"}, where)
     return admin.OnOverLimit(
-        action=_text(value, "action", where),
+        action=text_of(value, "action", where),
         for_s=_seconds(value, "for", where, "1h"),
         after=_whole(value.get("after", 1), f"{where}.after"),
         min_tier=str(value.get("min_tier", "")),
@@ -218,7 +203,7 @@ def _idle(value: Any, where: str) -> admin.IdlePolicy:  # noqa: ANN401
     if warnings is not None and not isinstance(warnings, list):
         raise ConfigError(f"{where}.warn: a list was expected", hint="such as [1h, 105m]")
     return admin.IdlePolicy(
-        action=_text(value, "action", where),
+        action=text_of(value, "action", where),
         after_s=_seconds(value, "after", where, "2h"),
         warn_s=tuple(_seconds({"": each}, "", f"{where}.warn[{n}]", "1h") for n, each in enumerate(warnings or ())),
         never_warn=warnings == [],
@@ -264,7 +249,7 @@ def _quota(value: Mapping[str, Any], where: str) -> admin.Quota:
 def _window(value: Any, where: str) -> admin.QuotaWindow:  # noqa: ANN401
     _check_keys(value, {"when", "guaranteed", "limit", "models"}, where)
     return admin.QuotaWindow(
-        when=_text(value, "when", where),
+        when=text_of(value, "when", where),
         guaranteed=_table(value, "guaranteed", where, _some),
         limit=_table(value, "limit", where, _some),
         models=_models(value, where),
@@ -355,13 +340,6 @@ def _list(value: Mapping[str, Any], key: str) -> list[Any]:
     found = value.get(key) or []
     if not isinstance(found, list):
         raise ConfigError(f"{key}: a list was expected, not {type(found).__name__}")
-    return found
-
-
-def _text(value: Mapping[str, Any], key: str, where: str) -> str:
-    found = value.get(key)
-    if not isinstance(found, str) or not found:
-        raise ConfigError(f"{where}.{key}: not set", hint=f"write {key}: …")
     return found
 
 

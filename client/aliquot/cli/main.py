@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import logging
 import os
 import sys
@@ -19,7 +21,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, UsageError
 from aliquot.cli.commands import BUILTINS
-from aliquot.common.errors import AliquotError
+from aliquot.common.errors import AliquotError, ConfigError
 
 DESCRIPTION = (
     "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced and accounted for."
@@ -34,10 +36,19 @@ first steps:
   aliquot top                              watch it
 """
 
+_OS_HINTS = {
+    errno.ENOSPC: "the disk is full: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
+    errno.EDQUOT: "the disk quota is used up: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
+    errno.EROFS: "that place is read-only: name another folder (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
+    errno.EACCES: "this user may not do that there: name another place (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
+    errno.EMFILE: "this shell allows too few open files: `ulimit -n 4096`",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _write_anything()
     try:
         args = build_parser(commands(arguments)).parse_whole(arguments)
     except UsageError as error:
@@ -52,13 +63,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AliquotError as error:
         out.error(error)
         return int(exits.exit_of(error))
-    except KeyboardInterrupt:
-        out.note("interrupted")
-        return int(Exit.INTERRUPTED)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("aliquot"):
+            raise  # a fault of ours, no missing extra
+        out.error(
+            ConfigError(f"{error.name} is not installed, which this command needs", hint="pip install 'aliquot[all]'")
+        )
+        return int(Exit.USAGE)
     except BrokenPipeError:
         # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        out.error(ConfigError(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, "")))
+        return int(Exit.FAILED)
+    except UnicodeEncodeError as error:
+        # What was typed, or stands in a variable, is in another encoding than this terminal says.
+        out.error(
+            UsageError(f"{error.object!r} can't be read as UTF-8", hint="write it in UTF-8, or with plain letters")
+        )
+        return int(Exit.USAGE)
+    except KeyboardInterrupt:
+        out.note("interrupted")
+        return int(Exit.INTERRUPTED)
 
 
 def build_parser(commands: Sequence[Command]) -> Parser:
@@ -109,6 +137,13 @@ def commands(arguments: Sequence[str]) -> list[Command]:
             continue
         ours.setdefault(command.name, command)
     return list(ours.values())
+
+
+def _write_anything() -> None:
+    """Names are other people's words: a terminal that can't show one shows a question mark, and no command fails."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _version() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.client._transport import MESSAGE_BYTES_MAX
+from aliquot.common.channels import noticing, proxies
 
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.primary_user_agent", "aliquot-python"),
@@ -16,6 +17,6 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
     # Two pools in one process must not share a broken connection.
     ("grpc.use_local_subchannel_pool", 1),
     # A machine that is gone does not close its connections; without this, streams would wait for ever.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    *noticing(every_ms=6_000, within_ms=4_000),
+    *proxies(),
 )

@@ -9,7 +9,7 @@ back-off, until the caller's deadline. A token that is refused is sent again onl
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -72,7 +72,8 @@ def begin(flow: Flow[T]) -> Effect:
     except AliquotError:
         raise
     except ValueError as error:  # protobuf's word for numbers out of range, and for text that is none
-        raise InvalidRequest(f"a value can't be sent: {error}", hint="numbers are of 64 bits at most") from error
+        hint = "write text in UTF-8" if isinstance(error, UnicodeError) else "numbers are of 64 bits at most"
+        raise InvalidRequest(f"a value can't be sent: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class RetryPolicy:
     unreachable_s: float | None = None
     """Give up when no coordinator has answered at all for this long; None: at the caller's deadline."""
     enabled: bool = True
+    tell: Callable[[PoolError, float], None] | None = None
+    """Called with an error and the seconds that are waited before the next attempt, for whoever sits in front of it."""
 
     def backoff_s(self, failures: int, rng: random.Random) -> float:
         """The wait after this many failures in a row."""
@@ -185,6 +188,8 @@ def call(
                 raise error from None
             if context.clock() + wait_s >= deadline:
                 raise error from None
+            if context.policy.tell is not None:
+                context.policy.tell(error, wait_s)
         yield Pause(wait_s)
 
 

@@ -121,16 +121,57 @@ def to_error(
     )
 
 
+_START = "start a local pool with `aliquot up`, or name the coordinator: --coordinator or ALIQUOT_COORDINATOR"
+_MET = (
+    (
+        "HTTP proxy returned",
+        "the proxy that grpc_proxy names lets nobody through to it",
+        "unset grpc_proxy, or name the coordinator in no_proxy",
+    ),
+    (
+        "WRONG_VERSION_NUMBER",
+        "what listens there speaks no TLS, and TLS was asked for",
+        "is it the right port? A coordinator in the clear needs no ca_file; its metrics port (7071) is another",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is signed by nobody who is trusted here",
+        "name the pool's authority: ALIQUOT_CLIENT_TLS_CA_FILE; `aliquot login` with the pool's connection string does",
+    ),
+    (
+        "Hostname Verification Check failed",
+        "its certificate is for another name",
+        "reach it by a name that its certificate has: `openssl x509 -noout -ext subjectAltName` shows them",
+    ),
+    (
+        "Failed parsing HTTP/2",
+        "what listens there is a web server, no coordinator",
+        "the coordinator's port is 7070 unless it was told another; 7071 is its metrics', 7074 the console's",
+    ),
+    (
+        "Socket closed",
+        "what listens there closes the connection: it may want TLS",
+        "name the pool's authority (ALIQUOT_CLIENT_TLS_CA_FILE), or log in with the pool's connection string",
+    ),
+    (
+        "errors resolving",
+        "this machine does not know that name",
+        "check its spelling, or write the address in digits",
+    ),
+)
+"""What was met where something answers that is no coordinator, or not as it was spoken to: by words of gRPC's error."""
+
+
 def _describe_foreign(
     failure: RpcFailure, method: Method[Any, Any], addresses: Sequence[str], timeout_s: float
 ) -> tuple[str, str]:
     """Describes failures that don't come from a coordinator: not running, no answer, or another server."""
     where = " or ".join(addresses)
     if failure.code == "UNAVAILABLE":
-        return (
-            f"no coordinator answers at {where} ({_cause(failure.message)})",
-            "start a local pool with `aliquot up`, or name the coordinator: --coordinator or ALIQUOT_COORDINATOR",
-        )
+        for sign, met, hint in _MET:
+            if sign in failure.message:
+                return f"{failure.address}: {met}", hint
+        return f"no coordinator answers at {where} ({_cause(failure.message)})", _START
     if failure.code == "DEADLINE_EXCEEDED":
         return (
             f"{method.name} was not answered by {where} within {timeout_s:g} s",

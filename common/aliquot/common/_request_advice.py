@@ -82,6 +82,13 @@ def equal_parts(share: Fraction) -> str | None:
     return str(least) if least <= limits.MAX_SLICES_PER_REQUEST else None
 
 
+def fraction(written: str) -> str | None:
+    """`1/4` as a decimal, cut to thousandths; None where it is no part of one."""
+    part, _, whole = written.partition("/")
+    share = Fraction(int(part) * limits.WHOLE_SHARE_MILLI, int(whole)) if int(whole) else Fraction(0)
+    return format_milli(int(share)) if 1 <= share <= limits.WHOLE_SHARE_MILLI else None
+
+
 def fewer_per_slice(count: int, share: Fraction) -> str | None:
     """`2x3` probably means six whole GPUs."""
     whole, rest = divmod(share, limits.WHOLE_SHARE_MILLI)

@@ -27,6 +27,8 @@ _MIG = re.compile(r"[0-9]+[gG]\.[A-Za-z0-9]*(?:[+-][A-Za-z.]+)?|[vV][iI][rR][0-9
 _SUFFIX = re.compile(r"[A-Za-z%][A-Za-z0-9.+%-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\s+[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _A_PROFILE: Final = "a MIG profile, such as 1g.10gb"
+_FRACTION = re.compile(r"[0-9]{1,4}\s*/\s*[0-9]{1,4}")
+_DECIMAL_COMMA = re.compile(r"0,([0-9]{1,3})(?=\s*(?:[,()]|$))")
 _TOKEN = re.compile(r"[^\s(),|>]+|.", re.DOTALL)
 
 
@@ -76,9 +78,17 @@ class _Parser:
                 self._skip(_BLANKS)
             if self._at == len(self._text):
                 return self._combined(amounts, where or _Where())
+            if self._peek() == "/":
+                self._fraction()
             if self._peek() != ",":
                 self._fail_here("a comma, an opening bracket or the end")
             self._at += 1
+
+    def _fraction(self) -> NoReturn:
+        """`1/4` is what people say, and is no decimal."""
+        found = _FRACTION.search(self._text, 0)
+        start, end = found.span() if found else (self._at, self._at + 1)
+        self._fail(start, end, "a share as a decimal", advice.fraction(found[0]) if found else None)
 
     def _amount(self) -> _Amount:
         self._skip(_BLANKS)
@@ -134,6 +144,9 @@ class _Parser:
         end = start + len(number)
         share = exact_decimal(number) * limits.WHOLE_SHARE_MILLI
         if share == 0:
+            comma = _DECIMAL_COMMA.match(self._text, start)
+            if comma:  # 0,5: a comma parts a share from its memory here
+                self._fail(start, comma.end(), "a point before decimals", f"0.{comma[1]}")
             self._fail(start, end, "more than zero", "0.001" if "." in number else "1")
         if count is not None and share > limits.WHOLE_SHARE_MILLI:
             self._fail(start, end, "at most 1 GPU per slice after x", advice.fewer_per_slice(count, share))

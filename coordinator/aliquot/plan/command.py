@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if getattr(args, "json", False):
         sys.stdout.write(json.dumps({"outcomes": [_plain(outcome) for outcome in outcomes]}) + "\n")
     else:
-        Console().print(_table(outcomes))
+        Console(markup=False, emoji=False).print(_table(outcomes))
     return 0
 
 
@@ -84,7 +84,7 @@ def _evaluate(args: argparse.Namespace, names: Sequence[str]) -> list[Outcome]:
         requests = tuned_arrivals(requests, capacity, args.fill * 10, args.seed)
     in_time = not args.fill and has_times(requests)
     outcomes: list[Outcome] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=Console(stderr=True, markup=False), transient=True) as progress:
         for name in names:
             for suffix, pool in pools:
                 bar = progress.add_task(f"{name}{suffix}", total=len(requests))

@@ -5,24 +5,17 @@ So a plan for the pool as it is now is `aliquot nodes --json | aliquot plan --no
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import read_csv, read_document
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
-STDIN = "-"
 UNSTATED_MEMORY_BYTES = 32 * GIB
 """For models that the catalogue does not know and lists that don't say: openb's lists, for one."""
 
@@ -30,23 +23,14 @@ UNSTATED_MEMORY_BYTES = 32 * GIB
 def read_nodes(path: Path) -> list[NodeSpec]:
     """The nodes of a CSV, YAML, JSON or TOML file, or of `-` (standard input). Raises `ConfigError`."""
     try:
-        text = sys.stdin.read() if str(path) == STDIN else path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".csv":
-            return [_from_row(row) for row in csv.DictReader(io.StringIO(text))]
-        document = _parse(path.suffix.lower(), text)
+            return [_from_row(row) for _, row in read_csv(path)]
+        document = read_document(path)
         return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except AliquotError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error
-    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} can't be read: {error}", hint="CSV, YAML, JSON and TOML are read") from error
-
-
-def _parse(suffix: str, text: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    if suffix == ".toml":
-        return tomllib.loads(text)
-    return json.loads(text) if suffix in ("", ".json") else yaml.safe_load(text)
 
 
 def read_openb_nodes(path: Path) -> list[NodeSpec]:

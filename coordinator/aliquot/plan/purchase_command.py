@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--fill and --forecast exclude each other", hint="--fill ignores times")
     growth = None if args.growth is None else math.log1p(max(args.growth, -99.0) / 100) * 7 / 30
     as_json = getattr(args, "json", False)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=Console(stderr=True, markup=False), transient=True) as progress:
 
         def begin(label: str, total: int) -> Callable[[int], None]:
             bar = progress.add_task(label, total=total)
@@ -103,7 +103,7 @@ def _show(found: Purchase, days: int, wait: str) -> None:
             f"{option.allocated_percent:.1f} %",
             style="bold" if option.met else None,
         )
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(table)
     growth = 100 * math.expm1(found.growth_per_week * 30 / 7)
     console.print(f"{found.requests:,} requests in {days} days, with a growth of {growth:+.1f} % in 30 days")

@@ -9,17 +9,20 @@ Ours has a column `gpu` with a request as people write it (`0.25(A100),10Gi`), a
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import read_csv
 from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request import parse_request
 from aliquot.coordinator.core.types import Demand
+
+_OURS = {"gpu", "name", "cpu", "memory", "gang", "arrival_s", "duration_s"}
 
 
 class TraceRequest(NamedTuple):
@@ -34,15 +37,26 @@ class TraceRequest(NamedTuple):
 
 def read_requests(path: Path) -> list[TraceRequest]:
     """Either kind of list, told apart by its head line. Raises `ConfigError` that names file and line."""
-    rows = _rows(path)
-    if rows and "gpu" in rows[0]:
-        return [_ours(path, line, row) for line, row in enumerate(rows, 2)]
-    return [_openb(path, line, row) for line, row in enumerate(rows, 2)]
+    rows = read_csv(path)
+    if rows and "gpu" in rows[0][1]:
+        _refuse_unknown(path, rows[0][1])
+        return [_ours(path, line, row) for line, row in rows]
+    return [_openb(path, line, row) for line, row in rows]
 
 
 def read_openb_pods(path: Path) -> list[TraceRequest]:
-    """An openb pod list. Raises `ConfigError`."""
-    return [_openb(path, line, row) for line, row in enumerate(_rows(path), 2)]
+    """An openb pod list, whose other columns say what became of the pods. Raises `ConfigError`."""
+    return [_openb(path, line, row) for line, row in read_csv(path)]
+
+
+def _refuse_unknown(path: Path, row: Mapping[str, str]) -> None:
+    """A plan without what a misspelt column says would be a wrong plan, and nobody would notice."""
+    for column in sorted(set(row) - _OURS):
+        close = get_close_matches(column, _OURS, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"{path}: unknown column {column!r}", hint=f"{meant}the columns are {', '.join(sorted(_OURS))}"
+        )
 
 
 def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
@@ -96,11 +110,3 @@ def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:
     """A family's name stands for each of its models, and for devices that only say the family."""
     of_family = {model.name for model in catalog.BY_NAME.values() if model.family in models}
     return tuple(sorted(of_family.union(models)))
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error

@@ -12,6 +12,7 @@ import yaml
 
 from aliquot.client import AsyncPool, Explanation, Request, Tier
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import read_text
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of
 from aliquot.kube.core.asking import min_tier_word, or_mig, request_text
@@ -46,11 +47,10 @@ def read(files: list[Path]) -> list[Mapping[str, Any]]:
     """The documents of some manifests. Raises ConfigError."""
     found: list[Mapping[str, Any]] = []
     for file in files:
+        text = read_text(file)
         try:
-            documents = list(yaml.safe_load_all(file.read_text()))
-        except OSError as error:
-            raise ConfigError(f"{file}: {error.strerror}", hint="name a file that can be read") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            documents = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
             raise ConfigError(f"{file}: no YAML: {error}") from error
         for document in documents:
             if document is None:

@@ -32,18 +32,15 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from aliquot.client.capacity import CapacityPolicy, CapacitySpec, NodeShape, PoolBound
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import read_document, text_of
 from aliquot.common.quantity import parse_bytes, parse_milli
 
 _T = TypeVar("_T")
@@ -55,12 +52,9 @@ _POLICY |= {"empties_by_moving", "spare", "ready"}
 
 def read_capacity_file(path: Path) -> CapacitySpec:
     """What a file puts on offer. Raises `ConfigError`."""
+    content = read_document(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="name a file that exists and can be read") from error
-    try:
-        document = _table(_parse(path, text), "", {"shapes", "policy", "pools"})
+        document = _table(content, "", {"shapes", "policy", "pools"})
         return CapacitySpec(
             tuple(_each(document, "shapes", _shape)),
             _policy(_table(document.get("policy", {}), "policy", _POLICY)),
@@ -70,23 +64,11 @@ def read_capacity_file(path: Path) -> CapacitySpec:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def _parse(path: Path, text: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    try:
-        match path.suffix.lower():
-            case ".json":
-                return json.loads(text)
-            case ".toml":
-                return tomllib.loads(text)
-        return yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"can't be read: {error}") from error
-
-
 def _shape(value: Any, where: str) -> NodeShape:  # noqa: ANN401
     shape = _table(value, where, _SHAPE)
     return NodeShape(
-        name=_text(shape, "name", where),
-        model=_text(shape, "model", where),
+        name=text_of(shape, "name", where),
+        model=text_of(shape, "model", where),
         devices=_whole(shape, "devices", where, 1),
         nodes_max=_whole(shape, "max", where, 1),
         pool=str(shape.get("pool", "")),
@@ -130,7 +112,7 @@ def _policy(policy: Mapping[str, Any]) -> CapacityPolicy:
 def _pool(value: Any, where: str) -> PoolBound:  # noqa: ANN401
     pool = _table(value, where, {"name", "max", "headroom"})
     return PoolBound(
-        _text(pool, "name", where),
+        text_of(pool, "name", where),
         _whole(pool, "max", where, 0) if "max" in pool else None,
         _permille(pool, "headroom", where),
     )
@@ -150,13 +132,6 @@ def _table(value: Any, where: str, known: set[str] | None = None) -> Mapping[str
     if unknown:
         raise ConfigError(f"{where or 'the file'}: {unknown[0]!r} is not known", hint=", ".join(sorted(known or ())))
     return value
-
-
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    found = table.get(key)
-    if not found:
-        raise ConfigError(f"{where}.{key}: is missing")
-    return str(found)
 
 
 def _whole(table: Mapping[str, Any], key: str, where: str, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -19,9 +20,9 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.demo.command import DEMO
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_linux
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
-from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S
+from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
 from aliquot.cli.localpool.record import fields_of
 from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import NotFound, Pool
@@ -31,6 +32,7 @@ from aliquot.common.errors import AliquotError
 __all__ = ["DEMO", "DOWN", "UP"]
 
 TEND_EVERY_S = 0.5
+LISTEN = "127.0.0.1:7070"
 
 
 def _configure_up(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +54,9 @@ def _configure_up(parser: argparse.ArgumentParser) -> None:
         metavar="TIERS",
         help="how to enforce limits: preload,watchdog (default: all that work)",
     )
-    parser.add_argument("--listen", default="127.0.0.1:7070", metavar="ADDRESS", help="the coordinator's address")
+    parser.add_argument(
+        "--listen", metavar="ADDRESS", help=f"the coordinator's address ({LISTEN}, or a free port beside another pool)"
+    )
     parser.add_argument(
         "--metrics-port", type=int, default=7071, metavar="PORT", help="the coordinator's (7071); 0: free ports for all"
     )
@@ -71,7 +75,7 @@ def _count(text: str) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    require_linux()
+    require_pool()
     out = Out.of(args)
     layout = Layout.of(args.state_dir)
     if args.detach:
@@ -81,7 +85,7 @@ def _up(args: argparse.Namespace) -> int:
         gpus=args.gpus,
         model=args.model,
         real=args.real,
-        listen=args.listen,
+        listen=args.listen or _free_address(out),
         metrics_port=args.metrics_port,
         agent_metrics_port=AGENT_METRICS_PORT if args.metrics_port else 0,
         tiers=(args.tiers,) if args.tiers else (),
@@ -102,12 +106,28 @@ def _up(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _free_address(out: Out) -> str:
+    """The usual address or, where something listens there already, a port that the system chooses."""
+    host, _, port = LISTEN.rpartition(":")
+    found = free_port(int(port))
+    if not found:
+        out.note(f"something listens at {LISTEN}: this pool gets a port of its own")
+    return f"{host}:{found}"
+
+
 def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
     layout.make()
     log = layout.logs / "up.log"
     command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
     command += ["--nodes", str(args.nodes), "--gpus", str(args.gpus), "--model", args.model]
-    command += ["--listen", args.listen, "--metrics-port", str(args.metrics_port), "--state-dir", str(layout.root)]
+    command += [
+        "--listen",
+        args.listen or _free_address(out),
+        "--metrics-port",
+        str(args.metrics_port),
+        "--state-dir",
+        str(layout.root),
+    ]
     command += ["--no-console"] if args.no_console else ["--console-port", str(args.console_port)]
     command += ["--real"] if args.real else []
     command += ["--tiers", args.tiers] if args.tiers else []
@@ -120,6 +140,7 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
             env=clean_environment({}),
             start_new_session=True,
         )
+    out.note(f"starting a pool in the background; its logs are in {layout.logs}")
     try:
         record = _await_record(layout, process, log)
     except BaseException:
@@ -137,10 +158,20 @@ def _await_record(layout: Layout, process: subprocess.Popen[bytes], log: Path) -
         if record is not None and record.supervisor.pid == process.pid and record.supervisor.alive:
             return record
         if process.poll() is not None:
-            words = log.read_text(errors="replace").strip()
-            raise ChildFailed(f"the pool did not start: {words}", hint=f"its logs are in {layout.logs}")
+            raise _why_not(log.read_text(errors="replace").strip(), layout)
         time.sleep(0.05)
     raise ChildFailed("the pool did not start in time", hint=f"its logs are in {layout.logs}")
+
+
+def _why_not(words: str, layout: Layout) -> ChildFailed:
+    """The error of the pool in the background, which it wrote as JSON."""
+    logs = f"its logs are in {layout.logs}"
+    try:
+        error = json.loads(words.splitlines()[-1])["error"]
+        message, hint = str(error["message"]), str(error.get("hint") or logs)
+    except (ValueError, LookupError, TypeError):
+        message, hint = words, logs
+    return ChildFailed(f"the pool did not start: {message}", hint=hint)
 
 
 def _announce(out: Out, record: PoolRecord, last: str) -> None:

@@ -20,6 +20,7 @@ from aliquot.cli._following import Following
 from aliquot.cli._foreground import Foreground
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
+from aliquot.cli._parser import UsageError
 from aliquot.cli.commands import _elsewhere as elsewhere
 from aliquot.client import (
     AgentError,
@@ -58,7 +59,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --remote: say at the program's end where its time went, here and there, and what to change",
     )
-    parser.add_argument("--gpu", "-g", required=True, help="what is wanted: 0.25(A100),10Gi")
+    parser.add_argument("--gpu", "-g", default="", help="what is wanted: 0.25(A100),10Gi (needed)")
     parser.add_argument(
         "--wait", type=options.seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
     )
@@ -70,6 +71,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     out = Out.of(args)
     command = _program(args)
+    if not args.gpu:
+        behind = any(word == "-g" or word.startswith("--gpu") for word in command)
+        raise UsageError(
+            "--gpu is needed: what the program gets",
+            hint="options of `aliquot run` stand before `--`: what is behind it is the program's"
+            if behind
+            else "aliquot run --gpu 0.25,8Gi -- PROGRAM",
+        )
     if args.profile and not args.remote:
         raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
     follow = _following.following(args)

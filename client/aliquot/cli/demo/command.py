@@ -19,7 +19,7 @@ from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere, replay, vendors
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_linux
+from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
 
@@ -46,7 +46,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    require_linux()
+    require_pool()
     out = Out.of(args)
     story = Story(out)
     usages: list[LeaseUsage] = []
@@ -164,7 +164,7 @@ def _progress(out: Out, total: int) -> Iterator[Callable[[int], None]]:
     if out.as_json or not out.console.is_terminal:
         yield lambda count: None
         return
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("  {task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out.console, transient=True) as progress:
         task = progress.add_task("pods", total=total)
         yield lambda count: progress.advance(task, count)

@@ -6,7 +6,7 @@ never imported: the client knows only the contract and their command lines.
 
 from aliquot.cli.localpool.children import Child, ChildFailed
 from aliquot.cli.localpool.layout import Layout
-from aliquot.cli.localpool.pool import LocalNode, LocalPool, PoolPlan, answers, require_linux
+from aliquot.cli.localpool.pool import LocalNode, LocalPool, PoolPlan, answers, require_pool
 from aliquot.cli.localpool.record import PoolRecord
 
 __all__ = [
@@ -18,5 +18,5 @@ __all__ = [
     "PoolPlan",
     "PoolRecord",
     "answers",
-    "require_linux",
+    "require_pool",
 ]

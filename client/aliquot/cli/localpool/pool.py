@@ -24,6 +24,7 @@ from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import AgentError, Conflict, NodeState, Pool, PoolError
 from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
+from aliquot.common import programs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ClientTls, host_of, is_local_address
 
@@ -35,12 +36,20 @@ RESTART_WINDOW_S = 60.0
 Say = Callable[[str], None]
 
 
-def require_linux() -> None:
-    """Raises `ConfigError` on other systems: agents need Linux to follow processes."""
+def require_pool() -> None:
+    """Raises `ConfigError` on other systems, since agents need Linux to follow processes, and where the programs of a
+    pool are not installed: the base install is the SDK and the command line.
+    """
     if not hasattr(os, "pidfd_open"):
         raise ConfigError(
             "a pool on this machine needs Linux",
             hint="name a coordinator elsewhere: --coordinator, or ALIQUOT_COORDINATOR",
+        )
+    lacking = sorted({name for extra in ("agent", "coordinator") for name in programs.missing(extra)})
+    if lacking:
+        raise ConfigError(
+            f"a pool on this machine needs aliquot[pool], of which {', '.join(lacking)} is not installed",
+            hint="pip install 'aliquot[pool]'",
         )
 
 
@@ -120,6 +129,7 @@ class LocalPool:
         self.console: Child | None = None
         """Serves REST and the page, where it is installed and wanted."""
         self._restarts: dict[str, list[float]] = {}
+        self._metrics_port = free_port(plan.metrics_port)
         self.coordinator = self._coordinator_child()
 
     def __enter__(self) -> Self:
@@ -135,12 +145,8 @@ class LocalPool:
     def start(self) -> None:
         """Start everything and wait until every node takes leases.
 
-        Raises `Conflict` when another pool uses the folder, `ConfigError` when a part is not installed, `ChildFailed`
-        with the part's last output.
+        Raises `Conflict` when another pool uses the folder, `ChildFailed` with the part's last output.
         """
-        for part in ("aliquot.coordinator", "aliquot.agent"):
-            if importlib.util.find_spec(part) is None:
-                raise ConfigError(f"{part} is not installed", hint="pip install 'aliquot[agent,coordinator]'")
         self.layout.make()
         self._take_lock()
         self.start_coordinator()
@@ -170,7 +176,7 @@ class LocalPool:
             sys.executable,
             *("-m", "aliquot.console"),
             *("--coordinator", self.address),
-            *("--port", str(_free_port(self.plan.console_port))),
+            *("--port", str(free_port(self.plan.console_port))),
         ]
         if self.tls is not None and self.tls.ca_file is not None:
             command += ["--tls-coordinator-ca", str(self.tls.ca_file)]
@@ -231,7 +237,7 @@ class LocalPool:
             *("-m", "aliquot.coordinator"),
             *("--listen", listen),
             *("--journal", f"sqlite:{self.layout.journal}"),
-            *("--metrics-port", str(self.plan.metrics_port)),
+            *("--metrics-port", str(self._metrics_port)),
             *self.plan.coordinator_options,
         ]
 
@@ -244,7 +250,7 @@ class LocalPool:
             settings["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
-        port = _free_port(base + index) if base else 0
+        port = free_port(base + index) if base else 0
         program = (sys.executable, "-m", "aliquot.agent")
         itself = ("--state-dir", str(self.layout.node(name)), "--node-name", name, "--node-id", self._node_id(name))
         agent = Child(
@@ -407,7 +413,7 @@ def _here(listening: str) -> str:
     return f"127.0.0.1:{listening.rpartition(':')[2]}" if host_of(listening) in _EVERYWHERE else listening
 
 
-def _free_port(wanted: int) -> int:
+def free_port(wanted: int) -> int:
     """The port, if it is free; else 0, so that the system chooses one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

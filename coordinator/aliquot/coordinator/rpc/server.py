@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from aliquot.common.channels import noticing
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import OwnTls, ServerTls, require_secure, server_credentials
@@ -30,11 +31,10 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_send_message_length", 4 * MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", 8_192),
-    # Half-open connections are found out; callers that ping more often than this are cut off.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # Half-open connections are found out; callers that ping more often than this are cut off (agents: every 5 s).
+    *noticing(every_ms=60_000, within_ms=20_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 5),
     # Bandwidth probes are pings after data: with small messages on ten thousand connections they are half the packets.
     ("grpc.http2.bdp_probe", 0),

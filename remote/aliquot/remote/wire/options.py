@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aliquot.common.channels import noticing, proxies
 from aliquot.remote.core.window import BATCH_BYTES_MAX
 
 MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
@@ -16,8 +17,7 @@ _BOTH: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     # A connection on which nothing comes back is given up, and the session goes on over another.
-    ("grpc.keepalive_time_ms", _ALIVE_MS),
-    ("grpc.keepalive_timeout_ms", _ALIVE_MS),
+    *noticing(every_ms=_ALIVE_MS // 2, within_ms=_ALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.max_frame_size", 1 << 20),
@@ -25,13 +25,13 @@ _BOTH: Final[tuple[tuple[str, int], ...]] = (
 CLIENT_OPTIONS: Final = (
     *_BOTH,
     ("grpc.enable_retries", 0),
-    ("grpc.enable_http_proxy", 0),
+    *proxies(),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.ssl_target_name_override", CERTIFICATE_NAME),
 )
 SERVER_OPTIONS: Final = (
     *_BOTH,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", _ALIVE_MS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", _ALIVE_MS // 4),
     # On a machine that is very busy pings come in bunches; with gRPC's two strikes honest clients were sent away.
     ("grpc.http2.max_ping_strikes", 100),
     ("grpc.max_metadata_size", 8 << 10),

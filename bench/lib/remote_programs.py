@@ -48,6 +48,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention and the layers behind it."""
         batch, length, width = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
@@ -68,6 +69,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, 256)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Scores of each next token."""
         scores: torch.Tensor = self.head(self.norm(self.blocks(self.embedding(tokens))))
         return scores
 

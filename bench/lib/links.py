@@ -28,8 +28,8 @@ from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-from bench._protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from bench.lib.protocol import ARRIVE_MILLI, FIRST_SEED, PERCENTS, watcher
 
 TOPOLOGIES = {"any": Topology.ANY, "prefer": Topology.PREFER_ISLAND}
 

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bench._hardware_lease import Bench, missing, plain_environment, run_json
-from bench._hardware_programs import TRAINING
+from bench.lib.hardware_lease import Bench, missing, plain_environment, run_json
+from bench.lib.hardware_programs import TRAINING
 
 ROUNDS = 3
 LIMIT_PERCENT = 2.0

@@ -1,7 +1,7 @@
 """Table and picture of `bench/placement.py --mixed` for docs/placement.md.
 
     python bench/placement.py --mixed openb --policies ... --seeds 10 --json > openb.json
-    python bench/_mixed_picture.py docs/img/placement-mixed.svg openb.json spot.json
+    python bench/lib/mixed_picture.py docs/img/placement-mixed.svg openb.json spot.json
 
 Each file has the last line of one run, and is named after its pool. Prints the tables in Markdown, the best policy
 first.

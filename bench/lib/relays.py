@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench._pool import cpu_s_of, rss_mb_of
+from bench.lib.pool import cpu_s_of, rss_mb_of
 
 
 @dataclass(frozen=True, slots=True)

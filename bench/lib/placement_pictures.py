@@ -1,6 +1,6 @@
 """Draws the pictures of docs/placement.md from real runs on the openb list (seed 42).
 
-    ALIQUOT_TRACES=DIR python bench/_placement_pictures.py docs/img
+    ALIQUOT_TRACES=DIR python bench/lib/placement_pictures.py docs/img
 
 One picture per policy shows what the idle capacity consists of while requests arrive; one shows all policies'
 allocation.

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from aliquot.forecast.models import Floats
-from bench._philly import read_jobs
+from bench.lib.philly import read_jobs
 
 HOUR_S = 3600
 DAY_S = 86_400

@@ -33,7 +33,7 @@ from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, Q
 from aliquot.coordinator.core.types import NodeSpec
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.traces import TraceRequest
-from bench._driving import percentile
+from bench.lib.driving import percentile
 
 FIRST_COME = "first-come"
 PATIENCE = 1 / 12

@@ -24,7 +24,7 @@ from tests.identity import insecure_channel, with_token
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_WITHIN_S = 120
 COORDINATOR = ("-m", "aliquot.coordinator")
-WITHOUT_A_DOOR = (str(Path(__file__).with_name("_open.py")),)
+WITHOUT_A_DOOR = (str(Path(__file__).with_name("open.py")),)
 
 
 def cpu_s_of(pid: int, thread: str = "") -> float:
@@ -114,8 +114,8 @@ def restarted(address: str, arguments: Sequence[str], *, identities: bool = Fals
 
 @contextlib.contextmanager
 def bare_server() -> Iterator[Process]:
-    """A server that answers the same calls and does nothing; see `_bare`."""
-    with _stopped(_start(str(Path(__file__).with_name("_bare.py")))) as process:
+    """A server that answers the same calls and does nothing; see `lib/bare.py`."""
+    with _stopped(_start(str(Path(__file__).with_name("bare.py")))) as process:
         yield process
 
 
@@ -180,7 +180,7 @@ def percentile(sorted_values: list[float], part: float) -> float:
 
 
 class Agents:
-    """Processes of `_agents.py`."""
+    """Processes of `lib/agents.py`."""
 
     def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
         self._processes = processes
@@ -192,7 +192,7 @@ class Agents:
         started = [
             await asyncio.create_subprocess_exec(
                 sys.executable,
-                str(Path(__file__).with_name("_agents.py")),
+                str(Path(__file__).with_name("agents.py")),
                 address,
                 "--agents",
                 str(many),

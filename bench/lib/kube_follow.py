@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.holding.pods import PodIndex
-from bench._pool import cpu_s_of, rss_mb_of
+from bench.lib.pool import cpu_s_of, rss_mb_of
 from tests.kube.fake_api.server import ADMIN
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROOTS = [str(ROOT / name) for name in ("agent", "common", "proto")]
 sys.path[:0] = ROOTS
 
@@ -74,14 +74,17 @@ class Lease:
         self.files = files
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Variables of a program in this lease."""
         return plain_environment({"LD_PRELOAD": str(self.files.library)} | dict(extra or {}))
 
     def held_bytes(self) -> int | None:
+        """What the lease holds of its device; None: unknown."""
         found: int | None = self.files.held_bytes(self.bench.uuid)
         return found
 
 
 def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables of a program that finds this checkout's modules."""
     path = ":".join([*ROOTS, *os.environ.get("PYTHONPATH", "").split(":")]).rstrip(":")
     return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"} | dict(extra or {})
 
@@ -114,6 +117,7 @@ def run_json(
 
 
 def ended_after(process: subprocess.Popen[str], timeout_s: float) -> Any:
+    """Kills a process after a time; whoever has seen it end stops this timer."""
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
     return timer

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "forecast.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "forecast.md"
 _HEAD = "| series | origins | error, 24 h | first 6 h | MASE | pinball | covered |"
 _TABLE = re.compile(re.escape(_HEAD) + r"\n\|[-|]+\|\n((?:\|.*\|\n)+)")
 _SENTENCE = re.compile(r"Over the first nine series \(geometric mean\).*?at worst \(`[^`]+`", re.DOTALL)

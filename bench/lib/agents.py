@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.agent import node_key
 from aliquot.common.backoff import Backoff
 from aliquot.common.limits import GIB
@@ -30,7 +30,7 @@ from aliquot.common.proof import NONCE_BYTES
 from aliquot.common.reaching import refusal_of
 from aliquot.common.tokens import bearer
 from aliquot.v1 import agent_pb2, enrolment_pb2, enrolment_pb2_grpc, types_pb2
-from bench._pool import channel_to
+from bench.lib.pool import channel_to
 from tests.pretended_node import PretendedNode, reports_message
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.core.tenancy.specs import QueuePolicy
 from aliquot.forecast.starts import Line, Running, Starts, Waiting, middle, play
-from bench._philly import NODE_DEVICES, guarantees, read_jobs
+from bench.lib.philly import NODE_DEVICES, guarantees, read_jobs
 from bench.queueing import DEVICES, Replay
 
 EVERY = 4

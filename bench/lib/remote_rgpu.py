@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from bench._remote_programs import OPERATORS, mlp, operator_us, transformer
+from bench.lib.remote_programs import OPERATORS, mlp, operator_us, transformer
 
 
 def milliseconds(step: Callable[[], torch.Tensor], rounds: int, count: int) -> float:

@@ -44,7 +44,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.capacity.facts import NodeOrdered, OrderChanged
 from aliquot.coordinator.core.capacity.records import CapacityPolicy, CapacitySpec, NodeShape, Order, Way
@@ -54,8 +54,8 @@ from aliquot.coordinator.core.leases.granting import guarantee_scale
 from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.types import Demand, RequestSpec
-from bench._driving import Core, build_node, percentile
-from bench._philly import NODE_DEVICES, read_jobs
+from bench.lib.driving import Core, build_node, percentile
+from bench.lib.philly import NODE_DEVICES, read_jobs
 
 BASE = 2
 LEAD_MS = 10 * 60_000

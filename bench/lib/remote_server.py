@@ -1,6 +1,6 @@
 """A process that serves a lease by aliquot's own transport, and channels to it from another process.
 
-    python -m bench._remote_server ENGINE MEMORY_BYTES [CORE]
+    python -m bench.lib.remote_server ENGINE MEMORY_BYTES [CORE]
 
 It prints its endpoint, keeps to one core where that is named, and ends with its standard input.
 """
@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from aliquot.remote import RemoteChannel
 from aliquot.remote.core.endpoint import Endpoint, parse
@@ -32,7 +32,7 @@ class ServerProcess:
 
     def __init__(self, engine: str = "torch", memory_bytes: int = 1 << 30, core: int | None = None) -> None:
         self._engine = engine
-        command = [sys.executable, "-m", "bench._remote_server", engine, str(memory_bytes)]
+        command = [sys.executable, "-m", "bench.lib.remote_server", engine, str(memory_bytes)]
         self.process = subprocess.Popen(
             [*command, *([] if core is None else [str(core)])],
             stdin=subprocess.PIPE,

@@ -1,0 +1,96 @@
+"""Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it.
+
+Every failure is a `ConfigError` that names the file and says what to do, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aliquot.common.errors import ConfigError
+
+STDIN = "-"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or of `-` (standard input); a byte order mark is left out. Raises `ConfigError`."""
+    try:
+        data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
+    except OSError as error:
+        said = error.strerror or error
+        raise ConfigError(f"{path}: {said}", hint="name a file that exists and can be read") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x})",
+            hint="save it as UTF-8: `iconv -f latin1 -t utf-8` if it comes from an older program",
+        ) from error
+
+
+def read_document(path: Path, *, exact: bool = False) -> Any:  # noqa: ANN401 - whatever the file holds
+    """What a YAML, `.json` or `.toml` file holds. `exact`: fractions stay text, so that no float rounds them (but in
+    YAML, which reads them by itself). Raises `ConfigError`.
+    """
+    return parse_document(path, read_text(path), exact=exact)
+
+
+def parse_document(path: Path, text: str, *, exact: bool = False) -> Any:  # noqa: ANN401
+    """The same, of a text that was read."""
+    # Imported here: most commands read no file, and this takes a tenth of their time.
+    import yaml  # noqa: PLC0415
+
+    try:
+        match path.suffix.lower():
+            case ".json":
+                return json.loads(text, parse_float=str if exact else None)
+            case ".toml":
+                return tomllib.loads(text, parse_float=str if exact else float)
+        return yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        hint = "YAML, .json and .toml are read"
+        if "\\t" in str(error):
+            hint = "YAML is indented with blanks, never with tabs"
+        raise ConfigError(f"{path} can't be read: {error}", hint=hint) from error
+
+
+def read_csv(path: Path) -> list[tuple[int, Mapping[str, str]]]:
+    """Rows of a CSV file with their lines' numbers: names of columns in lower case, everything without blanks around
+    it, rows without any text left out. Commas, semicolons and tabs may separate. Raises `ConfigError`.
+    """
+    text = read_text(path)
+    head = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
+    rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+    found: list[tuple[int, Mapping[str, str]]] = []
+    try:
+        for row in rows:
+            cells = {name: (text or "").strip() for name, text in row.items() if isinstance(name, str)}
+            if any(cells.values()):
+                found.append((rows.line_num, cells))
+    except csv.Error as error:
+        raise ConfigError(f"{path}: line {rows.line_num}: {error}", hint="write plain CSV") from error
+    return found
+
+
+def text_of(value: Mapping[str, Any], key: str, where: str, *, needed: bool = True) -> str:
+    """A text of a document. Raises `ConfigError` where it is missing, or where YAML has made a number of it: what was
+    written (01, 1e3, 3090) is lost then.
+    """
+    found = value.get(key)
+    if isinstance(found, str) and (found or not needed):
+        return found
+    if found is None and not needed:
+        return ""
+    if found is None or found == "":
+        raise ConfigError(f"{where}.{key}: not set", hint=f"write {key}: …")
+    kind = "yes or no" if isinstance(found, bool) else "a number" if isinstance(found, int | float) else "no text"
+    raise ConfigError(f"{where}.{key}: {found!r} is {kind}, and a text is needed", hint=f'put it in quotes: {key}: "…"')

@@ -1,0 +1,74 @@
+"""Files that people write: whatever their bytes are, they are read, or an error says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.cli._nodefile import read_nodes
+from aliquot.cli._poolfile import read_pool_file
+from aliquot.cli.capacity.file import read_capacity_file
+from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.plan.traces import read_requests
+
+
+def names(path: Path, text: str | bytes) -> list[tuple[str, list[str]]]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return [(node.name, [device.model for device in node.devices]) for node in read_nodes(path)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name, model, gpus\nnode-1, A100-80, 2\n",
+        "Name,Model,GPUs\r\nnode-1,A100-80,2\r\n",
+        "name;model;gpus\nnode-1;A100-80;2\n",
+        "name\tmodel\tgpus\nnode-1\tA100-80\t2.0\n,,\n\n",
+        '\ufeffname,model,gpus\n"node-1","A100-80","2"\n',
+    ],
+)
+def test_spreadsheets_write_csv_in_many_ways(tmp_path: Path, text: str) -> None:
+    assert names(tmp_path / "nodes.csv", text) == [("node-1", ["A100-80"] * 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says", "hint"),
+    [
+        ("a.csv", "name,model,gpus\nMünchen,A100-80,2\n".encode("latin-1"), "line 2 is not UTF-8", "iconv"),
+        ("a.csv", "name,model,gpus\n", "describes no node", "a line"),
+        ("a.csv", "name,model,gpus\nn,A100-80,2.5\n", "'2.5' is not a number", "whole"),
+        ("a.yaml", "nodes:\n  - name: 01\n    devices: [{model: A100-80}]\n", "nodes[0].name: 1 is a number", '"…"'),
+        ("a.yaml", "nodes:\n  - name: n\n    devices: [{model: 3090}]\n", "model: 3090 is a number", "quotes"),
+        ("a.yaml", "nodes:\n  - name: yes\n    devices: [{model: A100-80}]\n", "True is yes or no", "quotes"),
+        ("a.yaml", "nodes:\n\t- name: n\n", "can't be read", "never with tabs"),
+        ("a.json", "[" * 100_000, "can't be read", ".json"),
+    ],
+)
+def test_what_can_t_be_read_is_said(tmp_path: Path, name: str, text: str | bytes, says: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        names(tmp_path / name, text)
+    assert says in error.value.message
+    assert hint in error.value.hint
+    assert error.value.message.count(str(tmp_path / name)) == 1
+
+
+def test_a_misspelt_column_of_a_list_of_requests(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("gpu,duration\n0.5,60\n")
+    with pytest.raises(ConfigError, match="'duration'") as error:
+        read_requests(path)
+    assert "did you mean duration_s?" in error.value.hint
+
+
+@given(data=st.binary(max_size=200), ending=st.sampled_from([".yaml", ".json", ".toml", ".csv"]))
+def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes, ending: str) -> None:
+    path = tmp_path_factory.getbasetemp() / f"any{ending}"
+    path.write_bytes(data)
+    for read in (read_nodes, read_pool_file, read_capacity_file, read_requests):
+        try:
+            read(path)
+        except AliquotError as error:
+            assert error.message
