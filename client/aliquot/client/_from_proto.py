@@ -167,6 +167,7 @@ def device_of(message: types_pb2.Device) -> values.Device:
         mig_start=_optional(message, "mig_start"),
         lease_ids=tuple(message.lease_ids),
         incident=message.incident,
+        whole_only=message.whole_only,
         standing=_STANDINGS.get(message.standing, values.Standing.UNSPECIFIED),
         sign=read(message.sign, values.Sign) if message.HasField("sign") else None,
         fabric_island=_optional(message, "fabric_island"),
@@ -198,6 +199,7 @@ def node_of(message: types_pb2.Node) -> values.Node:
         serves=tuple(_SERVES.get(number, values.Serve.UNSPECIFIED) for number in message.serves),
         remedies=tuple(message.remedies),
         lends=message.lends,
+        conditions=tuple(read(condition, values.NodeCondition) for condition in message.conditions),
     )
 
 

@@ -17,6 +17,8 @@ from aliquot.common.signs import Severity
 
 ALL_CARDS = "*"
 """In place of a bus address: what links the node's cards, which is none of them."""
+HARMLESS = "nonfatal"
+"""What a line says of an XID that is no fault by itself."""
 LINE_CHARS_MAX = 4_096
 _BUS = r"(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
 # Some drivers and log collectors repeat the time or the word `kernel:` at the start of the text. Nobody else's text
@@ -81,7 +83,7 @@ def bus_of(text: str) -> str:
 
 
 def read_record(line: str) -> Record | None:
-    """The first line of a record as `/dev/kmsg` gives it; None for the lines of its dictionary, and for anything else."""
+    """The first line of a record as `/dev/kmsg` gives it; None for its dictionary's lines, and for anything else."""
     found = _PREFIX.match(line[:LINE_CHARS_MAX])
     if found is None:
         return None
@@ -120,5 +122,5 @@ def _xid(found: re.Match[str]) -> DeviceEvent:
         gpu_instance_id=int(found["instance"]) if found["instance"] else None,
         pid=int(pid["pid"]) if pid is not None else None,
         from_log=True,
-        said="nonfatal" if harmless else "",
+        said=HARMLESS if harmless else "",
     )

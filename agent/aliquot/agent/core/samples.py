@@ -37,6 +37,8 @@ class DeviceInfo:
     """What it has of its card's compute, in thousandths; less than all for a MIG instance."""
     mig_start: int | None = None
     """A MIG instance's first slice of its card's memory."""
+    whole_only: str = ""
+    """Why no parts of it can be leased, and what to do about it; empty: they can."""
     memory_shared: bool = False
     """Its memory is its card's, which the card's other parts take from as well."""
 

@@ -87,9 +87,9 @@ class KernelLog:
         self._stopping = threading.Event()
         self._pending: dict[tuple[str, DeviceEvent], int] = {}
         self._kept: int | None = None
-        """`_heard_to` when the log was opened."""
-        self._heard_to: int | None = None
-        """The last record that is in `_pending`, was in it, or was passed over as the past."""
+        """`heard_to` when the log was opened."""
+        self.heard_to: int | None = None
+        """The last record that was heard, or was passed over as the past."""
         self._told: str | None = None
         self._lock = threading.Lock()
         self._come = asyncio.Event()
@@ -101,7 +101,7 @@ class KernelLog:
     async def run(self) -> None:
         """Read until cancelled."""
         loop = asyncio.get_running_loop()
-        kept = self._heard_to = self._mark.read()
+        kept = self.heard_to = self._mark.read()
         threading.Thread(target=self._read_for_ever, args=(loop,), name="kernel log", daemon=True).start()
         try:
             while True:
@@ -109,7 +109,7 @@ class KernelLog:
                 self._come.clear()
                 with self._lock:
                     pending, self._pending = self._pending, {}
-                    heard_to = self._heard_to
+                    heard_to = self.heard_to
                 for (bus, event), times in pending.items():
                     uuid = bus if bus == ALL_CARDS else self._device_at(bus)
                     if uuid:
@@ -145,7 +145,7 @@ class KernelLog:
         try:
             kernels_own = stat.S_ISCHR(os.fstat(descriptor).st_mode)
             if kernels_own:
-                self._kept = self._heard_to
+                self._kept = self.heard_to
             else:
                 _skip_past(descriptor)
             self._follow(descriptor, loop, numbered=kernels_own)
@@ -179,7 +179,8 @@ class KernelLog:
             except BrokenPipeError:  # what was next has been overwritten; the next read goes on after it
                 self.lost += 1
                 continue
-            self._say(loop, "")
+            if not past:
+                self._say(loop, "")
             if not chunk:
                 self._stopping.wait(WAIT_MS / 1000)
                 continue
@@ -197,7 +198,7 @@ class KernelLog:
         if record is None:
             return False  # a record's dictionary, which says nothing that is wanted
         if self._kept is None:
-            self._heard_to = record.number
+            self.heard_to = record.number
             return False
         return record.number > self._kept
 
@@ -215,7 +216,7 @@ class KernelLog:
                     self._pending[event] = self._pending.get(event, 0) + 1
                 record = read_record(text) if numbered else None
                 if record is not None:
-                    self._heard_to = record.number
+                    self.heard_to = record.number
         _soon(loop, self._come.set)
 
 

@@ -40,9 +40,7 @@ class Query:
         """Calls into the library so far, for measuring what a poll costs."""
         self._not_offered: dict[tuple[str, str], str] = {}
 
-    def ask(
-        self, device: str, question: str, call: Callable[..., T], *args: object, remember: bool = True
-    ) -> T | None:
+    def ask(self, device: str, question: str, call: Callable[..., T], *args: object, remember: bool = True) -> T | None:
         """The answer, or None where it is not offered (remembered) or absent (not remembered).
 
         What is remembered is of `device` and `question` alone, so together they must name what was asked: an index or

@@ -55,7 +55,8 @@ def _peers(query: Query, uuid: str, handle: object) -> set[str]:
             break  # fewer links than this
         if not active:
             continue  # one that is off, or refused, says nothing of the next
-        kind = query.ask(uuid, f"NvLinkRemoteDeviceType {link}", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        ask = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType
+        kind = query.ask(uuid, f"NvLinkRemoteDeviceType {link}", ask, handle, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             found.add(_SWITCH)
             continue
