@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from bench.lib.driving import GIB, Core, build_node, percentile
 
 TENANTS, QUEUES, NODE_DEVICES = 20, 4, 8

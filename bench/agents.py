@@ -1,14 +1,13 @@
 """What connected agents cost the coordinator and launchers.
 
     python bench/agents.py --agents 10000 --json
-    python bench/agents.py --agents 10000 --relays 2 --tls --storm --json
+    python bench/agents.py --agents 10000 --tls --storm --json
 
 Real sessions over real gRPC, with a connection each, from other processes: a heartbeat every 5 s, and a delta when
 something changed. Once all nodes are READY, the coordinator's CPU and memory are measured while one launcher allocates
-and releases at a modest rate. With --relays the agents connect through that many relay processes. With --storm the
-coordinator is then killed and started again on its journal, and all agents come back at once. With --identities all of
-it is done twice: the second time every node has joined, and proves its key in each session. The last line is one JSON
-object.
+and releases at a modest rate. With --storm the coordinator is then killed and started again on its journal, and all
+agents come back at once. With --identities all of it is done twice: the second time every node has joined, and proves
+its key in each session. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 from bench.lib.pool import Agents, Process, channel_to, coordinator, percentile, restarted
-from bench.lib.relays import Relays, relays
 
 _STORM_WITHIN_S = 180.0
 _STORM_WITHIN_S_EACH = 0.1
@@ -78,19 +76,11 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
     ca = certificate(folder) if arguments.tls else None
     flags = ["--journal", f"sqlite:{folder / 'agents.db'}", "--log-level", "error"]
     tls = ["--tls-cert", str(ca), "--tls-key", str(folder / "key.pem")] if ca else []
-    if arguments.relays:
-        flags.append("--relays")
-    with contextlib.ExitStack() as stack:
-        process = stack.enter_context(coordinator(*flags, *tls, identities=identities))
+    with coordinator(*flags, *tls, identities=identities) as process:
         address = here(process.address) if ca else process.address
-        between: Relays | None = None
-        if arguments.relays:
-            trust = ["--tls-coordinator-ca", str(ca)] if ca else []
-            between = stack.enter_context(relays(address, arguments.relays, "--log-level", "error", *tls, *trust))
-        agents_address = between.address if between else process.address
         started = time.monotonic()
         agents = await Agents.start(
-            here(agents_address) if ca else agents_address,
+            address,
             arguments.agents,
             "--heartbeat",
             str(arguments.heartbeat),
@@ -105,13 +95,11 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
         try:
             connected_s = time.monotonic() - started
             await asyncio.sleep(arguments.heartbeat)
-            relays_cpu_s, began = between.cpu_s() if between else 0.0, time.monotonic()
             quiet = await idle(process, agents, arguments.seconds)
-            relays_cores = ((between.cpu_s() if between else 0.0) - relays_cpu_s) / (time.monotonic() - began)
             cpu_s, began = process.cpu_s(), time.monotonic()
             took_ms = await launch(address, arguments, ca)
             busy = (process.cpu_s() - cpu_s) / (time.monotonic() - began)
-            rss_mb, relays_mb = process.rss_mb(), between.rss_mb() if between else 0.0
+            rss_mb = process.rss_mb()
             stormy: dict[str, float] = {}
             if arguments.storm:
                 stormy = await storm(process, agents, arguments, [*flags, *tls], identities=identities)
@@ -121,7 +109,6 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
             "agents": arguments.agents,
             "devices": arguments.agents * arguments.devices,
             "tls": bool(arguments.tls),
-            "relays": arguments.relays,
             "identities": identities,
             **quiet,
             "cpu_cores_with_launcher": round(busy, 3),
@@ -129,8 +116,6 @@ async def measure(arguments: argparse.Namespace, folder: Path, *, identities: bo
             "allocate_p50_ms": round(percentile(took_ms, 0.5), 2),
             "allocate_p99_ms": round(percentile(took_ms, 0.99), 2),
             "rss_mb": round(rss_mb, 1),
-            "relays_cpu_cores": round(relays_cores, 3),
-            "relays_rss_mb": round(relays_mb, 1),
             "all_ready_s": round(connected_s, 1),
             **stormy,
             "cores": os.cpu_count(),
@@ -204,7 +189,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=20, help="leases a second that the launcher takes and gives back")
     parser.add_argument("--processes", type=int, default=2, help="that the agents are spread over")
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--relays", type=int, default=0, help="relay processes that agents come through; 0: none")
     parser.add_argument("--identities", action="store_true", help="once without keys of nodes and once with, compared")
     parser.add_argument("--storm", action="store_true", help="kill the coordinator at the end, and have all come back")
     parser.add_argument("--json", action="store_true", help="only the JSON line")

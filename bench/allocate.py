@@ -37,7 +37,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.policies.price import Price
 from bench.lib.pool import (
     COORDINATOR,

@@ -33,10 +33,10 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from aliquot.coordinator.core.moving.plan import hold, let_go
 from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
+from aliquot.coordinator.core.rules.trial import hold, let_go
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.plan.learning import teach
 from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.plan.traces import read_openb_pods

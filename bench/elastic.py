@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import SliceState
-from aliquot.coordinator.core.tenancy.scaling import ScaleRule
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.leases.records import SliceState
+from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
+from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from bench.lib.driving import Core, build_node
 
 STEP_MS = 10_000

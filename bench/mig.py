@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.rules.trial import hold
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec
 from aliquot.plan.traces import TraceRequest
 from bench.lib.driving import GIB
 from bench.lib.protocol import FIRST_SEED, watcher

@@ -3,7 +3,6 @@
     python bench/placement.py --trace DIR --policies fgd,price --seeds 10 --json
     python bench/placement.py --trace DIR --variant several40
     python bench/placement.py --trace DIR --churn
-    python bench/placement.py --trace DIR --churn --defragment 0.02 --nodes 600
     python bench/placement.py --trace DIR --everybody --policies price --nodes 250
     python bench/placement.py --mixed openb --policies fgd,bestfit,price
 
@@ -34,7 +33,7 @@ from rich.progress import Progress
 
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.types import Demand, NodeSpec
+from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.nodes import read_openb_nodes
@@ -157,34 +156,32 @@ def report(options: argparse.Namespace, names: list[str], console: Console) -> d
 def report_churn(options: argparse.Namespace, names: list[str], console: Console) -> dict[str, dict[str, float]]:
     """Each policy at each load; `price` also with waiting and moves."""
     result: dict[str, dict[str, float]] = {}
-    every = (0.0, options.defragment) if options.defragment else (0.0,)
     runs = [
-        (name, load, reserve, defragment)
+        (name, load, reserve)
         for load in (1.0, 1.1)
         for name in names
         for reserve in (False, True)
-        for defragment in every
-        if not (reserve or defragment) or name == "price"
+        if not reserve or name == "price"
     ]
     with Progress(console=console) as progress, ProcessPoolExecutor(options.jobs, initializer=warm_up) as workers:
         bar = progress.add_task("churning", total=len(runs) * options.seeds)
         futures = {}
         for key in runs:
-            name, load, reserve, defragment = key
-            rules = ChurnRules(load, lifetimes=options.lifetimes, reserve=reserve, defragment_every=defragment)
+            name, load, reserve = key
+            rules = ChurnRules(load, lifetimes=options.lifetimes, reserve=reserve)
             lists = options.trace, options.pods, options.variant
             futures[key] = [
                 workers.submit(run_churn, lists, options.nodes, name, rules, FIRST_SEED + seed)
                 for seed in range(options.seeds)
             ]
-        for (name, load, reserve, defragment), pending in futures.items():
+        for (name, load, reserve), pending in futures.items():
             results = []
             for future in pending:
                 results.append(future.result())
                 progress.advance(bar)
             large = str(LARGE)
             waits = sorted(wait for r in results for wait in r.waits.get(large, []))
-            label = f"{name}{'+reservation' * reserve}{'+defragment' * bool(defragment)}@{load}"
+            label = f"{name}{'+reservation' * reserve}@{load}"
             result[label] = {
                 "allocation": round(statistics.mean(r.allocation for r in results), 2),
                 "sd": round(statistics.stdev(r.allocation for r in results), 2) if len(results) > 1 else 0.0,
@@ -212,9 +209,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--churn", action="store_true", help="requests come and go, at load 1.0 and 1.1")
     parser.add_argument("--mixed", choices=POOLS, help="cards of very different memory, requests by share and memory")
-    parser.add_argument(
-        "--defragment", type=float, default=0.0, help="churn: also with a round every so many lifetimes"
-    )
     parser.add_argument("--nodes", type=int, help="churn: only so many of the nodes, drawn by the seed")
     parser.add_argument("--islands", type=int, metavar="N", help="what good links cost, where N devices are an island")
     parser.add_argument("--everybody", action="store_true", help="churn in which all requests wait: slowdown by size")

@@ -20,11 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.holds.facts import HoldCreated
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseReleasing
-from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.holds import HoldCreated, PreemptionStarted
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from bench.lib.driving import GIB, Core, build_node, percentile
 
 LOW = (

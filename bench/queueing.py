@@ -40,11 +40,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseReleasing
-from aliquot.coordinator.core.preemption.facts import LeaseReprieved, PreemptionStarted
-from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.books.holds import LeaseReprieved, PreemptionStarted
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import RequestSpec
 from bench.lib.driving import Core, build_node, percentile
 from bench.lib.philly import NODE_DEVICES, Job, guarantees, read_jobs
 

@@ -46,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from aliquot.cli.localpool.layout import Layout
 from aliquot.cli.localpool.pool import LocalPool, PoolPlan
 from aliquot.client import AsyncPool, PoolError
-from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
 from bench.lib.pool import percentile
 from tests.failover.agents import Agent
 

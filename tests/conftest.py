@@ -64,7 +64,6 @@ NOT_WATCHED = frozenset(
         "monitoring",
         "packaging",
         "page",
-        "relay",
         "remote",
         "remote_cuda",
         "remote_fuzz",

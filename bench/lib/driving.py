@@ -6,12 +6,12 @@ import time
 from typing import TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ import msgspec
 
 from aliquot.common import catalog
 from aliquot.common.limits import GIB
-from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.rules.trial import hold
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
 from aliquot.plan.nodes import read_openb_nodes
 from aliquot.plan.replay import capacity_milli, demanded_milli
 from aliquot.plan.traces import TraceRequest, read_openb_pods

@@ -9,7 +9,7 @@ import sys
 
 import grpc
 
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.main import main
 from aliquot.coordinator.rpc.caller import Caller
 from aliquot.coordinator.rpc.gate import Door

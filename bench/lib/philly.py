@@ -18,7 +18,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 NODE_DEVICES = 8
 

@@ -24,7 +24,7 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import mix_type
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.learning import online
 from aliquot.plan.nodes import read_openb_nodes

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, mix_type, reference_bytes
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.learning import online
 from aliquot.plan.traces import TraceRequest
 

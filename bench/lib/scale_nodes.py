@@ -46,14 +46,21 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.facts import NodeOrdered, OrderChanged
-from aliquot.coordinator.core.capacity.records import CapacityPolicy, CapacitySpec, NodeShape, Order, Way
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseReleasing, LeaseRequeued
-from aliquot.coordinator.core.leases.granting import guarantee_scale
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.capacity import (
+    CapacityPolicy,
+    CapacitySpec,
+    NodeOrdered,
+    NodeShape,
+    Order,
+    OrderChanged,
+    Way,
+)
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseReleasing, LeaseRequeued
+from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.rules.granting import guarantee_scale
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from bench.lib.driving import Core, build_node, percentile
 from bench.lib.philly import NODE_DEVICES, read_jobs
 

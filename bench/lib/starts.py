@@ -11,8 +11,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.forecast.starts import Line, Running, Starts, Waiting, middle, play
 from bench.lib.philly import NODE_DEVICES, guarantees, read_jobs
 from bench.queueing import DEVICES, Replay

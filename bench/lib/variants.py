@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
 from aliquot.plan.traces import TraceRequest
 
 SEED = 1

@@ -24,7 +24,6 @@ GRANTS: dict[str, tuple[Any, str]] = {
     "admin": (access_pb2.ADMIN, ""),
     "console": (access_pb2.CONSOLE, ""),
     "metrics": (access_pb2.METRICS, ""),
-    "relay": (access_pb2.RELAY, ""),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc.aio
 
-from aliquot.coordinator.settings.config import RelaySettings, TlsSettings
+from aliquot.coordinator.settings.config import TlsSettings
 from aliquot.v1 import (
     access_pb2,
     admin_pb2,
@@ -23,8 +23,6 @@ from aliquot.v1 import (
     enrolment_pb2_grpc,
     leases_pb2,
     pool_pb2,
-    relay_pb2,
-    relay_pb2_grpc,
     types_pb2,
 )
 from tests.access.people import OTHER, OWN, People, Person, introduce
@@ -36,7 +34,7 @@ Call = Callable[[Person, str], Awaitable[Any]]
 READERS_OWN = "viewer user manager viewer-of-all operator admin console"
 READERS_ALL = "viewer-of-all operator admin console"
 POOL = READERS_OWN + " metrics"
-EVERYBODY = POOL + " relay workload"
+EVERYBODY = POOL + " workload"
 OPERATORS = "operator admin"
 
 EXPECTED: dict[str, tuple[str, str]] = {
@@ -77,7 +75,6 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.Withdraw": ("manager admin", "admin"),
     "AdminService.GetTenancy": (POOL, POOL),
     "AdminService.Balance": (OPERATORS, OPERATORS),
-    "AdminService.Defragment": (OPERATORS, OPERATORS),
     "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
     "CapacityService.GetCapacity": (POOL, POOL),
     "CapacityService.TakeOrders": (OPERATORS, OPERATORS),
@@ -110,14 +107,13 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "EnrolmentService.InviteNode": (OPERATORS, OPERATORS),
     "EnrolmentService.DisenrolNode": (OPERATORS, OPERATORS),
     "EnrolmentService.Join": ("", ""),  # who has an invite, and nobody else
-    "RelayService.Carry": ("relay", "relay"),
 }
 BY_THEMSELVES = {"AgentService.Session", "AccessService.Login", "AccessService.DescribeLogin"}
 """Their callers are found out by a key or a certificate."""
 
 
 def methods() -> set[str]:
-    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, relay_pb2, access_pb2, enrolment_pb2, capacity_pb2)
+    files = (leases_pb2, pool_pb2, admin_pb2, agent_pb2, access_pb2, enrolment_pb2, capacity_pb2)
     return {
         f"{service.name}.{method.name}"
         for file in files
@@ -172,13 +168,6 @@ class _Calls:
         }[service]
         stub = who.stub(grpc_module) if grpc_module is not None else who.nodes if module is pool_pb2 else who.access
         await getattr(stub, name)(getattr(module, f"{name}Request")())
-
-    async def Carry(self, who: Person, tenant: str) -> None:  # noqa: N802
-        call = who.stub(relay_pb2_grpc.RelayServiceStub).Carry()
-        await call.write(relay_pb2.RelayBatch())
-        await call.done_writing()
-        await call.read()
-        call.cancel()
 
     # LeaseService
 
@@ -306,9 +295,7 @@ def _of_item(response: Any) -> str:
 
 async def test_nobody_does_more_or_less_than_the_table_says(authority: Authority) -> None:
     certificate, key = authority.certify("coordinator")
-    settings = settings_for(
-        tls=TlsSettings(certificate_file=certificate, key_file=key), relays=RelaySettings(enabled=True)
-    )
+    settings = settings_for(tls=TlsSettings(certificate_file=certificate, key_file=key))
     credentials = grpc.ssl_channel_credentials(authority.ca.read_bytes())
     surprises = []
     async with running(settings) as pool, grpc.aio.secure_channel(pool.address, credentials) as channel:
@@ -326,7 +313,5 @@ async def test_nobody_does_more_or_less_than_the_table_says(authority: Authority
         without = _Calls(people)
         stranger = Stranger("", "", channel)
         strangers = [method for method in EXPECTED if not await without(method, stranger, OWN)]
-        # Relays of before there were tokens, where callers need no certificates; they can speak for no node.
-        strangers.remove("RelayService.Carry")
         surprises += [f"without a token: {method}" for method in strangers]
     assert not surprises

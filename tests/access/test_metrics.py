@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import ssl
 import urllib.error
@@ -19,8 +18,6 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.scraping import TokenFile
 from aliquot.common.tls import ServerTls
 from aliquot.coordinator.agents.authority import Authority
-from aliquot.relay.config import Settings as RelayTo
-from aliquot.relay.worker import Worker
 from aliquot.v1 import access_pb2
 from tests.access.people import introduce
 from tests.coordinator.pool import running, settings_for
@@ -106,27 +103,6 @@ def test_an_agent_with_a_certificate_speaks_tls_and_follows_its_files(
     assert scrape(port, SCRAPER, ca=second.pem.decode())[0] == 200
     (tmp_path / "key.pem").write_text("no key")
     assert scrape(port, SCRAPER, ca=second.pem.decode())[0] == 200, "the last good pair stays"
-
-
-async def test_a_relay_asks_for_a_token_too(token_file: Path) -> None:
-    settings = RelayTo(
-        listen="127.0.0.1:0",
-        coordinator=("127.0.0.1:1",),
-        metrics_host=EVERYWHERE,
-        metrics_port=0,
-        metrics_token_file=token_file,
-    )
-    refused = Worker(dataclasses.replace(settings, metrics_token_file=None), 0, clock=SystemClock(0), version="test")
-    with pytest.raises(ConfigError, match="to everybody"):
-        await refused.start()
-    worker = Worker(settings, 0, clock=SystemClock(0), version="test")
-    await worker.start()
-    serving = asyncio.create_task(worker.serve())
-    port = int(worker.metrics_address.rpartition(":")[2])
-    assert (await asyncio.to_thread(scrape, port))[0] == 401
-    assert (await asyncio.to_thread(scrape, port, SCRAPER))[0] == 200
-    worker.stop()
-    await serving
 
 
 def test_a_file_of_tokens_may_hold_their_hashes_and_is_read_again(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.client import AsyncPool
-from aliquot.coordinator.core.access import records
-from aliquot.coordinator.core.access.audit import AuditEntry, AuditRecord
+from aliquot.coordinator.core.books import access as records
+from aliquot.coordinator.core.books.access import AuditEntry, AuditRecord
 from aliquot.coordinator.reading import callers
 from aliquot.v1 import access_pb2
 from tests.access.people import introduce

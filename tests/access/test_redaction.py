@@ -98,6 +98,20 @@ async def test_who_may_not_see_a_tenant_does_not_learn_whether_there_is_one() ->
         assert len(said) == 1
 
 
+async def test_strangers_do_not_learn_which_tokens_there_are() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        theirs = people["user"].token
+        said = set()
+        for text in (theirs[:-64] + "0" * 64, "alq_" + "0" * 12 + "_" + "0" * 64):
+            stub = access_pb2_grpc.AccessServiceStub(pool.channel)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await stub.WhoAmI(access_pb2.WhoAmIRequest(), metadata=[("authorization", f"Bearer {text}")])
+            found = f"{reason_of(error.value)} {error.value.details()}"
+            said.add(found.replace(text.split("_")[1], "ID"))
+        assert len(said) == 1
+
+
 NAMED = "the-others-secret-project"
 """What a lease of the other tenant is called, and labelled with."""
 

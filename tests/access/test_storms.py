@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.common.clock import ManualClock
-from aliquot.coordinator.core.errors import InviteUnknown
+from aliquot.coordinator.core.values.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc import gate

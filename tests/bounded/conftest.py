@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.coordinator.core.capacity import recent
+from aliquot.coordinator.core.books import demand as recent
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,16 @@ from typing import TypeVar
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.ledger.entries import EntryKind
-from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.ledger.entries import EntryKind
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.planning import FOLDED_AT_ONCE
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Budget, Period, TenantSpec
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import RequestSpec
 from tests.bounded.counting import everything_in
 from tests.core.harness import GIB, node, request
 

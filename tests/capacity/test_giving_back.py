@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.expectation import ExpectedUse, Forecast
-from aliquot.coordinator.core.capacity.records import OrderState, Way
-from aliquot.coordinator.core.leases.records import SliceState
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
-from aliquot.coordinator.core.types import NodeState
+from aliquot.coordinator.core.books.capacity import OrderState, Way
+from aliquot.coordinator.core.books.demand import ExpectedUse, Forecast
+from aliquot.coordinator.core.books.leases.records import SliceState
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
+from aliquot.coordinator.core.values.types import NodeState
 from tests.capacity.world import HOUR_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
 

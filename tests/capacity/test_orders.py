@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.facts import NodeOrdered
-from aliquot.coordinator.core.capacity.records import OrderState, Way
-from aliquot.coordinator.core.errors import OrderNotFound, OrderTaken
+from aliquot.coordinator.core.books.capacity import NodeOrdered, OrderState, Way
+from aliquot.coordinator.core.values.errors import OrderNotFound, OrderTaken
 from tests.capacity.world import HOUR_MS, LEAD_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.records import Means, OrderState, PoolBound, Way
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import InvalidField, NeverFits
-from aliquot.coordinator.core.queries import ExplainLease
-from aliquot.coordinator.core.tenancy.specs import Amount, Budget, Quota, TenantSpec
+from aliquot.coordinator.core.books.capacity import Means, OrderState, PoolBound, Way
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Budget, Quota, TenantSpec
+from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import InvalidField, NeverFits
 from tests.capacity.world import HOUR_MS, LEAD_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
 

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.readiness import DISPERSION, EXPECTED_MAX, FAR_LEADS, STAY_LEADS, at_most
-from aliquot.coordinator.core.capacity.records import Way
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.books.capacity import Way
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.deciding.capacity.readiness import (
+    DISPERSION,
+    EXPECTED_MAX,
+    FAR_LEADS,
+    STAY_LEADS,
+    at_most,
+)
 from tests.capacity.world import LEAD_MS, MINUTE_MS, Site, shape
 from tests.core.harness import node, request
 

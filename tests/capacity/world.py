@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.queries import CapacityReport, GetCapacity
-from aliquot.coordinator.core.capacity.records import CapacityPolicy, CapacitySpec, NodeShape, Order, OrderState, Way
+from aliquot.coordinator.core.books.capacity import CapacityPolicy, CapacitySpec, NodeShape, Order, OrderState, Way
+from aliquot.coordinator.core.deciding.capacity.queries import CapacityReport, GetCapacity
 from tests.core.harness import Books, node
 
 MINUTE_MS = 60_000

@@ -23,7 +23,6 @@ def documents(values: dict[str, Any] | None = None, kubernetes: str = manifests.
 
 
 FULL: dict[str, Any] = {
-    "relay": {"enabled": True},
     "metrics": {"tokenSecret": "metrics", "serviceMonitors": True, "labels": {"release": "prometheus"}},
     "coordinator": {
         "replicas": 3,

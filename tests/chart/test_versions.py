@@ -23,7 +23,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
 }
 POSTGRES: dict[str, Any] = {
-    "relay": {"enabled": True},
     "coordinator": {
         "replicas": 3,
         "journal": {
@@ -126,8 +125,6 @@ def test_a_release_of_the_first_version_is_upgraded(release: str, more: dict[str
     before = yaml.safe_load((FIRST / "unchangeable.yaml").read_text())
     fixed = {**before["postgres"], **before["default"]} if release == "default" else before["postgres"]
     now = {f"{each['kind']}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}": each for each in found}
-    if release == "default":
-        fixed = {name: fields for name, fields in fixed.items() if not name.endswith("-relay")}
     assert fixed.keys() <= now.keys()
     for name, fields in fixed.items():
         for field, value in fields.items():

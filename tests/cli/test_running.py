@@ -34,6 +34,24 @@ def test_the_exit_code_is_the_programs(program: Cli, cli: Cli, code: int) -> Non
     eventually(lambda: cli("ls", "--json").document == {"leases": []})  # it is released, and ends a little later
 
 
+def test_a_job_does_not_get_the_tokens_of_its_user(
+    program: Cli, cli: Cli, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = Path(env["ALIQUOT_TOKEN_FILE"]).read_text().strip()
+    monkeypatch.delenv("ALIQUOT_TOKEN_FILE")
+    monkeypatch.setenv("ALIQUOT_TOKEN", token)
+    monkeypatch.setenv("OF_MINE", "kept")
+    shows = ("--", "cat", "/proc/self/environ")
+    ran = program("run", "--gpu", "0.25,1Gi", *shows)
+    assert (ran.code, "OF_MINE=kept" in ran.out, "alq_" in ran.out) == (0, True, False)
+    lease = cli("alloc", "0.25,1Gi", "--json").document
+    secret = next(iter(Path(env["XDG_STATE_HOME"]).rglob(lease["lease_id"]))).read_text().strip()
+    monkeypatch.setenv("ALIQUOT_LEASE_SECRET", secret)
+    ran = program("exec", "--lease", lease["lease_id"], *shows)
+    assert (ran.code, "OF_MINE=kept" in ran.out, "alq_" in ran.out, secret in ran.out) == (0, True, False, False)
+    cli("release", lease["lease_id"])
+
+
 def test_a_program_that_is_not_there(program: Cli) -> None:
     ran = program("run", "--gpu", "0.25", "--", "/nonexistent")
     assert ran.code == 127

@@ -105,6 +105,16 @@ def test_it_is_made_where_no_coordinator_answers(cli: Cli, tmp_path: Path) -> No
     assert "status.json" in contents(out)["missing.txt"]
 
 
+def test_it_overwrites_nothing_and_says_so(cli: Cli, tmp_path: Path) -> None:
+    nowhere = ("--coordinator", "127.0.0.1:1", "--timeout", "1s", "--state-dir", str(tmp_path))
+    there, no_folder = tmp_path / "there.tar.gz", tmp_path / "none" / "out.tar.gz"
+    there.write_text("mine")
+    for out in (there, no_folder):
+        result = cli("support-bundle", "--out", str(out), *nowhere)
+        assert (result.code, "Traceback" in result.err, str(out) in result.err) == (1, False, True)
+    assert there.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

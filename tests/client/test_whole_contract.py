@@ -29,19 +29,17 @@ from aliquot.v1 import (
     enrolment_pb2,
     leases_pb2,
     pool_pb2,
-    relay_pb2,
     types_pb2,
 )
 
 SERVICES = [
     service
-    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 NOT_FOR_CLIENTS = {
     "AgentService.Session": "agents keep it open",
     "EnrolmentService.Join": "nodes join by `aliquot-agent join`",
-    "RelayService.Carry": "relays carry agents' sessions in it",
 }
 SECONDS = 0.001
 
@@ -100,7 +98,6 @@ CALLS = {
     "AdminService.Withdraw": Call(lambda pool: pool.admin.withdraw("tenant", "t"), "withdraw tenant t"),
     "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
     "AdminService.Balance": Call(lambda pool: pool.admin.balance(), "balance"),
-    "AdminService.Defragment": Call(lambda pool: pool.admin.defragment(), "defragment"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
     "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
     "CapacityService.DeclareCapacity": Call(
@@ -283,7 +280,6 @@ SAME_AS = {
     "Applied": "ApplyResponse",
     "Balance": "BalanceResponse",
     "LoginOffer": "DescribeLoginResponse",
-    "Defragmentation": "DefragmentResponse",
     "Maintenance": "MaintenanceView",
 }
 DECLARED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from aliquot.cli._nodefile import read_nodes
 from aliquot.cli._poolfile import read_pool_file
 from aliquot.cli.capacity.file import read_capacity_file
+from aliquot.cli.localpool import Layout
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.files import make_private
 from aliquot.plan.traces import read_requests
 
 
@@ -72,3 +75,16 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes, ending
             read(path)
         except AliquotError as error:
             assert error.message
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_folders_of_ones_own_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        make_private(tmp_path / "a" / "b" / "c")
+        make_private(tmp_path / "a" / "b" / "c")
+        Layout.of(tmp_path / "x" / "y").make()
+    finally:
+        os.umask(before)
+    for folder in ("a", "a/b", "a/b/c", "x", "x/y"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder

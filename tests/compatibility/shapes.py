@@ -16,16 +16,15 @@ from typing import Any
 import msgspec
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 
-from aliquot.coordinator.core.facts import AnyFact
-from aliquot.coordinator.core.snapshot import Snapshot
-from aliquot.v1 import admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, relay_pb2, types_pb2
+from aliquot.coordinator.core.evolve import ANY_FACT
+from aliquot.coordinator.core.evolve.snapshot import Snapshot
+from aliquot.v1 import admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2
 
 SAVED = Path(__file__).with_name("saved")
 Shape = dict[str, dict[str, Any]]
 
 _FILES: tuple[FileDescriptor, ...] = tuple(
-    module.DESCRIPTOR
-    for module in (admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, relay_pb2, types_pb2)
+    module.DESCRIPTOR for module in (admin_pb2, agent_pb2, capacity_pb2, leases_pb2, local_pb2, pool_pb2, types_pb2)
 )
 _KINDS = {
     number: name.removeprefix("TYPE_").lower()
@@ -80,7 +79,7 @@ def _field(field: FieldDescriptor) -> list[str]:
 
 def facts() -> Shape:
     """Every fact, snapshot and what they are made of: fields in the order in which arrays hold them."""
-    return _structs([AnyFact])
+    return _structs([ANY_FACT])
 
 
 def snapshot() -> Shape:

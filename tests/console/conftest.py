@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from aliquot.client import AsyncPool
 from aliquot.console.app import dress, make_api
+from aliquot.console.connections import HEAD_S, Entrance, protocol
 from aliquot.console.door import Door
 from aliquot.console.settings import Settings
 from tests.access.people import People, introduce
@@ -62,10 +63,14 @@ async def site() -> AsyncIterator[Site]:
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, lifespan: Literal["on", "off"] = "off") -> AsyncIterator[str]:
+async def served(
+    app: Any, lifespan: Literal["on", "off"] = "off", entrance: Entrance | None = None, head_s: float = HEAD_S
+) -> AsyncIterator[str]:
     """The same over a real socket: its address."""
+    http = protocol(entrance or Entrance(), head_s)
+    config = uvicorn.Config(app, http=http, log_config=None, timeout_graceful_shutdown=1, lifespan=lifespan)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan=lifespan))
+        server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listener]))
         try:
             yield "http://{}:{}".format(*listener.getsockname())

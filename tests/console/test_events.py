@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -76,6 +77,21 @@ async def test_a_token_that_is_revoked_ends_its_stream(site: Site, address: str)
         await site.people.admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(principal="user"))
         kind, _, data = await stream.next()
         assert (kind, data["reason"]) == ("closed", "TOKEN_REVOKED")
+
+
+async def test_tokens_of_one_principal_share_its_streams(site: Site, address: str) -> None:
+    site.api.state.streams.most = 8
+    async with site.browse("user") as http, contextlib.AsyncExitStack() as stack:
+        mine = [(await http.post("/tokens", json={"ttl_ms": 600_000})).json()["token"] for _ in range(3)]
+        for token in mine[:2]:
+            headers = {"Authorization": f"Bearer {token}"}
+            await stack.enter_async_context(following(address, headers=headers))
+        for path in ("/events", "/fleet/events"):
+            answer = await http.get(f"{address}/api/v1{path}", headers={"Authorization": f"Bearer {mine[2]}"})
+            assert (answer.status_code, answer.json()["reason"]) == (429, "OVERLOADED"), path
+        headers = {"Authorization": f"Bearer {site.people['viewer'].token}"}
+        async with following(address, headers=headers):
+            pass
 
 
 async def test_streams_are_bounded_and_counted_down(site: Site, address: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
-from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from aliquot.v1 import types_pb2
 from tests.console.conftest import Site, following, served
 from tests.coordinator.pool import eventually, running, settings_for, sqlite
 from tests.failover.cluster import free_address
+from tests.fleet_columns import read_change, read_snapshot
 from tests.identity import ADMIN_TOKEN
 
 OURS = {"X-Aliquot-Console": "1"}
@@ -45,15 +45,15 @@ async def test_a_session_goes_on_at_a_console_that_was_restarted_and_so_does_a_s
     async with another(site) as address, httpx.AsyncClient() as http:
         await http.post(f"{address}/api/v1/session", json={"token": site.people["user"].token}, headers=OURS)
         (token,) = http.cookies.values()
-        shown = (await http.get(f"{address}/api/v1/fleet")).json()
+        shown = read_snapshot((await http.get(f"{address}/api/v1/fleet")).content)
     async with another(site) as address:
-        headers = {"Cookie": f"aliquot-{address.rpartition(':')[2]}={token}", "Last-Event-ID": shown["id"]}
+        headers = {"Cookie": f"aliquot-{address.rpartition(':')[2]}={token}", "Last-Event-ID": shown.id}
         async with following(address, "/fleet/events", headers=headers) as stream:
             await site.ask("user", "1", tenant="vision")
             kind, _, data = await stream.next()
             if kind == "resync":  # the coordinator had told more in the meantime
                 kind, _, data = await stream.next()
-            assert (kind, len(data["shares"])) == ("change", 4)
+            assert (kind, list(read_change(data).shares)) == ("change", [100])
 
 
 async def test_a_code_of_a_console_that_was_restarted_counts_no_more(site: Site) -> None:
@@ -111,10 +111,13 @@ async def test_a_coordinator_that_is_started_again_is_followed_by_the_same_strea
             kinds = [await stream.next() for _ in range(2)]
             assert {kind for kind, _, _ in kinds} == {"pool", "resync"}
             await pool.allocate("1")
-            assert (await stream.next())[0] == "change"
+            kind, _, data = await stream.next()
+            assert kind == "change"
             async with httpx.AsyncClient() as http:
-                shown = (await http.get(f"{address}/api/v1/fleet", headers=headers)).json()
-            assert sorted(b64decode(shown["shares"])) == [0, 0, 0, 100]
+                answer = await http.get(f"{address}/api/v1/fleet", headers=headers)
+            shown = read_snapshot(answer.content)
+            shown.apply(read_change(data))
+            assert sorted(shown.shares) == [0, 0, 0, 100]
 
 
 async def test_hundreds_who_do_not_read_cost_no_more_than_their_connections(
@@ -166,7 +169,7 @@ def test_streams_are_shared_fairly() -> None:
             for _ in range(3):
                 stack.enter_context(streams.one(token))
             if token != "d":
-                with pytest.raises(Overloaded, match="with this token"):
+                with pytest.raises(Overloaded, match="streams of events of yours"):
                     stack.enter_context(streams.one(token))
         with pytest.raises(Overloaded, match="which is the bound"):
             stack.enter_context(streams.one("e"))

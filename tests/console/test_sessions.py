@@ -6,9 +6,11 @@ import asyncio
 
 import httpx
 import pytest
+from fastapi import Response
 
+from aliquot.client import Overloaded
 from aliquot.common.errors import ConfigError
-from aliquot.console.codes import CODE_S, CODES_MAX, Codes
+from aliquot.console.codes import CODE_S, CODES_EACH, CODES_MAX, Codes
 from aliquot.console.origin import Origin
 from aliquot.console.settings import Settings, parse_settings
 from tests.console.conftest import Site, following, served
@@ -27,7 +29,7 @@ async def test_a_browser_logs_in_works_and_logs_out(site: Site) -> None:
         answer = await log_in(http, site.people["user"].token)
         assert answer.json()["principal"] == "user"
         cookie = answer.headers["Set-Cookie"]
-        assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
         assert (await http.get("/whoami")).json()["principal"] == "user"
         asked = {"request": {"gpu": "0.25", "tenant": "vision", "detached": True}}
         assert (await http.post("/leases", json=asked, headers=OURS)).status_code == 201
@@ -95,11 +97,20 @@ async def test_what_a_page_of_somebody_elses_reads_is_refused_too(site: Site) ->
 async def test_a_one_time_code_lets_one_browser_in_once(site: Site) -> None:
     async with site.browse("user") as program, site.browse() as http, site.browse() as second:
         made = (await program.post("/session/codes")).json()
-        assert made["url"] == f"http://localhost/login#code={made['code']}"
-        answer = await http.post("/session", json={"code": made["code"]}, headers=OURS)
+        assert made["url"] == f"http://localhost/login#code={made['code']}&principal=user"
+        opening = {"code": made["code"], "principal": "user"}
+        answer = await http.post("/session", json=opening, headers=OURS)
         assert answer.json()["principal"] == "user"
-        again = await second.post("/session", json={"code": made["code"]}, headers=OURS)
+        again = await second.post("/session", json=opening, headers=OURS)
         assert (again.status_code, again.json()["hint"]) == (401, "`aliquot console` makes another")
+
+
+async def test_a_code_lets_nobody_in_as_somebody_they_have_not_agreed_to_be(site: Site) -> None:
+    for principal in ("", "admin"):
+        async with site.browse("user") as program, site.browse() as http:
+            code = (await program.post("/session/codes")).json()["code"]
+            refused = await http.post("/session", json={"code": code, "principal": principal}, headers=OURS)
+            assert (refused.status_code, dict(http.cookies)) == (401, {})
 
 
 async def test_strangers_make_no_codes(site: Site) -> None:
@@ -108,13 +119,28 @@ async def test_strangers_make_no_codes(site: Site) -> None:
         assert (await http.post("/session/codes", headers=headers)).status_code == 401
 
 
-def test_codes_are_few_and_short_lived() -> None:
+def test_codes_are_few_of_each_and_short_lived() -> None:
     now = [0.0]
     codes = Codes(lambda: now[0])
-    made = [codes.make(str(number)) for number in range(CODES_MAX + 1)]
-    assert (codes.take(made[0]), codes.take(made[1])) == ("", "1")
+    others = codes.make("other", "other")
+    made = [codes.make(str(number), "mallory") for number in range(CODES_EACH + 257)]
+    assert codes.take(others, "other") == "other", "nobody's codes push out those of others"
+    assert (codes.take(made[256], "mallory"), codes.take(made[257], "mallory")) == ("", "257")
     now[0] = CODE_S
-    assert not codes.take(made[2])
+    assert not codes.take(made[258], "mallory")
+
+
+def test_codes_of_all_are_bounded_and_make_room_as_they_end() -> None:
+    now = [0.0]
+    codes = Codes(lambda: now[0])
+    first = codes.make("t", "0")
+    for number in range(1, CODES_MAX):
+        codes.make("t", str(number))
+    with pytest.raises(Overloaded):
+        codes.make("t", "one more")
+    assert codes.take(first, "0") == "t"
+    now[0] = CODE_S
+    codes.make("t", "one more")
 
 
 async def test_ten_browsers_of_one_person_are_logged_in(site: Site) -> None:
@@ -151,11 +177,11 @@ async def test_what_lets_nobody_in(site: Site, body: dict[str, str]) -> None:
 
 def test_over_https_a_cookie_is_bound_to_its_host() -> None:
     origin = Origin({"gpus.example.org"}, "https://gpus.example.org")
-    words = origin.set_cookie("aliquot", "x", "gpus.example.org", max_age_s=9).split("; ")
+    response = Response()
+    origin.set_cookie(response, "aliquot", "x", "gpus.example.org", max_age_s=9)
+    words = response.headers["Set-Cookie"].split("; ")
     assert words[0] == "__Host-aliquot=x"
     assert "Secure" in words
-    assert origin.read_cookie("aliquot", "a=b; __Host-aliquot=x", "gpus.example.org") == "x"
-    assert not origin.read_cookie("aliquot", "aliquot-80=x", "gpus.example.org"), "any neighbour could have set it"
     assert origin.base("localhost:7074") == "http://localhost:7074"
     assert Origin({"localhost"}, tls=True).cookie("aliquot", "localhost:7074") == "__Host-aliquot"
     assert Origin({"[::1]"}).cookie("aliquot", "[::1]") == "aliquot-80"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.leases.records import LeaseState
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.leases.records import LeaseState
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Outbox

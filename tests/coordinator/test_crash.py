@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.core import invariants
+from aliquot.coordinator.core.evolve import invariants
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2

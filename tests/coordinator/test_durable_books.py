@@ -11,18 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError, PeriodClosed
-from aliquot.coordinator.core.leases.granting import guarantee_scale, whole_pool
-from aliquot.coordinator.core.ledger.books import Extract
-from aliquot.coordinator.core.ledger.folding import DAY_MS
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.planning import Planning
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.ledger import Extract
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.maintenance import WindowSpec
+from aliquot.coordinator.core.books.tenancy.limits import usable_capacity
+from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, QueueSpec, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing.order import fair_share
+from aliquot.coordinator.core.rules.granting import guarantee_scale, whole_pool
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.limits import usable_capacity
-from aliquot.coordinator.core.tenancy.specs import Budget, Period, QueueSpec, TenantSpec
+from aliquot.coordinator.core.values.errors import DomainError, PeriodClosed
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import take_commit, whole_state

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.records import Actor
-from aliquot.coordinator.core.outcomes import AllocateOutcome
+from aliquot.coordinator.core.books.access import Actor
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.turns import OWN_AHEAD, SHARE, Turns, Waiting, giver_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.facts import LeaderStarted
+from aliquot.coordinator.core.books.leading import LeaderStarted
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.committer import Committer
 from aliquot.coordinator.writing.config import WriterConfig

@@ -12,11 +12,11 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import planner
+from aliquot.coordinator.core.books.tenancy.specs import TenantSpec
+from aliquot.coordinator.core.commands.queries import DryRun, Explain, ExplainLease, Query
 from aliquot.coordinator.core.decide import answer, decide
-from aliquot.coordinator.core.errors import LeaseNotFound
-from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Query
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import TenantSpec
+from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.writing import committer, questions

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aliquot.coordinator.core import troubles
-from aliquot.coordinator.core.admission import decide as admission
-from aliquot.coordinator.core.admission import explain
-from aliquot.coordinator.core.leases import granting
+from aliquot.coordinator.core.deciding.admission import admit as admission
+from aliquot.coordinator.core.deciding.answers import explain
+from aliquot.coordinator.core.rules import granting
+from aliquot.coordinator.core.values import troubles
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.pool import eventually, running
 from tests.coordinator.test_metrics import scrape

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from aliquot.common.tiers import NOT_SERVED
 from aliquot.coordinator.agents.device_changes import as_held
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.types import DeviceSpec
+from aliquot.coordinator.core.values.types import DeviceSpec
 from aliquot.coordinator.reading.tier_notes import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
 from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.wire.leases import notes_on_tiers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from aliquot.coordinator.core.use.records import LeaseUse, UseState
+from aliquot.coordinator.core.books.use import LeaseUse, UseState
 from aliquot.coordinator.reading.use_totals import OTHER, TENANTS_MAX, UseTotals
 from tests.coordinator.pool import running
 

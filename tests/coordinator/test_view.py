@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases.records import LeaseState
+from aliquot.coordinator.core.books.leases.records import LeaseState
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import take_commit, whole_state

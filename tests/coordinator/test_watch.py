@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from aliquot.coordinator.errors import WatchCompacted
 from aliquot.coordinator.reading.turns import TURNS_PER_TICK
 from aliquot.coordinator.reading.watch import QUEUE_EVENTS, Change, Watcher, WatchHub

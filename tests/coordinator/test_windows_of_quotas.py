@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
 from aliquot.coordinator.writing.command_queue import CommandQueue
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.open_group import OpenGroup

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.commits import Commit
 from aliquot.coordinator.writing.config import WriterConfig

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from types import GenericAlias
 from typing import TypeVar
 
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.facts import AnyFact
-from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.leases.records import Lease, SliceState
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.books.leases.records import Lease, SliceState
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.evolve import ANY_FACT, evolve
+from aliquot.coordinator.core.evolve.invariants import check
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.queries import Query
-from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Admits, Demand, DeviceSpec, NodeSpec, RequestSpec
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import Admits, Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import whole_state
 from tests.core.frozen import contents
@@ -29,7 +29,7 @@ T = TypeVar("T")
 GIB = 1 << 30
 SETTLE_STEPS_MAX = 1_000
 
-_decoder = msgspec.msgpack.Decoder(list[AnyFact])
+_decoder = msgspec.msgpack.Decoder(GenericAlias(list, (ANY_FACT,)))
 
 
 def node(name: str, devices: int = 4, *, model: str = "A100-40", memory_gib: int = 40, **more: object) -> NodeSpec:

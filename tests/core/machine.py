@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import NodeSpec
 from tests.core.harness import Books
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.leases.granting import chain_of
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.types import RequestSpec, SlicePlan
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.granting import chain_of
+from aliquot.coordinator.core.values.types import RequestSpec, SlicePlan
 
 
 def books(state: Planning, request: RequestSpec) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access import records
-from aliquot.coordinator.core.access.records import (
+from aliquot.coordinator.core.books import access as records
+from aliquot.coordinator.core.books.access import (
     EXPIRED_KEPT_MS,
     FIRST_ADMIN,
     SESSION_MS_MAX,
@@ -21,8 +21,11 @@ from aliquot.coordinator.core.access.records import (
     Actor,
     Token,
 )
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.roles import Action, Grant, Role, covers, ever_may, may, may_give, needed
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.errors import (
     DomainError,
     InvalidField,
     LastAdministrator,
@@ -30,9 +33,6 @@ from aliquot.coordinator.core.errors import (
     TokenEnded,
     TokenNotFound,
 )
-from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
-from aliquot.coordinator.core.state import State
 
 T = TypeVar("T")
 SELF = Actor(SYSTEM)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.queries import ExplainLease
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.commands.queries import ExplainLease
 from tests.core.harness import Books, node, request
 
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.enrolment import records
-from aliquot.coordinator.core.enrolment.records import INVITE_KEPT_MS, Invite
-from aliquot.coordinator.core.errors import InvalidField, InviteExpired, InviteUnknown, InviteUsedUp
-from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.books import enrolment as records
+from aliquot.coordinator.core.books.enrolment import INVITE_KEPT_MS, Invite
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import InvalidField, InviteExpired, InviteUnknown, InviteUsedUp
 from tests.core.harness import Books
 from tests.core.machine import BooksMachine, walks
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.values.timers import Due
 from tests.core.frozen import contents
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare

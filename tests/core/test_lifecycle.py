@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.leases.records import LeaseState, SliceState
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import (
     IdempotencyMismatch,
     LeaseNotFound,
     NeverFits,
     NoCapacity,
     QueueFull,
 )
-from aliquot.coordinator.core.leases.records import LeaseState, SliceState
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from tests.core.harness import GIB, Books, node, request
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.expectation import ExpectedUse, Forecast
-from aliquot.coordinator.core.capacity.records import CapacityPolicy, CapacitySpec, NodeShape, Way
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.queries import Fits
-from aliquot.coordinator.core.types import EndReason, NodeState
+from aliquot.coordinator.core.books.capacity import CapacityPolicy, CapacitySpec, NodeShape, Way
+from aliquot.coordinator.core.books.demand import ExpectedUse, Forecast
+from aliquot.coordinator.core.books.maintenance import WindowSpec
+from aliquot.coordinator.core.commands.queries import Fits
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import EndReason, NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 

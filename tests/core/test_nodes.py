@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.leases.records import LeaseState, SliceState
+from aliquot.coordinator.core.books.nodes import NodeCordoned
+from aliquot.coordinator.core.values.errors import (
     DeviceClaimed,
     InvalidField,
     NodeInUse,
@@ -14,9 +16,7 @@ from aliquot.coordinator.core.errors import (
     SessionReplaced,
     StaleLeader,
 )
-from aliquot.coordinator.core.leases.records import LeaseState, SliceState
-from aliquot.coordinator.core.nodes.facts import NodeCordoned
-from aliquot.coordinator.core.types import NodeState
+from aliquot.coordinator.core.values.types import NodeState
 from tests.core.harness import GIB, Books, node, request
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import state_hash
 from tests.core.harness import Books, node, request
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.rests import Rests
+from aliquot.coordinator.core.values.rests import Rests
 
 
 def test_an_equal_question_rests_and_another_does_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.timers import Due, Timers
+from aliquot.coordinator.core.values.timers import Due, Timers
 
 _BUCKET_MS = 4_096
 _FOR_EVER_MS = 1 << 60

@@ -11,15 +11,15 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core import tick
-from aliquot.coordinator.core.admission import decide as admission
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.holds import decide as holding
-from aliquot.coordinator.core.leases import granting
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.outcomes import SetAside
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.commands.outcomes import SetAside
+from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.admission import admit as admission
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.queueing import AdmissionPass
-from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.troubles import (
+from aliquot.coordinator.core.rules import granting
+from aliquot.coordinator.core.values.timers import Due
+from aliquot.coordinator.core.values.troubles import (
     ORDER,
     REST_DOUBLED_MAX,
     REST_FIRST_MS,

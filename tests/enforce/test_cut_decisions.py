@@ -7,18 +7,18 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import NeverFits, QuotaExceeded
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.folding import DAY_MS
-from aliquot.coordinator.core.ledger.invoice import make_invoice
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.mig.facts import CutOrdered, CutSettled
-from aliquot.coordinator.core.queries import ExplainLease
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.limits import usable_capacity
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
-from aliquot.coordinator.core.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.invoice import make_invoice
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled
+from aliquot.coordinator.core.books.tenancy.limits import usable_capacity
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
+from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import NeverFits, QuotaExceeded
+from aliquot.coordinator.core.values.types import Cut, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare
 

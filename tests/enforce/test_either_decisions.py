@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import QuotaExceeded
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.queries import Explain, Fits
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, ModelQuota, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, ModelQuota, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.commands.queries import Explain, Fits
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import QuotaExceeded
+from aliquot.coordinator.core.values.types import NodeSpec
 from tests.core.harness import GIB, Books, node, request
 from tests.enforce.test_cut_decisions import answer, ask, card, node_of, orders, why
 from tests.tenancy.declaring import declare

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from aliquot import simgpu
 from aliquot.agent.core.partitioning import Card, Instance, Part, Profile, difference
-from aliquot.coordinator.core.mig.plan import change_layout
-from aliquot.coordinator.core.types import MigCard, MigPart, MigProfile
+from aliquot.coordinator.core.rules.mig import change_layout
+from aliquot.coordinator.core.values.types import MigCard, MigPart, MigProfile
 
 GIB = 1 << 30
 ONE = Profile(0, 19, "1g.10gb", 1, 10 * GIB, (0, 1, 2, 3, 4, 5, 6), 1)

@@ -9,7 +9,7 @@ import grpc.aio
 
 from aliquot.agent import node_key
 from aliquot.common.tokens import bearer
-from aliquot.coordinator.settings.config import AgentSettings, RelaySettings, Settings
+from aliquot.coordinator.settings.config import AgentSettings, Settings
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
 from tests.coordinator.pool import Agent, Pool, settings_for
 
@@ -17,10 +17,6 @@ from tests.coordinator.pool import Agent, Pool, settings_for
 def strict(**fields: Any) -> Settings:
     """A coordinator that lets nobody in without a key."""
     return settings_for(agents=AgentSettings(), **fields)
-
-
-def behind_relays() -> Settings:
-    return strict(relays=RelaySettings(enabled=True))
 
 
 class KeyedAgent(Agent):

@@ -1,4 +1,4 @@
-"""Nobody speaks for a node without its key: not a stranger, not another node, not a relay that remembers."""
+"""Nobody speaks for a node without its key: not a stranger, not another node, not who has overheard it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from aliquot.common.proof import session_proof
 from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import agent_pb2, enrolment_pb2, leases_pb2
 from tests.coordinator.pool import Agent, agents, eventually, reason_of, running, settings_for
-from tests.enrolment.keyed import KeyedAgent, behind_relays, enrolment, invite, join, joined, strict
-from tests.relay.relays import relaying
+from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, strict
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
 
@@ -125,7 +124,7 @@ async def test_a_node_that_is_taken_out_hears_it_within_a_second_and_can_be_take
             pass
 
 
-# -- a relay that does not only carry
+# -- who has listened
 
 
 class Repeating(KeyedAgent):
@@ -150,18 +149,16 @@ class Remembering(KeyedAgent):
         return self.said
 
 
-async def test_a_proof_passes_a_relay_and_is_good_for_its_own_session_only() -> None:
-    async with running(behind_relays()) as pool, relaying("--coordinator", pool.address) as relay:
-        await eventually(relay.connected, "the relay has connected")
-        honest = Remembering(relay.address, "n1")
+async def test_a_proof_is_good_for_its_own_session_only() -> None:
+    async with running(strict()) as pool:
+        honest = Remembering(pool.address, "n1")
         await join(pool, await invite(pool, "n1"), "n1", honest.key_pem)
         async with agents(honest):
             assert pool.coordinator.view.nodes["n1"].state.name == "READY"
         await eventually(lambda: len(pool.leading.roster) == 0, "it has left")
-        for address in (relay.address, pool.address):
-            # Repeated whole, with the same Hello: the coordinator's nonce is another.
-            error = await refused(Repeating(address, "n1", honest.said, honest.nonce))
-            assert reason_of(error) == "WRONG_KEY"
+        # Repeated whole, with the same Hello: the coordinator's nonce is another.
+        error = await refused(Repeating(pool.address, "n1", honest.said, honest.nonce))
+        assert reason_of(error) == "WRONG_KEY"
 
 
 @pytest.mark.parametrize("what", ["node", "boot", "nonce", "pool", "order", "nothing", "garbage"])

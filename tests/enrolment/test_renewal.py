@@ -103,7 +103,7 @@ async def test_an_agent_whose_certificate_is_long_over_comes_back_and_renews_it(
         x509.load_pem_x509_certificate(now.chain_pem.encode()).verify_directly_issued_by(Authority(secret).certificate)
 
 
-def test_what_a_relay_makes_up_changes_neither_the_certificate_nor_whom_a_node_trusts() -> None:
+def test_what_somebody_in_between_makes_up_changes_neither_the_certificate_nor_whom_a_node_trusts() -> None:
     other = Authority(bytes(31) + b"1")
     theirs = other.certify_node(NodeRequest(node_key.request(KEY, "n1")), "n1", MADE_MS)
     foreign = AUTHORITY.certify_node(NodeRequest(node_key.request(node_key.make_key(), "n1")), "n1", MADE_MS)

@@ -26,7 +26,7 @@ from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.tls import fingerprints
 from aliquot.coordinator.agents.authority import Authority, Generations, NodeRequest
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.v1 import agent_pb2
 from tests.agent.conftest import node
 from tests.agent.harness import Node
@@ -34,8 +34,6 @@ from tests.coordinator.pool import eventually
 from tests.coordinator.process import Running, serving
 from tests.enrolment.test_joining import run_join
 from tests.identity import ADMIN_TOKEN
-from tests.relay.relays import relaying
-from tests.relay.test_joining import run_join as relay_joins
 
 __all__ = ["node"]
 SECRET = bytes(range(32))
@@ -81,7 +79,7 @@ def test_who_was_away_for_several_exchanges_follows_all_of_them() -> None:
 
 
 @given(st.sampled_from(["", "no certificate", "theirs", "unvouched", "wrong key"]), st.booleans())
-def test_what_a_relay_makes_up_is_not_trusted(kind: str, with_ours: bool) -> None:
+def test_what_somebody_in_between_makes_up_is_not_trusted(kind: str, with_ours: bool) -> None:
     ours, theirs = Generations(SECRET, (FIRST, SECOND)), Generations(bytes(32), (FIRST, SECOND))
     before = Authority(SECRET, FIRST).pem.decode()
     offered = {"theirs": theirs.pem.decode(), "unvouched": ours.newest.pem.decode(), "wrong key": theirs.pem.decode()}
@@ -137,7 +135,6 @@ async def place(folder: Path, *flags: str) -> AsyncIterator[Place]:
     env = {
         "ALIQUOT_COORDINATOR_ACCESS_DIR": str(folder / "access"),
         "ALIQUOT_COORDINATOR_AGENTS_UNENROLLED": "false",
-        "ALIQUOT_COORDINATOR_RELAYS_ENABLED": "true",
     }
     async with serving("--listen", "0.0.0.0:0", "--journal", "memory:", *flags, env=env) as process:
         yield Place(process, folder)
@@ -160,17 +157,12 @@ async def log_in(at: Place, issued: IssuedToken, monkeypatch: pytest.MonkeyPatch
 
 
 async def let_in(admin: AsyncPool, at: Place, node: Node) -> None:
-    """A node with its agent, and a relay that does not run yet."""
+    """A node with its agent."""
     made = await admin.access.invite_node("gpu-07")
     string = ConnectionString((at.address,), made.invite, made.ca_pem, "gpu-07").encode()
     code, said = await run_join(node, string, "--node-name", "gpu-07")
     assert code == 0, said
     await asyncio.to_thread(node.start, "", "--node-name", "gpu-07")
-    relay = await admin.access.issue_token("relay/r1", grants=[RoleGrant(Role.RELAY)])
-    code, said = await relay_joins(
-        at.folder / "r1", ConnectionString((at.address,), relay.token, relay.ca_pem).encode()
-    )
-    assert code == 0, said
 
 
 async def test_everybody_goes_on_while_the_authority_is_exchanged_and_who_was_away_comes_back(
@@ -197,19 +189,18 @@ async def test_everybody_goes_on_while_the_authority_is_exchanged_and_who_was_aw
             return {each.node_id or each.principal for each in use.behind}
 
         async def nodes_have_told() -> bool:
-            return await left() == {"ann", "relay/r1"}
+            return await left() == {"ann"}
 
         await eventually(nodes_have_told, "only those who did not connect are left")
         with pytest.raises(Refused, match="ann"):
             await admin.access.retire_authority()
-        async with relaying("--state-dir", str(tmp_path / "r1")):
-            async with AsyncPool() as pool:
-                assert (await pool.access.whoami()).principal == "ann"
+        async with AsyncPool() as pool:
+            assert (await pool.access.whoami()).principal == "ann"
 
-            async def nobody() -> bool:
-                return not await left()
+        async def nobody() -> bool:
+            return not await left()
 
-            await eventually(nobody, "all have taken it up")
+        await eventually(nobody, "all have taken it up")
         kept = file.current()
         assert kept is not None
         assert fingerprints(kept.ca) == fingerprints(began.authorities_pem)

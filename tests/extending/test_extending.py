@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.maintenance import WindowSpec, shown
+from aliquot.coordinator.core.books.tenancy.specs import Budget, QueuePolicy
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.values.errors import (
     DomainError,
     ExtensionRefused,
     InvalidField,
@@ -13,12 +17,7 @@ from aliquot.coordinator.core.errors import (
     LeaseNotFound,
     QuotaExceeded,
 )
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.maintenance.calendar import shown
-from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Budget, QueuePolicy
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from tests.core.harness import Books, node
 from tests.preemption.asking import ask, run, state_of
 from tests.tenancy.declaring import declare, queue, root, tenant

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.facts import LeaderStarted
-from aliquot.coordinator.core.leases.facts import (
+from aliquot.coordinator.core.books.leading import LeaderStarted
+from aliquot.coordinator.core.books.leases.facts import (
     LeaseEnded,
     LeaseGranted,
     LeaseQueued,
@@ -17,6 +16,7 @@ from aliquot.coordinator.core.leases.facts import (
     SliceGone,
     SliceGrant,
 )
+from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from tests.failover.cluster import Log

@@ -14,7 +14,7 @@ import pytest
 
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew, JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from aliquot.coordinator.writing.journal.replay import replay

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.demand.records import HOUR_MS, HOURS_MAX, SERIES_MAX, WHOLE
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.books.demand import HOUR_MS, HOURS_MAX, SERIES_MAX, WHOLE
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from tests.core.harness import Books
 
 

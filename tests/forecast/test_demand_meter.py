@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.values.types import RequestSpec
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.writing.commits import whole_state
 from tests.core.harness import Books, node, request

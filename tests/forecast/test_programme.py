@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from aliquot.coordinator.core.capacity.expectation import Forecasts
+from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE, Forecasts
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands import ExpectDemand, NoteDemand
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
-from aliquot.coordinator.core.leases.records import Lease
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.totals import Totals

@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.client import AsyncPool
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
+from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE
 from aliquot.coordinator.reading.forecasts import Start
 from aliquot.v1 import leases_pb2, pool_pb2
 from tests.access.people import OTHER, OWN, introduce

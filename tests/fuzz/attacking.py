@@ -30,7 +30,6 @@ from aliquot.v1 import (
     leases_pb2_grpc,
     pool_pb2,
     pool_pb2_grpc,
-    relay_pb2,
     types_pb2,
 )
 from tests.coordinator.pool import declared
@@ -42,7 +41,7 @@ from tests.pretended_node import PretendedNode
 
 METHODS = [
     method
-    for module in (access_pb2, admin_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2)
+    for module in (access_pb2, admin_pb2, enrolment_pb2, leases_pb2, pool_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]

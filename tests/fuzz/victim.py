@@ -37,7 +37,7 @@ class Victim:
     @classmethod
     async def begin(cls) -> Victim:
         """Start it."""
-        running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:", "--relays")
+        running = await start("--listen", "127.0.0.1:0", "--metrics-port", "0", "--journal", "memory:")
         assert isinstance(running, Running), running
         return cls(running)
 

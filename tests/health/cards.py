@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.health.records import Incident, Sign, Standing
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.books.health.records import Incident, Sign, Standing
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import NodeSpec
 from tests.core.harness import Books
 
 ALL = ("reset", "reboot", "verify")

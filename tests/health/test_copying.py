@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aliquot.common.signs import Remedy
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.health.records import Standing
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.books.health.records import Standing
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from tests.core.harness import node
 from tests.health.cards import ALL, XID_95, Sick
 

@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import CardInUse, DeviceNotFound, StillUnwell
-from aliquot.coordinator.core.health.facts import IncidentOpened
-from aliquot.coordinator.core.health.records import OUT, Standing
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import DeviceSpec, NodeState
+from aliquot.coordinator.core.books.health.records import OUT, IncidentOpened, Standing
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import CardInUse, DeviceNotFound, StillUnwell
+from aliquot.coordinator.core.values.types import DeviceSpec, NodeState
 from tests.core.harness import GIB, node, request
 from tests.health.cards import ALL, HOT, REMAP, WORN, XID_79, XID_95, Sick
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from aliquot.common.signs import Scope
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.health.records import OUT, Standing
-from aliquot.coordinator.core.types import DeviceSpec, NodeState
+from aliquot.coordinator.core.books.health.records import OUT, Standing
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import DeviceSpec, NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 from tests.health.cards import ALL, HOT, REMAP, WORN, XID_79, XID_95

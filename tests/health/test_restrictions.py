@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from aliquot.common.signs import Remedy, Scope, Severity
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.health.records import Sign, Standing
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.queries import Explain, Fits
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import NodeSpec, RequestSpec
+from aliquot.coordinator.core.books.health.records import Sign, Standing
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.commands.queries import Explain, Fits
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.values.types import NodeSpec, RequestSpec
 from tests.core.harness import node, request
 from tests.health.cards import ALL, XID_79, XID_95, Sick
 

@@ -16,8 +16,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+from aliquot.coordinator.core.books.leading import LeaderStarted
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.facts import LeaderStarted
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.journal import codec
 from aliquot.coordinator.writing.journal.base import Group

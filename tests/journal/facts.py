@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.fact import Fact
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, RequestSpec
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
 from aliquot.coordinator.writing.journal.base import Group, Journal
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 

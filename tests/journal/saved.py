@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, PoolSpec, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.evolve.snapshot import to_snapshot
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.snapshot import to_snapshot
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand, DeviceSpec, EndReason, NodeSpec, RequestSpec
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, EndReason, NodeSpec, RequestSpec
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import snapshot_folder_of
 from tests.compatibility import shapes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, Journal
 from aliquot.coordinator.writing.journal.memory import MemoryJournal

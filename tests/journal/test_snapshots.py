@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.coordinator.core.snapshot import FORMAT, state_hash
+from aliquot.coordinator.core.evolve.snapshot import FORMAT, state_hash
 from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable
 from aliquot.coordinator.writing.journal import snapshotter
 from aliquot.coordinator.writing.journal.base import StoredSnapshot

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import (
     JournalCorrupt,
     JournalError,
@@ -152,7 +152,7 @@ def test_a_journal_of_a_newer_format_is_refused(tmp_path: Path) -> None:
 def test_facts_that_this_version_does_not_know_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     journal = opened(path)
-    from aliquot.coordinator.core.fact import Fact
+    from aliquot.coordinator.core.values.fact import Fact
 
     class FromTheFuture(Fact, frozen=True, array_like=True, tag_field="k", tag="future"):
         pass

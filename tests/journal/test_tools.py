@@ -15,7 +15,7 @@ from aliquot.cli._parser import UsageError
 from aliquot.cli.main import build_parser
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import replay
@@ -100,6 +100,12 @@ def test_a_backup_of_a_journal_in_use_is_a_journal(tmp_path: Path, capsys: Captu
     again.close()
     with pytest.raises(ConfigError):
         tool(capsys, "backup", tmp_path / "j.db", tmp_path / "copy.db")
+    (tmp_path / "copy.db").unlink()
+    with pytest.raises(ConfigError, match=r"copy.db.* exists"):
+        tool(capsys, "backup", tmp_path / "j.db", tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists(), "half a copy looks like a whole one"
+    with pytest.raises(ConfigError, match="is no folder"):
+        tool(capsys, "backup", tmp_path / "j.db", tmp_path / "nowhere" / "copy.db")
 
 
 def test_going_back_to_a_fact_gives_the_books_of_that_moment(tmp_path: Path, capsys: Capture) -> None:

@@ -122,6 +122,9 @@ async def test_a_caller_that_asks_before_it_sends_is_told_to_go_on() -> None:
         (post("/other", b"", *last()), 404),
         (b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
         (b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nab", 200),
+        (b"GET /" + b"x" * (httpd.HEAD_BYTES_MAX + 1), 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * (httpd.HEAD_BYTES_MAX + 1), 431),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * (httpd.HEAD_BYTES_MAX // 6 + 1), 431),
     ],
 )
 async def test_what_is_wrong_is_said_and_ends_the_connection(sent: bytes, status: int) -> None:
@@ -153,6 +156,25 @@ async def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyP
     async with serving() as served:
         found = await served.call(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab", end=False)
         assert found.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_connection_by_which_nothing_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpd, "REQUEST_S", 0.05)
+    async with serving() as served:
+        assert (await served.call(b"", end=False)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpd, "CONNECTIONS_MAX", 1)
+    async with serving() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(post("/echo", b"first"))
+        assert (await reader.readuntil(b"first")).startswith(b"HTTP/1.1 200 ")
+        refused, other = await asyncio.open_connection("127.0.0.1", served.port)
+        with contextlib.suppress(ConnectionError):
+            assert await within(refused.read()) == b""
+        other.close()
+        writer.close()
 
 
 async def test_what_is_asked_for_is_carried_to_its_end_also_when_the_caller_leaves() -> None:

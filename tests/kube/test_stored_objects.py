@@ -15,7 +15,6 @@ import msgspec
 import pytest
 import yaml
 
-from aliquot.kube.controllers.compute_pools import RawPoolSpec
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.core import names
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobSpec, RawJobStatus, RawScaling, gpu_of, replicas_of
@@ -132,8 +131,6 @@ def test_what_is_not_said_is_the_same_to_the_operator_as_to_the_api_server() -> 
     job = msgspec.json.decode(msgspec.json.encode(RawJobSpec()))
     assert defaults(spec).items() <= job.items()
     assert defaults(spec["properties"]["scaling"]).items() <= job["scaling"].items()
-    pool = schemas(CRDS)["computepools.aliquot.dev", "v1alpha1"]["properties"]["spec"]
-    assert set(pool["properties"]) == set(RawPoolSpec.__struct_encode_fields__)
     assert set(spec["properties"]) == set(RawJobSpec.__struct_encode_fields__)
     assert set(spec["properties"]["scaling"]["properties"]) == set(RawScaling.__struct_encode_fields__)
     status_ = schemas(CRDS)["elasticjobs.aliquot.dev", "v1alpha1"]["properties"]["status"]

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import planning, tick
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import PeriodClosed
-from aliquot.coordinator.core.ledger.books import Ledger
-from aliquot.coordinator.core.ledger.closing import close
-from aliquot.coordinator.core.ledger.entries import Entry, EntryKind
-from aliquot.coordinator.core.ledger.folding import DAY_MS, HOUR_MS
-from aliquot.coordinator.core.ledger.invoice import Invoice, make_invoice
-from aliquot.coordinator.core.ledger.meters import meter_of
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Budget, Period
+from aliquot.coordinator.core import tick
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS
+from aliquot.coordinator.core.books.ledger.invoice import Invoice, make_invoice
+from aliquot.coordinator.core.books.ledger.ledger import Ledger, close
+from aliquot.coordinator.core.books.ledger.meters import meter_of
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.tenancy.specs import Budget, Period
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known import planning
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import PeriodClosed
 from tests.core.harness import GIB, Books, node, request
 
 BEGAN_MS = 100 * DAY_MS

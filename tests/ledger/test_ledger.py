@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import IdempotencyMismatch, InvalidField, PeriodClosed
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.leases.facts import (
+from aliquot.coordinator.core.books.leases.facts import (
     LeaseGranted,
     LeaseQueued,
     SliceActive,
@@ -20,15 +18,17 @@ from aliquot.coordinator.core.leases.facts import (
     SliceGone,
     SlicesAdopted,
 )
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Extract
-from aliquot.coordinator.core.ledger.entries import postings
-from aliquot.coordinator.core.ledger.folding import DAY_MS
-from aliquot.coordinator.core.ledger.invoice import Invoice, balance_micro, make_invoice
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard, Tier
-from aliquot.coordinator.core.nodes.facts import NodeStateChanged
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import NodeState
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.entries import postings
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.invoice import Invoice, balance_micro, make_invoice
+from aliquot.coordinator.core.books.ledger.ledger import Extract
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard, Tier
+from aliquot.coordinator.core.books.nodes import NodeStateChanged
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField, PeriodClosed
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import NodeState
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, tenant
 

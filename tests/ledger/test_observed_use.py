@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.common.clock import ManualClock
 from aliquot.common.limits import GIB
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, types_pb2

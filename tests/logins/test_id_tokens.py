@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from aliquot.common.clock import ManualClock, SystemClock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, ProviderUnavailable
 from aliquot.coordinator.logins import provider
 from aliquot.coordinator.logins.config import OidcRule, OidcSettings, PodSettings

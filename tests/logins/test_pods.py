@@ -15,7 +15,7 @@ from aliquot.cli.main import main
 from aliquot.client import Pool, _sessions
 from aliquot.common.clock import ManualClock, SystemClock
 from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
 from aliquot.coordinator.logins import pods
 from aliquot.coordinator.logins.config import PodRule, PodSettings

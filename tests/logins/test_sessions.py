@@ -13,7 +13,7 @@ import pytest
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.coordinator import Coordinator
-from aliquot.coordinator.core.access.records import SESSIONS_PER_PRINCIPAL_MAX
+from aliquot.coordinator.core.books.access import SESSIONS_PER_PRINCIPAL_MAX
 from aliquot.coordinator.logins.config import OidcRule, OidcSettings, PodRule, PodSettings
 from aliquot.v1 import access_pb2, access_pb2_grpc
 from tests.access.people import OTHER, OWN, Person, refusal, watching

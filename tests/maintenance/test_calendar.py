@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.maintenance.calendar import next_occurrence, shown
-from aliquot.coordinator.core.maintenance.windows import Occurrence, Phase, WindowSpec
+from aliquot.coordinator.core.books.maintenance import Occurrence, Phase, WindowSpec, next_occurrence, shown
 
 ZONES = (
     "UTC",

@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic.facts import LeaseGrown
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseQueued
-from aliquot.coordinator.core.maintenance.facts import MaintenanceDeclared, MaintenanceEnded, MaintenanceMoved
-from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.books.elastic import LeaseGrown
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseQueued
+from aliquot.coordinator.core.books.maintenance import (
+    MaintenanceDeclared,
+    MaintenanceEnded,
+    MaintenanceMoved,
+    Phase,
+    WindowSpec,
+)
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.types import RequestSpec
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
 

@@ -8,22 +8,21 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.books.maintenance import Phase, WindowSpec, wall_time
+from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.commands.queries import Explain
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.rules import closing
+from aliquot.coordinator.core.rules.closing import OPENED_MAX
+from aliquot.coordinator.core.values.errors import (
     DomainError,
     InvalidField,
     MaintenanceExists,
     MaintenanceNotFound,
     NoCapacity,
 )
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
-from aliquot.coordinator.core.maintenance import closing
-from aliquot.coordinator.core.maintenance.calendar import wall_time
-from aliquot.coordinator.core.maintenance.closing import OPENED_MAX
-from aliquot.coordinator.core.maintenance.windows import Phase, WindowSpec
-from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.queries import Explain
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import DeviceSpec, EndReason, NodeSpec, RequestSpec
+from aliquot.coordinator.core.values.types import DeviceSpec, EndReason, NodeSpec, RequestSpec
 from aliquot.coordinator.reading.books import WindowView
 from tests.core.harness import GIB, Books, node, request
 

@@ -101,7 +101,7 @@ def test_it_runs_as_nobody_and_what_the_containerfile_says(image: Path) -> None:
     assert path.startswith("PATH=/opt/aliquot/bin:")
     # The agent alone is root: it follows and ends programs of any user.
     assert (read_stage(AGENT).user, read_stage(AGENT).extras) == ("0:0", "agent,kubernetes")
-    assert read_stage(COORDINATOR).extras == "coordinator,postgres,kubernetes,relay"
+    assert read_stage(COORDINATOR).extras == "coordinator,postgres,kubernetes"
 
 
 def test_nothing_in_it_has_rights_of_others_or_names_this_machine(image: Path, laptop: Clean) -> None:

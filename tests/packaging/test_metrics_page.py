@@ -16,7 +16,6 @@ from aliquot.agent.metrics.node import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.metrics.served import ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
-from aliquot.relay.metrics import RelayMetrics
 from tests.coordinator.pool import running
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -64,13 +63,6 @@ async def test_the_page_has_the_coordinators_metrics() -> None:
         coordinator.metrics.ended["RELEASED"] += 1
         coordinator.metrics.agent_messages["delta"] += 1
         compare("Coordinator", list(coordinator.collect()))
-
-
-def test_the_page_has_the_relays_metrics() -> None:
-    names = ("aliquot_relay_agents", "aliquot_relay_loop_lag_seconds")
-    relay = RelayMetrics([(name, "Of its worker", lambda: 0) for name in names])
-    relay.shed["FULL"] += 1
-    compare("Relay", list(relay.collect()))
 
 
 def test_the_page_has_the_agents_metrics() -> None:

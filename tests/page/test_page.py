@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Page, expect
@@ -164,17 +165,37 @@ async def test_who_is_logged_out_comes_back_to_the_same_place(visitor: Visitor) 
     await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_a_one_time_code_signs_in_once(visitor: Visitor) -> None:
+async def test_a_one_time_code_signs_in_once_whoever_agrees_to_it(visitor: Visitor) -> None:
     with visitor.site.rest() as http:
-        code = http.post("/session/codes").json()["code"]
-    page = await visitor.go(f"/login#code={code}")
-    await expect(page.locator("main h1")).to_have_text("Would it run now?")
+        path = urlsplit(http.post("/session/codes").json()["url"])._replace(scheme="", netloc="").geturl()
+    page = await visitor.go(path)
+    await expect(page.get_by_role("main")).to_contain_text("signs this browser in as admin")
     assert "code" not in page.url
+    await page.get_by_role("button", name="Sign in as admin").click()
+    await expect(page.locator("main h1")).to_have_text("Would it run now?")
     await page.get_by_role("button", name="log out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await page.goto("about:blank")
-    await visitor.go(f"/login#code={code}")
+    await visitor.go(path)
+    await page.get_by_role("button", name="Sign in as admin").click()
     await expect(page.get_by_role("alert")).to_contain_text("has been used")
+
+
+async def test_a_link_makes_nobody_its_sender_without_a_word(visitor: Visitor) -> None:
+    mallory = visitor.site.let_in("mallory", scope="vision")
+    with visitor.site.rest(mallory) as http:
+        made = http.post("/session/codes").json()
+    page = await visitor.sign_in(visitor.site.let_in("victim", scope="vision"), "/leases")
+    for principal, said in (("victim", "somebody else's"), ("mallory", "")):
+        await page.goto("about:blank")
+        await visitor.go(f"/login#code={made['code']}&principal={principal}")
+        await expect(page.get_by_role("main")).to_contain_text(f"signs this browser in as {principal}")
+        assert (await page.evaluate("fetch('/api/v1/whoami').then(r => r.json())")).get("principal") == "victim"
+        if said:  # what the link says of itself is not believed
+            await page.get_by_role("button", name=f"Sign in as {principal}").click()
+            await expect(page.get_by_role("alert")).to_contain_text(said)
+    await page.get_by_role("button", name="Not me").click()
+    await expect(page.locator(".who")).to_have_text("victim")
 
 
 HOSTILE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.types import Demand, NodeSpec, Topology
+from aliquot.coordinator.core.values.types import Demand, NodeSpec, Topology
 from tests.placement.pools import GIB, node, pool
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, Placement
 
 GIB = 1 << 30
 MIB = 1 << 20

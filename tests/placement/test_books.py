@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan
+from aliquot.coordinator.core.values.types import UNKNOWN, Demand, SlicePlan
 from tests.placement.pools import GIB, MIB, assert_sound, node, pool
 
 

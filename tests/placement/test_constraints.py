@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
 from aliquot.coordinator.core.placement.validity import objection
-from aliquot.coordinator.core.types import Demand, Topology
+from aliquot.coordinator.core.values.types import Demand, Topology
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
 NODES = 6

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Reason, accelerated, make_policy
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.survey import survey
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec, Placement
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.coordinator.upkeep.price_programme import learn_prices
 from tests.placement.pools import GIB, Books, assert_sound, pool
 from tests.placement.pools import node as undivided

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Reason, make_policy
-from aliquot.coordinator.core.types import SERVE_LABELS, Demand, Missing, SlicePlan, Topology
+from aliquot.coordinator.core.values.types import SERVE_LABELS, Demand, Missing, SlicePlan, Topology
 from tests.placement.pools import GIB, node, pool
 
 

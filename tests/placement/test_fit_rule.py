@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.capacity import slots_per_device
 from aliquot.coordinator.core.placement.picking import slice_on
+from aliquot.coordinator.core.placement.room import slots_per_device
 from aliquot.coordinator.core.placement.shapes import ShapeTable, shape_of
-from aliquot.coordinator.core.types import UNKNOWN, Demand, DeviceSpec, NodeSpec, SlicePlan
+from aliquot.coordinator.core.values.types import UNKNOWN, Demand, DeviceSpec, NodeSpec, SlicePlan
 from tests.placement.pools import GIB
 
 SORTS = st.sampled_from(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Reason, make_policy
-from aliquot.coordinator.core.types import Demand, DeviceSpec, MigCard, MigProfile, NodeSpec
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, MigCard, MigProfile, NodeSpec
 from tests.placement.pools import GIB, Books, assert_sound, pool
 from tests.placement.pools import node as undivided
 

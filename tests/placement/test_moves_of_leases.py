@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands import ReportStatus
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases.facts import LeaseGranted
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
-from aliquot.coordinator.core.moving.budget import (
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.placement.move_budget import (
     DEMAND_REST_MS,
     MOVES_PERMILLE,
     PLAN_REST_MS,
@@ -19,12 +21,8 @@ from aliquot.coordinator.core.moving.budget import (
     SAVED_PERMILLE,
     MoveBudget,
 )
-from aliquot.coordinator.core.outcomes import DefragmentView
-from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 from tests.core.harness import Books, node, request
 
 RESERVE_AFTER_MS = 300_000
@@ -223,36 +221,6 @@ def test_a_move_needs_no_kinds_of_facts_of_its_own() -> None:
     pool.ask()
     tags = {type(fact).__struct_config__.tag for fact in pool.books.facts[before:]}
     assert tags <= {"queued", "sreleasing", "gone", "requeued", "granted", "hold"}
-
-
-def step(pool: Pool, *, carry_out: bool, moves_max: int = 8, cursor: int = 0) -> DefragmentView:
-    view = pool.books.do(c.Defragment(carry_out, moves_max, cursor)).outcome
-    assert isinstance(view, DefragmentView)
-    return view
-
-
-def test_defragmentation_is_shown_before_it_is_carried_out() -> None:
-    pool = Pool()
-    leases = [pool.run(600, movable=True), pool.run(200, movable=True), pool.run(200, movable=False)]
-    assert {len(pool.node_of(lease)) for lease in leases} == {1}
-    binpack = make_policy("binpack")
-    pool.books.planner.planning.engine = Engine(pool.books.state.inventory, binpack)
-    assert not step(pool, carry_out=True).mix_known, "nobody knows what would be useful"
-    for _ in range(10):
-        pool.books.planner.engine.mix.note(Demand(share_milli=1000))
-    shown = step(pool, carry_out=False)
-    assert shown.mix_known
-    assert shown.gained_milli > 0
-    assert [pool.books.again(lease).state for lease in leases] == [LeaseState.ACTIVE] * 3
-    done = step(pool, carry_out=True)
-    assert done == shown
-    for moved in done.moves:
-        lease = pool.books.again(next(lease for lease in leases if lease.lease_id == moved.lease_id))
-        assert lease.state is LeaseState.GRANTED
-        assert {piece.state for piece in lease.holding} == {SliceState.RELEASING, SliceState.GRANTED}
-        assert lease.request.movable
-    assert state_hash(pool.books.replayed()) == state_hash(pool.books.state)
-    assert step(pool, carry_out=True).moves == (), "who was moved a moment ago is left alone"
 
 
 @pytest.mark.parametrize("policy", [QueuePolicy.SLOWDOWN, QueuePolicy.PRIORITY])

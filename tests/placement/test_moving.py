@@ -1,17 +1,16 @@
-"""Plans of moves: they make room, they gain what they say, and they change nothing by being made."""
+"""Plans of moves: they make room, and they change nothing by being made."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.moving.defragmentation import propose
-from aliquot.coordinator.core.moving.evacuation import evacuate
-from aliquot.coordinator.core.moving.plan import LeaseMove, PlacedLease, hold, let_go
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.rules.moving import evacuate
+from aliquot.coordinator.core.rules.trial import LeaseMove, PlacedLease, hold, let_go
+from aliquot.coordinator.core.values.types import Demand
 from tests.placement.pools import GIB, node, pool
 
 
@@ -116,37 +115,9 @@ def test_a_full_pool_can_not_be_emptied() -> None:
     assert here.inventory.canonical() == before
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    leases=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([100, 250, 500, 600, 1000])), max_size=16),
-    moves_max=st.integers(0, 6),
-)
-def test_a_proposal_gains_what_it_says_and_loses_nothing(leases: list[tuple[int, int]], moves_max: int) -> None:
-    here = Pool()
-    for index, share in leases:
-        demand = Demand(share_milli=share)
-        if here.engine.place(Demand(share_milli=share, node_ids=(f"n{index}",))) is not None:
-            here.put(f"n{index}", demand)
-    mix = ((Demand(count=4), 1), (Demand(), 2), (Demand(share_milli=500), 3))
-    before = here.inventory.canonical()
-    fragmented = sum(part.fragmented_milli for part in measure(here.inventory, Mix(mix)).values())
-    proposal = propose(here.engine, here.occupants(), mix, moves_max=moves_max)
-    assert here.inventory.canonical() == before
-    assert len(proposal.moves) <= moves_max
-    assert proposal.gained_milli >= 100 * len(proposal.moves)
-    assert proposal.cursor == 0 or len(proposal.moves) == moves_max
-    held = here.inventory.totals()["default", "A100-80"].share_used_milli
-    here.carry_out(proposal.moves)
-    assert here.inventory.totals()["default", "A100-80"].share_used_milli == held
-    parts = measure(here.inventory, Mix(mix))
-    left = sum(part.fragmented_milli for part in parts.values())
-    assert abs(fragmented - left - proposal.gained_milli) <= 1, "but for rounding"
-
-
 def test_without_a_mix_nothing_is_known_to_be_useful() -> None:
     here = Pool()
     here.put("n0", Demand(share_milli=100))
-    assert propose(here.engine, here.occupants(), (), moves_max=5).moves == ()
     assert measure(here.inventory, Mix(())) == {}
 
 
@@ -187,16 +158,3 @@ def test_fragmentation_is_sampled_in_steps_and_adds_up_to_the_same() -> None:
     while not sampler.step():
         pass
     assert sampler.latest == measure(inventory, mix)
-
-
-def test_a_proposal_is_made_in_steps() -> None:
-    here = Pool()
-    for index in range(4):
-        for share in (600, 300):
-            here.put(f"n{index}", Demand(share_milli=share))
-    mix = ((Demand(count=4), 1),)
-    cursors = [propose(here.engine, here.occupants(), mix, moves_max=9, trials_max=1).cursor]
-    while cursors[-1]:
-        step = propose(here.engine, here.occupants(), mix, moves_max=9, trials_max=1, cursor=cursors[-1])
-        cursors.append(step.cursor)
-    assert cursors == [1, 2, 3, 0]

@@ -13,26 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.books.holds import HoldCreated, HoldKind
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseQueued
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.maintenance import WindowSpec
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
+from aliquot.coordinator.core.commands.queries import Fits
+from aliquot.coordinator.core.evolve.invariants import check
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.placement.survey import NodeFit
+from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.errors import (
     DomainError,
     IdempotencyMismatch,
     InvalidField,
     PlacementRefused,
     QuotaExceeded,
 )
-from aliquot.coordinator.core.holds.facts import HoldCreated
-from aliquot.coordinator.core.holds.records import HoldKind
-from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseQueued
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.placement.survey import NodeFit
-from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.queries import Fits
-from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, TenantSpec
-from aliquot.coordinator.core.types import Placement, RequestSpec, SlicePlan, Topology
+from aliquot.coordinator.core.values.types import Placement, RequestSpec, SlicePlan, Topology
 from tests.core.harness import GIB, Books, node, request
 from tests.placement import histories
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.moving.budget import MOVES_PERMILLE, SAVED_MIN
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.evolve.invariants import check
+from aliquot.coordinator.core.placement.move_budget import MOVES_PERMILLE, SAVED_MIN
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.churn import Churn, ChurnRules
 from aliquot.plan.command import PLAN

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
-from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import ArrivalMix, ClassTotals, MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.placement.worth import GRAINS, like, together_on, worth_on
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.rules.trial import hold
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.upkeep import price_learner
 from aliquot.coordinator.upkeep.lesson import Lesson
 from aliquot.coordinator.upkeep.price_learner import PriceLearner

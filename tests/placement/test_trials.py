@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.types import Demand, SlicePlan
+from aliquot.coordinator.core.values.types import Demand, SlicePlan
 from tests.placement.pools import GIB, assert_sound, node, pool
 
 DEMANDS = (

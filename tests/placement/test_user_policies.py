@@ -9,7 +9,7 @@ import pytest
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.policies.simple import BinPack
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.settings.user_policies import discover, register
 from tests.placement.example_policy import example
 from tests.placement.pools import Books, node, pool

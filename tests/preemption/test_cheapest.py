@@ -9,12 +9,12 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
-from aliquot.coordinator.core.preemption.plan import Plan, Preemption
-from aliquot.coordinator.core.preemption.victims import NEVER_MS
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.types import NodeSpec, RequestSpec, Topology
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.rules.preemption.leaving import gone_by, take_off
+from aliquot.coordinator.core.rules.preemption.plan import Plan, Preemption
+from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
+from aliquot.coordinator.core.values.types import NodeSpec, RequestSpec, Topology
 from tests.core.harness import GIB, Books, node, request
 
 # Watching each line would more than double its time, and short tests reach the same ones.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.leases.records import LeaseState
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.known.config import CoreConfig
 from tests.core.harness import Books, node
 from tests.preemption.asking import all_leave, ask, leave, run, state_of
 from tests.tenancy.declaring import declare, tenant

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.holds.records import HoldKind
-from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.preemption.leaving import gone_by, take_off
-from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.rests import SEARCH_REST_MS
+from aliquot.coordinator.core.books.holds import HoldKind
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled
+from aliquot.coordinator.core.rules.preemption.leaving import gone_by, take_off
+from aliquot.coordinator.core.rules.preemption.victims import is_protected
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.rests import SEARCH_REST_MS
+from aliquot.coordinator.core.values.types import Demand
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare
 

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.holds import evolve, readiness
-from aliquot.coordinator.core.holds.facts import HoldBroken
-from aliquot.coordinator.core.leases.records import LeaseState
+from aliquot.coordinator.core.books import holds as readiness
+from aliquot.coordinator.core.books.holds import HoldBroken
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.evolve import holds as evolve
 from tests.core.harness import Books, node
 from tests.preemption.asking import ask, leave, run, state_of
 

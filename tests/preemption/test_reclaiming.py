@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, QueueSpec, Quota
+from aliquot.coordinator.core.books.holds import PreemptionStarted
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, QueueSpec, Quota
 from tests.core.harness import GIB, Books, request
 from tests.preemption.asking import ask, leave, run, state_of
 from tests.tenancy.declaring import declare, queue, tenant

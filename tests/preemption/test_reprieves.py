@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import LeaseState
+from aliquot.coordinator.core.books.leases.records import LeaseState
 from tests.core.harness import Books, node, request
 
 

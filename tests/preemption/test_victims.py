@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.preemption.exact import SLICES_MAX
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.rules.preemption.exact import SLICES_MAX
 from tests.core.harness import GIB, Books, node, request
 from tests.preemption.asking import ask, leave, run, state_of
 from tests.tenancy.declaring import declare

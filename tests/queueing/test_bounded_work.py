@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.admission.below_limits import LOOKED_AT_MAX
-from aliquot.coordinator.core.invariants import check
-from aliquot.coordinator.core.leases.facts import LeaseReleasing
-from aliquot.coordinator.core.outcomes import AdmitOutcome, Decision
+from aliquot.coordinator.core.books.leases.facts import LeaseReleasing
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
+from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Decision
+from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.deciding.admission.below_limits import LOOKED_AT_MAX
+from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.queries import ExplainLease
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.values.types import RequestSpec
 from tests.core.harness import node, request
 
 T = TypeVar("T")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueuePolicy
-from aliquot.coordinator.core.types import RequestSpec
+from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueuePolicy
+from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import RequestSpec
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, root, tenant
 

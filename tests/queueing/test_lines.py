@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core.queueing.lines import LineKey, Rank, TenantLines
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 KEYS = [LineKey(Demand(count=count), (), 0, 0) for count in (1, 2)]
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "serve", "unserve"]), st.integers(0, 30)), max_size=60)

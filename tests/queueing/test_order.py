@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.accounts import FRACTION_BITS, faded, remaining
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec
 from aliquot.coordinator.core.queueing.failed import KINDS_MAX, FailedDemands
-from aliquot.coordinator.core.tenancy.decay import FRACTION_BITS, faded, remaining
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
-from aliquot.coordinator.core.types import Demand, Placement
+from aliquot.coordinator.core.values.types import Demand, Placement
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, queue, root, tenant
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.holds.records import HoldKind
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.queries import ExplainLease
+from aliquot.coordinator.core.books.holds import HoldKind
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec
+from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.queueing.lines import rank_of
 from aliquot.coordinator.core.queueing.slowdown import LARGE_DEVICES, SLACK_MAX_MS, STRETCH_MAX, patience_ms, slack_ms
-from aliquot.coordinator.core.snapshot import from_snapshot, to_snapshot
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
+from aliquot.coordinator.core.values.errors import DomainError
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, root, tenant
 

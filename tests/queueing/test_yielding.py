@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.queries import ExplainLease
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec
+from aliquot.coordinator.core.commands.queries import ExplainLease
 from aliquot.coordinator.core.queueing.slowdown import STRETCH_MAX, YIELDS_DIVISOR, slack_ms, yields_ms
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, root, tenant
 

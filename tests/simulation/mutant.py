@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.commands.outcomes import Decision
 
 Put = Callable[..., Any]
 

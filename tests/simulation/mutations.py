@@ -23,21 +23,23 @@ from aliquot.agent.disk import checkpoint
 from aliquot.agent.processes import signals
 from aliquot.coordinator.agents import greeting, listening, session
 from aliquot.coordinator.core import evolve
-from aliquot.coordinator.core.holds.facts import HoldReleased
+from aliquot.coordinator.core.books.holds import HoldReleased
+from aliquot.coordinator.core.books.leases.facts import LeaseEnded, LeaseGranted, SliceActive, SliceGone
+from aliquot.coordinator.core.books.leases.records import SliceState
+from aliquot.coordinator.core.books.ledger.ledger import CHARGED
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
+from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding import nodes
+from aliquot.coordinator.core.deciding import reports as reconcile
+from aliquot.coordinator.core.deciding.admission import allocate
+from aliquot.coordinator.core.evolve import counting
+from aliquot.coordinator.core.evolve import mig as cutting
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.records import DeviceClass, DeviceRecord, resolve_slice
-from aliquot.coordinator.core.leases import allocate, counting, lifecycle
-from aliquot.coordinator.core.leases.facts import LeaseEnded, LeaseGranted, SliceActive, SliceGone
-from aliquot.coordinator.core.leases.records import SliceState
-from aliquot.coordinator.core.ledger.books import CHARGED
-from aliquot.coordinator.core.mig import evolve as cutting
-from aliquot.coordinator.core.nodes import decide as nodes
-from aliquot.coordinator.core.nodes import reconcile
-from aliquot.coordinator.core.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.placement import picking
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import DeviceSpec, NodeState, SlicePlan
+from aliquot.coordinator.core.values.types import DeviceSpec, NodeState, SlicePlan
 from aliquot.coordinator.upkeep import keepalive
 from aliquot.coordinator.writing import writer
 from aliquot.coordinator.writing.journal.replay import replay as real_replay

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.core.access import decide as giving
-from aliquot.coordinator.core.access.records import SESSION_MS_MAX, Token
+from aliquot.coordinator.core.books.access import SESSION_MS_MAX, Token
+from aliquot.coordinator.core.deciding import access as giving
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import Caller

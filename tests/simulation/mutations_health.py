@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health import decide as caring
-from aliquot.coordinator.core.health import evolve as placing
-from aliquot.coordinator.core.health import signs
-from aliquot.coordinator.core.health.cover import cards_of
-from aliquot.coordinator.core.health.records import Incident
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import Admits
+from aliquot.coordinator.core.books.health.cover import cards_of
+from aliquot.coordinator.core.books.health.records import Incident
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.deciding import health as caring
+from aliquot.coordinator.core.evolve import health as placing
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules import health as signs
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import Admits
 from tests.simulation.mutant import Put, mutant
 
 _ONE_HOT = """

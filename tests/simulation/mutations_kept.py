@@ -12,14 +12,14 @@ import msgspec
 from aliquot.agent import bookkeeping
 from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
+from aliquot.coordinator.core.books.leases.facts import LeasesForgotten
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy import ceilings, in_force, limits, offences
+from aliquot.coordinator.core.books.tenancy.in_force import Step
+from aliquot.coordinator.core.deciding import tenancy as tenancy_decide
 from aliquot.coordinator.core.inventory.records import NodeRecord
-from aliquot.coordinator.core.leases.facts import LeasesForgotten
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.preemption import choosing, plan, victims
+from aliquot.coordinator.core.rules.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy import ceilings, in_force, limits, offences
-from aliquot.coordinator.core.tenancy import decide as tenancy_decide
-from aliquot.coordinator.core.tenancy.in_force import Step
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import keeping, lease_service
 from aliquot.coordinator.upkeep import keepalive

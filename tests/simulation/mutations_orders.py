@@ -8,12 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import tick
-from aliquot.coordinator.core.capacity import bounds, giving_back, plan
-from aliquot.coordinator.core.capacity import decide as ordering
-from aliquot.coordinator.core.capacity.facts import OrderChanged
-from aliquot.coordinator.core.capacity.records import CapacitySpec, NodeShape, OrderState
-from aliquot.coordinator.core.outcomes import Decision
-from aliquot.coordinator.core.timers import Due
+from aliquot.coordinator.core.books.capacity import CapacitySpec, NodeShape, OrderChanged, OrderState
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.deciding.capacity import giving_back, ordering, plan
+from aliquot.coordinator.core.rules import capacity as bounds
+from aliquot.coordinator.core.values.timers import Due
 from tests.simulation.mutant import Put, decide_by, mutant
 
 _BEGIN = """

@@ -7,24 +7,25 @@ from typing import Any
 import msgspec
 
 from aliquot.coordinator.agents import desired
-from aliquot.coordinator.core.elastic import decide as resizing
-from aliquot.coordinator.core.elastic import members as elastic
-from aliquot.coordinator.core.ledger import books, folding
-from aliquot.coordinator.core.ledger import decide as bookkeeping
-from aliquot.coordinator.core.ledger.meters import Meter
-from aliquot.coordinator.core.ledger.rates import PriceHistory
-from aliquot.coordinator.core.lending import decide as balancing
-from aliquot.coordinator.core.maintenance import closing
-from aliquot.coordinator.core.maintenance import decide as maintaining
-from aliquot.coordinator.core.moving import budget
-from aliquot.coordinator.core.moving import decide as moving
-from aliquot.coordinator.core.outcomes import Decision
-from aliquot.coordinator.core.preemption import plan, victims
+from aliquot.coordinator.core.books import elastic
+from aliquot.coordinator.core.books.ledger import folding
+from aliquot.coordinator.core.books.ledger import ledger as books
+from aliquot.coordinator.core.books.ledger.meters import Meter
+from aliquot.coordinator.core.books.ledger.rates import PriceHistory
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.books.tenancy import limits
+from aliquot.coordinator.core.books.tenancy import tenancy as tenancy_books
+from aliquot.coordinator.core.books.tenancy.specs import Period
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.deciding import elastic as resizing
+from aliquot.coordinator.core.deciding import ledger as bookkeeping
+from aliquot.coordinator.core.deciding import lending as balancing
+from aliquot.coordinator.core.deciding import maintenance as maintaining
+from aliquot.coordinator.core.deciding import moving
+from aliquot.coordinator.core.placement import move_budget as budget
 from aliquot.coordinator.core.queueing import lines
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.tenancy import books as tenancy_books
-from aliquot.coordinator.core.tenancy import limits
-from aliquot.coordinator.core.tenancy.specs import Period
+from aliquot.coordinator.core.rules import closing
+from aliquot.coordinator.core.rules.preemption import plan, victims
 from tests.simulation.mutant import Put, decide_by, mutant
 
 MONEY = ("money.rates", "money.credit", "money.invoice", "money.close_books")
@@ -57,15 +58,26 @@ def _no_notice(put: Put) -> None:
     put(desired, "wish_of", lambda piece: original(msgspec.structs.replace(piece, shed=False)))
 
 
-@mutant("everything is moved", "leases that nobody marked movable are moved as well", kinds=("admin.defragment",))
+@mutant(
+    "everything is moved",
+    "leases that nobody marked movable are moved as well",
+    scene="""
+pool 4 of 1
+start
+wait 30
+allocate job 1.0 gang=2 ttl=86400
+maintain node-0001 20
+wait 60
+""",
+)
 def _moved(put: Put) -> None:
-    original = moving.placed_lease
+    original = moving._may_move
 
-    def placed_lease(state: Any, lease: Any, now_ms: int) -> Any:
+    def may_move(state: Any, lease: Any) -> bool:
         request = msgspec.structs.replace(lease.request, movable=True)
-        return original(state, msgspec.structs.replace(lease, request=request), now_ms)
+        return original(state, msgspec.structs.replace(lease, request=request))
 
-    put(moving, "placed_lease", placed_lease)
+    put(moving, "_may_move", may_move)
 
 
 @mutant(

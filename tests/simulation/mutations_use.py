@@ -7,17 +7,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aliquot.coordinator.core import tick
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.leases import extending, lifecycle
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.timers import Due, Timers
-from aliquot.coordinator.core.types import EndReason
-from aliquot.coordinator.core.use import decide as using
-from aliquot.coordinator.core.use import lending, windows
-from aliquot.coordinator.core.use.facts import ShareRecalled
-from aliquot.coordinator.core.use.policy import policy_of
-from aliquot.coordinator.core.use.records import UseState
-from aliquot.coordinator.core.use.windows import Span
+from aliquot.coordinator.core.books.use import ShareRecalled, UseState
+from aliquot.coordinator.core.deciding import borrowing as lending
+from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding import extending
+from aliquot.coordinator.core.deciding import use as using
+from aliquot.coordinator.core.known import use_windows as windows
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.use_windows import Span
+from aliquot.coordinator.core.rules.use import policy_of
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due, Timers
+from aliquot.coordinator.core.values.types import EndReason
 from tests.simulation.mutant import Put, mutant
 
 _LENT = """

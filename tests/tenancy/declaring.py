@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.tenancy.specs import (
+from aliquot.coordinator.core.books.tenancy.specs import (
     UNLIMITED,
     Amount,
     PoolSpec,

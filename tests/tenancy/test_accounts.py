@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.queries import DryRun, Explain
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.commands.queries import DryRun, Explain
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, root, tenant
 

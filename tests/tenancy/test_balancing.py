@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import InvalidField, TenantInUse
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.lending.facts import NodeLent
-from aliquot.coordinator.core.lending.plan import Project, ProjectNode, plan
-from aliquot.coordinator.core.outcomes import BalanceView
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import Amount, Balancing, PoolSpec
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.loans import NodeLent
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Balancing, PoolSpec
+from aliquot.coordinator.core.commands.outcomes import BalanceView
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.rules.lending import Project, ProjectNode, plan
+from aliquot.coordinator.core.values.errors import InvalidField, TenantInUse
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, tenant
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import DomainError, InvalidField, QueueFull, QuotaExceeded
-from aliquot.coordinator.core.queries import Explain
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.commands.queries import Explain
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.values.errors import DomainError, InvalidField, QueueFull, QuotaExceeded
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, tenant
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import (
-    Conflict,
-    InvalidField,
-    QueueInUse,
-    QueueNotFound,
-    TenantInUse,
-    TenantNotFound,
-)
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import (
+from aliquot.coordinator.core.books.tenancy.specs import (
     Amount,
     Budget,
     DeclaredDevices,
@@ -25,6 +15,16 @@ from aliquot.coordinator.core.tenancy.specs import (
     QueueSpec,
     Quota,
     TenantSpec,
+)
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import (
+    Conflict,
+    InvalidField,
+    QueueInUse,
+    QueueNotFound,
+    TenantInUse,
+    TenantNotFound,
 )
 from aliquot.coordinator.reading.books import TenancyView
 from tests.core.harness import GIB, Books, node, request

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.elastic import shrinking as giving_back
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, SlicesKept
-from aliquot.coordinator.core.elastic.members import members_of
-from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.leases.facts import LeaseReleasing
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
-from aliquot.coordinator.core.ledger.books import open_entries
-from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED, Amount, PoolSpec, Quota, TenantSpec
+from aliquot.coordinator.core.books.elastic import LeaseGrown, LeaseShrinking, SlicesKept, members_of
+from aliquot.coordinator.core.books.holds import PreemptionStarted
+from aliquot.coordinator.core.books.leases.facts import LeaseReleasing
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.books.ledger.ledger import open_entries
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, PoolSpec, Quota, TenantSpec
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.deciding.admission import shrinking as giving_back
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.values.errors import InvalidField
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, tenant
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic.members import bounds_of, members_of
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases.records import Lease, SliceState
-from aliquot.coordinator.core.ledger.books import CHARGED, open_entries
+from aliquot.coordinator.core.books.elastic import bounds_of, members_of
+from aliquot.coordinator.core.books.leases.records import Lease, SliceState
+from aliquot.coordinator.core.books.ledger.ledger import CHARGED, open_entries
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.values.errors import DomainError
 from tests.core.harness import node, request
 from tests.core.machine import BooksMachine, walks
 from tests.tenancy.declaring import declare, tenant

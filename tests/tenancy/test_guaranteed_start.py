@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import LeaseState
-from aliquot.coordinator.core.snapshot import state_hash
+from aliquot.coordinator.core.books.leases.records import LeaseState
+from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from tests.core.harness import Books, node, request

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import InvalidField, QuotaExceeded
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered, scale_of
-from aliquot.coordinator.core.tenancy.ranking import Part, Sums
-from aliquot.coordinator.core.tenancy.specs import (
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS, covered, scale_of
+from aliquot.coordinator.core.books.tenancy.ranking import Part, Sums
+from aliquot.coordinator.core.books.tenancy.specs import (
     NO_LIMIT,
     Amount,
     Budget,
@@ -20,6 +19,7 @@ from aliquot.coordinator.core.tenancy.specs import (
     Quota,
     TenantSpec,
 )
+from aliquot.coordinator.core.values.errors import InvalidField, QuotaExceeded
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant
 

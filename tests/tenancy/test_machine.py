@@ -10,20 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking
-from aliquot.coordinator.core.elastic.members import bounds_of
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.leases.facts import LeaseGranted
-from aliquot.coordinator.core.leases.granting import guarantee_scale, is_entitled, offer
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.preemption.facts import PreemptionStarted
-from aliquot.coordinator.core.preemption.victims import is_protected
-from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.in_force import in_force
-from aliquot.coordinator.core.tenancy.specs import (
+from aliquot.coordinator.core.books.elastic import LeaseGrown, LeaseShrinking, bounds_of
+from aliquot.coordinator.core.books.holds import PreemptionStarted
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted
+from aliquot.coordinator.core.books.tenancy.in_force import in_force
+from aliquot.coordinator.core.books.tenancy.specs import (
     Amount,
     Budget,
     Period,
@@ -33,6 +24,14 @@ from aliquot.coordinator.core.tenancy.specs import (
     QuotaWindow,
     TenantSpec,
 )
+from aliquot.coordinator.core.evolve import evolve
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled, offer
+from aliquot.coordinator.core.rules.preemption.victims import is_protected
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.fact import Fact
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import InvalidField, NoCapacity, TenantHeldBack
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.snapshot import Snapshot, state_hash
-from aliquot.coordinator.core.tenancy.specs import OnOverLimit, OverLimitAction
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import OnOverLimit, OverLimitAction
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.evolve.snapshot import Snapshot, state_hash
+from aliquot.coordinator.core.values.errors import InvalidField, NoCapacity, TenantHeldBack
+from aliquot.coordinator.core.values.types import EndReason
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, tenant
 

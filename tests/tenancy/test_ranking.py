@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.tenancy.ranking import Part, Rank, RankedHoldings, Sums
+from aliquot.coordinator.core.books.tenancy.ranking import Part, Rank, RankedHoldings, Sums
 
 MODELS = ("A100-40", "H100-80")
 PARTS = st.lists(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import InvalidField
-from aliquot.coordinator.core.leases.records import Lease, SliceState
-from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule, civil, in_window, read_cron
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.books.leases.records import Lease, SliceState
+from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, civil, in_window, read_cron
+from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.values.errors import InvalidField
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare
 

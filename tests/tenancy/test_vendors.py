@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import QuotaExceeded
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS, covered
+from aliquot.coordinator.core.books.tenancy.ranking import Sums
+from aliquot.coordinator.core.books.tenancy.specs import Amount, ModelQuota, Quota, TenantSpec
 from aliquot.coordinator.core.placement import Engine, Reason, make_policy
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, covered
-from aliquot.coordinator.core.tenancy.ranking import Sums
-from aliquot.coordinator.core.tenancy.specs import Amount, ModelQuota, Quota, TenantSpec
-from aliquot.coordinator.core.types import Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.values.errors import QuotaExceeded
+from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec
 from aliquot.coordinator.wire import administration
 from aliquot.coordinator.wire.nodes import read_declared
 from aliquot.v1 import admin_pb2, types_pb2

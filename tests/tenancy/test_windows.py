@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import InvalidField, QuotaExceeded
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.queries import ExplainLease
-from aliquot.coordinator.core.snapshot import from_snapshot, state_hash, to_snapshot
-from aliquot.coordinator.core.tenancy.in_force import OUTSIDE
-from aliquot.coordinator.core.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
+from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
+from aliquot.coordinator.core.values.errors import InvalidField, QuotaExceeded
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare, queue, quota, tenant
 

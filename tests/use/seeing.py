@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.use.windows import Seen, Span
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.known.use_windows import Seen, Span
 from tests.core.harness import Books
 
 LOOK_MS = 60_000

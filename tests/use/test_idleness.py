@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.snapshot import state_hash
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
-from aliquot.coordinator.core.types import EndReason
-from aliquot.coordinator.core.use.facts import IdleWarned, ShareLent, ShareRecalled
-from aliquot.coordinator.core.use.queries import GetUse
-from aliquot.coordinator.core.use.records import IdleAction, IdlePolicy, UseState
-from aliquot.coordinator.core.use.windows import Seen, Span
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.books.use import IdleAction, IdlePolicy, IdleWarned, ShareLent, ShareRecalled, UseState
+from aliquot.coordinator.core.deciding.answers.use import GetUse
+from aliquot.coordinator.core.evolve.snapshot import state_hash
+from aliquot.coordinator.core.known.use_windows import Seen, Span
+from aliquot.coordinator.core.values.types import EndReason
 from tests.core.harness import GIB, Books, node, request
 from tests.use.seeing import LOOK_MS, Watcher, busy, quiet, released_by, unseen
 

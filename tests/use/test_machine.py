@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.tenancy.specs import QueueSpec
-from aliquot.coordinator.core.types import NodeState
-from aliquot.coordinator.core.use.records import QUIET, IdleAction, IdlePolicy
-from aliquot.coordinator.core.use.windows import Seen
+from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.books.use import QUIET, IdleAction, IdlePolicy
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.use_windows import Seen
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import NodeState
 from tests.core.harness import GIB, node, request
 from tests.core.machine import BooksMachine, walks
 from tests.use.seeing import LOOK_MS, busy, quiet, unseen

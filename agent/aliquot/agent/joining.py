@@ -34,6 +34,7 @@ from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import AliquotError, ConfigError, SecurityError
+from aliquot.common.files import make_private
 from aliquot.common.names import validate_node
 from aliquot.common.tls import ClientTls, fingerprints, is_local_address
 from aliquot.common.tokens import bearer, token_sha256
@@ -107,7 +108,7 @@ def _node_id(settings: Settings, make_backend: Callable[[], DeviceBackend]) -> s
     """As the agent has it or will have it; made here where it never ran."""
     record = settings.state_dir / "node.record"
     if settings.node_id or record.exists():
-        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(settings.state_dir)
         return settings.node_id or Identity.open(record, "", ()).node_id
     checkpoint = Checkpoint.open(settings.state_dir, boot_id())
     try:

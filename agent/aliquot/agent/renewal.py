@@ -23,8 +23,8 @@ def renewed(member: Membership, certificate: agent_pb2.Certificate) -> Membershi
     """The node with what came: whom to trust, and its new certificate. None where that is not one of its pool's for its
     key. A message without a certificate changes only whom it trusts.
 
-    A relay passes certificates on, and could send one of its own making. So the node trusts only who is vouched for by
-    whom it trusts already. Raises SecurityError.
+    Whoever stands in for the coordinator could send a certificate of its own making. So the node trusts only who is
+    vouched for by whom it trusts already. Raises SecurityError.
     """
     authorities_pem = succession.follow(
         member.authorities_pem,

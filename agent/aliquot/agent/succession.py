@@ -1,7 +1,7 @@
 """Whom a node trusts as its pool's authority, when that changes: only who is vouched for by whom it trusts already.
 
-The coordinator says which authorities count now, and shows certificates of a new one's key by those before it. What a
-relay makes up in between has no such certificate, so it changes nothing.
+The coordinator says which authorities count now, and shows certificates of a new one's key by those before it. What
+somebody in its place makes up has no such certificate, so it changes nothing.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aliquot.client import NotFound
 from aliquot.client.local import state_folder
+from aliquot.common.files import make_private
 
 VARIABLE = "ALIQUOT_LEASE_SECRET"
 KEPT_S = 30 * 24 * 3600
@@ -21,7 +22,7 @@ KEPT_S = 30 * 24 * 3600
 def keep(lease_id: str, secret: str, env: Mapping[str, str] | None = None) -> None:
     """Save a secret."""
     folder = _folder(env)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     _sweep(folder)
     path = folder / lease_id
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -32,7 +32,6 @@ def _admin(name: str, request: type[Request], answer: type[Answer]) -> Method[Re
 _APPLY = _admin("Apply", admin_pb2.ApplyRequest, admin_pb2.ApplyResponse)
 _WITHDRAW = _admin("Withdraw", admin_pb2.WithdrawRequest, admin_pb2.WithdrawResponse)
 _TENANCY = _admin("GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
-_DEFRAGMENT = _admin("Defragment", admin_pb2.DefragmentRequest, admin_pb2.DefragmentResponse)
 _BALANCE = _admin("Balance", admin_pb2.BalanceRequest, admin_pb2.BalanceResponse)
 _DECLARE_MAINTENANCE = _admin(
     "DeclareMaintenance", admin_pb2.DeclareMaintenanceRequest, admin_pb2.DeclareMaintenanceResponse
@@ -100,14 +99,6 @@ def balance(
     """Which nodes should be lent or go home, or are moved now."""
     request = admin_pb2.BalanceRequest(pool=pool, carry_out=carry_out, home=home)
     return ask(context, _BALANCE, request, admin.Balance, timeout_s)
-
-
-def defragment(
-    context: Context, moves_max: int, cursor: int, timeout_s: float, *, carry_out: bool
-) -> Flow[admin.Defragmentation]:
-    """One step of moving leases so that more fits."""
-    request = admin_pb2.DefragmentRequest(carry_out=carry_out, moves_max=moves_max, cursor=cursor)
-    return ask(context, _DEFRAGMENT, request, admin.Defragmentation, timeout_s)
 
 
 def declare_maintenance(context: Context, window: admin.MaintenanceWindow, timeout_s: float) -> Flow[admin.Maintenance]:

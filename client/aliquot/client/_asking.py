@@ -13,6 +13,7 @@ from typing import TypedDict
 from aliquot.client._values import Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.common.request import GpuRequest, format_request, parse_request
 from aliquot.v1 import types_pb2
 
@@ -127,42 +128,17 @@ def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str)
     return replace(request, tenant=default_tenant)
 
 
+_REQUEST = Writer(
+    types_pb2.LeaseRequest,
+    Request,
+    {"gang_size": lambda request, _: request.gang_size if request.gang_size != 1 else 0},
+    left_out={"spec": "the text says it"},
+)
+
+
 def to_proto(request: Request) -> types_pb2.LeaseRequest:
     """The body of a request."""
-    return types_pb2.LeaseRequest(
-        gpu=request.gpu,
-        tenant=request.tenant,
-        queue=request.queue,
-        pool=request.pool,
-        priority=request.priority,
-        gang_size=request.gang_size if request.gang_size != 1 else 0,
-        cpu_milli=request.cpu_milli,
-        host_memory_bytes=request.host_memory_bytes,
-        min_tier=types_pb2.Tier.Value(f"TIER_{request.min_tier}"),
-        time_limit_s=request.time_limit_s,
-        min_run_s=request.min_run_s,
-        grace_s=request.grace_s,
-        preemptible=request.preemptible,
-        movable=request.movable,
-        opportunistic=request.opportunistic,
-        or_mig=request.or_mig,
-        node_selector=request.node_selector,
-        node_ids=request.node_ids,
-        avoid_node_ids=request.avoid_node_ids,
-        affinity_group=request.affinity_group,
-        max_per_node=request.max_per_node,
-        spread_domains=request.spread_domains,
-        topology=types_pb2.Topology.Value(f"TOPOLOGY_{request.topology}"),
-        name=request.name,
-        labels=request.labels,
-        ttl_s=request.ttl_s,
-        detached=request.detached,
-        no_queue=request.no_queue,
-        min_count=request.min_count,
-        max_count=request.max_count,
-        serve=types_pb2.Serve.Value(f"SERVE_{request.serve}"),
-        stop_signal=request.stop_signal,
-    )
+    return _REQUEST.message(request)
 
 
 def _without_members(names: Iterable[str]) -> list[str]:

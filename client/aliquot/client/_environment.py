@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aliquot.client import _errors as errors
 from aliquot.client._values import Lease, Slice
@@ -18,6 +18,15 @@ from aliquot.common import catalog
 _NVIDIA_ID = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 # Only variables that take UUIDs: an index is a different device on each machine.
 _VISIBLE = {"nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "amd": ("ROCR_VISIBLE_DEVICES",)}
+
+
+OURS_ALONE = frozenset({"ALIQUOT_TOKEN", "ALIQUOT_LEASE_SECRET"})
+"""Secrets for this package: a job, and whatever prints or dumps its environment, has no use for them."""
+
+
+def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a program that is started under a lease gets of its launcher's environment."""
+    return {name: value for name, value in environment.items() if name not in OURS_ALONE}
 
 
 def member_slices(lease: Lease, member: int) -> tuple[Slice, ...]:

@@ -130,9 +130,9 @@ class FleetCursor(Cursor):
     def take(self, message: pool_pb2.FleetEvent) -> FleetChange | None:
         """The change in a message; None where it is but a sign of life. Of a guard those are all there is."""
         self.heard()
-        change = fleet_change_of(message)
         if self._guard:
-            return change
+            return fleet_change_of(message)
         # A snapshot that breaks off in the middle is begun again: until its last part there is no version to resume at.
         self._layout, self._version = (message.layout, message.version) if message.version else (0, 0)
-        return None if change.is_empty else change
+        told = message.resets or message.nodes or message.states or message.use
+        return fleet_change_of(message) if told else None

@@ -25,8 +25,6 @@ class Role(StrEnum):
     """Everything."""
     AGENT = "AGENT"
     """Speaks for a node; comes with its enrolment."""
-    RELAY = "RELAY"
-    """Carries agents' sessions."""
     METRICS = "METRICS"
     """Reads metrics."""
     CONSOLE = "CONSOLE"

@@ -391,32 +391,6 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseMove:
-    """A lease that is granted elsewhere. Both places are held until the agent of the old one confirms."""
-
-    lease_id: str
-    tenant: str
-    from_node_id: str
-    to_node_id: str
-    device_uuids: tuple[str, ...]
-    """Where it goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defragmentation:
-    """One step of moving leases so that more fits."""
-
-    moves: tuple[LeaseMove, ...]
-    """Planned, or made."""
-    gained_share_milli: int
-    """Idle share that becomes usable for recent requests, on average over their mix."""
-    cursor: int
-    """For the next step; 0: all nodes are done."""
-    mix_known: bool
-    """False: nothing has arrived yet, so it is not known what would be useful."""
-
-
-@dataclass(frozen=True, slots=True)
 class SetAside:
     """A piece of work on which deciding failed so often that it is left alone."""
 

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from aliquot.common.errors import ConfigError, SecurityError
+from aliquot.common.files import make_private
 from aliquot.common.tokens import check_token
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -147,7 +148,7 @@ class CredentialsFile:
     def _changing(self) -> Iterator[_Document]:
         folder = self.path.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(folder)
             _check_folder(folder)
             with _locked(self.path.with_suffix(".lock")):
                 document = self._read()

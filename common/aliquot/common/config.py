@@ -51,7 +51,7 @@ def load(
     env_prefix: str,
     file: Path | None = None,
     table: str | None = None,
-    tables: Iterable[str] = ("coordinator", "agent", "client", "relay", "console"),
+    tables: Iterable[str] = ("coordinator", "agent", "client", "console"),
     env: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Loaded[T]:

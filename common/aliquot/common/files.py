@@ -1,6 +1,7 @@
-"""Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it.
+"""Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it. Makes
+folders for what nobody else is to read.
 
-Every failure is a `ConfigError` that names the file and says what to do, whatever the bytes are.
+Every failure of reading is a `ConfigError` that names the file and says what to do, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ from typing import Any
 from aliquot.common.errors import ConfigError
 
 STDIN = "-"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone, whatever the umask. Raises OSError.
+
+    `mkdir(parents=True, mode=…)` gives its mode to the last of them only: with a umask of 000 anybody could rename what
+    it made within the others, which we refuse when we see it later.
+    """
+    if folder.is_dir():
+        return
+    make_private(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def read_text(path: Path) -> str:

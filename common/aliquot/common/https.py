@@ -1,4 +1,5 @@
-"""JSON over HTTPS by the standard library: one exchange, bounded in size and time, never redirected.
+"""HTTP by the standard library, never redirected: a secret that was meant for one server goes to no other. JSON over
+HTTPS in one exchange, bounded in size and time.
 
 Blocking; whoever has an event loop calls it in a thread.
 """
@@ -48,6 +49,19 @@ def check_url(url: str) -> str:
     return url
 
 
+def open_directly(
+    request: urllib.request.Request, *, timeout_s: float, context: ssl.SSLContext | None = None
+) -> http.client.HTTPResponse:
+    """Send it where it says, and nowhere else. Raises OSError; its HTTPError where the answer is a redirect, too."""
+    if request.type not in {"http", "https"}:
+        raise OSError(f"{request.type} is no scheme to ask by: http and https are")
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
+    if is_local_address(f"{request.host}" if ":" in request.host else f"{request.host}:80"):
+        handlers.append(urllib.request.ProxyHandler({}))  # this machine, where no proxy leads
+    response: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout_s)
+    return response
+
+
 def exchange(
     url: str,
     *,
@@ -71,12 +85,9 @@ def exchange(
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(check_url(url), body, headers)  # noqa: S310 - just checked
     deadline = time.monotonic() + timeout_s
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
-    if request.type == "http":  # this machine, where no proxy leads
-        handlers.append(urllib.request.ProxyHandler({}))
     where = f"{request.type}://{request.host}"
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as response:
+        with open_directly(request, timeout_s=timeout_s, context=context) as response:
             return Answer(response.status, _read(response, deadline, bytes_max, where))
     except urllib.error.HTTPError as error:
         with error:

@@ -33,13 +33,13 @@ from aliquot.console.api.callers import AllPools, nobody
 from aliquot.console.codes import Codes
 from aliquot.console.door import Door
 from aliquot.console.hot import Hot
+from aliquot.console.known import Known
 from aliquot.console.page import Page
 from aliquot.console.pools import Pools
 from aliquot.console.settings import Settings
 from aliquot.console.streams import Streams
 from aliquot.console.tagged import Tagged
 
-BODY_BYTES_MAX = 4 << 20
 OPENAPI = "/api/v1/openapi.json"
 _probes = APIRouter(tags=["probes"])
 
@@ -59,7 +59,7 @@ def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp
 
 def dress(api: FastAPI, settings: Settings) -> Door:
     """An API with the page beside it, behind the door."""
-    return Door(Page(Hot(Tagged(api), api.state.pools)), settings.origin)
+    return Door(Page(Hot(Tagged(api), api.state.pools)), settings.origin, api.state.known)
 
 
 def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI:
@@ -83,7 +83,6 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
         openapi_url=OPENAPI,
         docs_url=None,
         redoc_url=None,
-        max_body_size=BODY_BYTES_MAX,
         lifespan=lifespan,
         exception_handlers={
             AliquotError: on_refused,
@@ -92,6 +91,7 @@ def make_api(settings: Settings, connect: Callable[[str], AsyncPool]) -> FastAPI
         },
     )
     app.state.pools = pools
+    app.state.known = Known(pools)
     app.state.fleet = None
     app.state.streams = Streams(settings.streams_max)
     app.state.origin = settings.origin

@@ -20,6 +20,7 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import notify
 from aliquot.common.tls import ClientTls
 from aliquot.console.app import make_app, version
+from aliquot.console.connections import Entrance, protocol
 from aliquot.console.settings import Settings, parse_settings
 
 STALLED_MS = 30_000
@@ -48,7 +49,7 @@ def serve(settings: Settings) -> None:
         access_log=False,
         server_header=False,
         # With the C parser and uvloop where they are installed: half the time of a request.
-        http="auto",
+        http=protocol(Entrance()),
         loop="auto",
         # A thousand callers may come at once; those that send nothing are given up.
         backlog=1024,

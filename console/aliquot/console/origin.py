@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
+
+from starlette.responses import Response
 
 SESSION: Final = "aliquot"
 """The cookie that holds a session's token."""
@@ -41,27 +43,25 @@ class Origin:
             return f"__Host-{name}"
         return f"{name}-{authority.rpartition(':')[2] if ':' in authority.rpartition(']')[2] else '80'}"
 
-    def set_cookie(self, name: str, value: str, authority: str, *, max_age_s: int, same_site: str = "Strict") -> str:
-        """The header `Set-Cookie`; no value: the browser is to forget it."""
-        words = [
-            f"{self.cookie(name, authority)}={value}",
-            "Path=/",
-            f"Max-Age={max_age_s if value else 0}",
-            "HttpOnly",
-            f"SameSite={same_site}",
-        ]
-        if self.secure(authority):
-            words.append("Secure")
-        return "; ".join(words)
-
-    def read_cookie(self, name: str, header: str, authority: str) -> str:
-        """A cookie's value in the header `Cookie`; empty: it is not there."""
-        wanted = self.cookie(name, authority) + "="
-        for part in header.split(";"):
-            word = part.strip()
-            if word.startswith(wanted):
-                return word[len(wanted) :]
-        return ""
+    def set_cookie(
+        self,
+        response: Response,
+        name: str,
+        value: str,
+        authority: str,
+        *,
+        max_age_s: int,
+        same_site: Literal["lax", "strict"] = "strict",
+    ) -> None:
+        """Have the browser keep it, out of reach of pages; without a value: forget it."""
+        response.set_cookie(
+            self.cookie(name, authority),
+            value,
+            max_age=max_age_s if value else 0,
+            httponly=True,
+            samesite=same_site,
+            secure=self.secure(authority),
+        )
 
     def _scheme(self, authority: str) -> str:
         if self.tls:

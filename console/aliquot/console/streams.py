@@ -1,4 +1,4 @@
-"""How many streams of events there may be at once, and of one caller: nobody's tabs leave others without."""
+"""How many streams of events there may be at once, and of one principal: nobody's tabs leave others without."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = 4
 
 
 class Streams:
-    """Counts them. A caller may have a quarter of all, and two in any case."""
+    """Counts them. However many tokens it has, a principal may have a quarter of all, and two in any case."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -20,19 +20,19 @@ class Streams:
         self._of: dict[str, int] = {}
 
     @contextlib.contextmanager
-    def one(self, token: str) -> Iterator[None]:
+    def one(self, principal: str) -> Iterator[None]:
         """One more, as long as this lasts. Raises Overloaded."""
-        own = self._of.get(token, 0)
+        own = self._of.get(principal, 0)
         if self.now >= self.most:
             raise Overloaded(f"{self.most} streams of events are open, which is the bound", retry_after_s=_AGAIN_S)
         if own >= max(2, self.most // _PART):
-            raise Overloaded(f"{own} streams of events are open with this token", retry_after_s=_AGAIN_S)
+            raise Overloaded(f"{own} streams of events of yours are open", retry_after_s=_AGAIN_S)
         self.now += 1
-        self._of[token] = own + 1
+        self._of[principal] = own + 1
         try:
             yield
         finally:
             self.now -= 1
-            self._of[token] -= 1
-            if not self._of[token]:
-                del self._of[token]
+            self._of[principal] -= 1
+            if not self._of[principal]:
+                del self._of[principal]

@@ -7,7 +7,7 @@ import { nowMs } from "./live/clock";
 import { stream } from "./live/events";
 import { identity, newLeaderMs, signOut, status } from "./live/session";
 import { turnTheme } from "./live/theme";
-import { Login } from "./screens/login";
+import { isOffered, Login, Offer } from "./screens/login";
 import { SCREENS, screenAt } from "./screens";
 import { Name, Waiting } from "./ui/basics";
 import { here, Link } from "./ui/router";
@@ -16,6 +16,7 @@ import { moment, span } from "./ui/words";
 const NEWS_MS = 20_000;
 
 export function App(): JSX.Element {
+  if (isOffered()) return <Offer />;
   const who = identity.value;
   if (who === undefined) {
     return (

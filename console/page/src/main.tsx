@@ -3,12 +3,13 @@ import { render } from "preact";
 import { App } from "./app";
 import { keepFocus } from "./live/focus";
 import { startTheme } from "./live/theme";
-import { openByCode } from "./screens/login";
+import { noticeCode } from "./screens/login";
 import { recognise, tendStatus } from "./live/session";
 
 startTheme();
 keepFocus();
 const root = document.getElementById("page");
 if (root) render(<App />, root);
-void openByCode().then(recognise);
+noticeCode();
+void recognise();
 tendStatus();

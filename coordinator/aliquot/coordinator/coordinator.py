@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.common.scraping import allowed_by
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
+from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
@@ -53,8 +53,8 @@ class Coordinator(Collector):
         self.leading: Leading | None = None
         """The parts that work while this coordinator leads; None before."""
         self._garbage_collector = self._means.garbage_collector()
-        self._relay_rules = settings.relay_rules()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
+        settings.agent_rule()
         self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
         self._tracing = make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()
@@ -126,7 +126,6 @@ class Coordinator(Collector):
             state,
             leader_epoch,
             seat=self._seat,
-            relay_rules=self._relay_rules,
             gate=self.gate,
             server=self.server,
             view=self.view,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
@@ -35,7 +34,6 @@ class LeadersGauges:
         *,
         writer: Writer,
         roster: Roster,
-        relays: RelayService,
         hub: WatchHub,
         fleet: Fleet,
         sweep_timer: SweepTimer,
@@ -53,8 +51,6 @@ class LeadersGauges:
         self._gauges: list[Gauge] = [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: writer.queued),
             ("aliquot_agent_sessions", "Agents that are connected", lambda: len(roster)),
-            ("aliquot_relays", "Relays that are connected", lambda: len(relays)),
-            ("aliquot_relayed_agents", "Agents that are connected through them", lambda: relays.streams),
             ("aliquot_watchers", "Watch streams that are open", lambda: len(hub)),
             ("aliquot_fleet_watchers", "Streams of all devices as columns that are open", lambda: len(fleet)),
             ("aliquot_watch_waiting", "Changes that wait in the watchers' queues", lambda: hub.waiting),

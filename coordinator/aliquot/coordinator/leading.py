@@ -17,22 +17,19 @@ import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.identity import RelayRules
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.relayed.service import RelayService
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.types import EndReason
+from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
@@ -53,7 +50,7 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.rpc.access_service import AccessService
 from aliquot.coordinator.rpc.admin_service import AdminService
 from aliquot.coordinator.rpc.authentication import Authenticator
-from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.caller import Caller
 from aliquot.coordinator.rpc.capacity_service import CapacityService
 from aliquot.coordinator.rpc.enrolment_service import EnrolmentService
 from aliquot.coordinator.rpc.gate import Door, Gate, Services
@@ -67,7 +64,6 @@ from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
-from aliquot.coordinator.upkeep.defragmenting import Defragmenter, Rules
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
@@ -110,7 +106,6 @@ class Leading:
         leader_epoch: int,
         *,
         seat: ExpiringLeadership | None,
-        relay_rules: RelayRules,
         gate: Gate,
         server: Serving,
         view: View,
@@ -198,10 +193,7 @@ class Leading:
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
             certifier=certifier,
-            allowed=settings.agents.allowed(),
-        )
-        self.relays = RelayService(
-            self.sessions, relay_rules, metrics, means.version, lambda: caller().may(Action.CARRY)
+            allowed=settings.agent_rule(),
         )
         self.sweep_timer = SweepTimer(
             clock,
@@ -212,7 +204,6 @@ class Leading:
         self.gauges = LeadersGauges(
             writer=self.writer,
             roster=self.roster,
-            relays=self.relays,
             hub=self.hub,
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
@@ -281,7 +272,7 @@ class Leading:
             authority=self._authority,
         )
         capacity = CapacityService(writer=self.writer, clock=self._clock, metrics=self._metrics)
-        services = Services([agent_handler(self.sessions), self.relays.handler()])
+        services = Services([agent_handler(self.sessions)])
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]
         pool_pb2_grpc.add_PoolServiceServicer_to_server(pool, services)  # type: ignore[arg-type]
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, services)  # type: ignore[arg-type]
@@ -323,7 +314,6 @@ class Leading:
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
-        run("defragmentation", Defragmenter(writer.submit, self._clock, self._defragment_rules).run())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
@@ -345,10 +335,6 @@ class Leading:
             devices, settle = self._view.totals.devices.__len__, self._garbage_collector.settle
             run("compiled scoring", compile_when_wanted(self._scoring_passes, devices, settle))
 
-    def _defragment_rules(self) -> Rules:
-        """As the settings have them now."""
-        return self._settings.defragment.rules()
-
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""
         self._settings = settings
@@ -360,7 +346,6 @@ class Leading:
         await self._background.end()
         stopping = asyncio.create_task(self._server.stop(STOP_GRACE_S))
         await self.roster.goodbye()
-        await self.relays.goodbye()
         self.waiters.wake_all()
         await stopping
         self.writer.close()

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import make_private
 from aliquot.common.tls import MadePair, OwnTls, ServerTls, host_of, is_local_address
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.settings.config import Settings
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ def _put_down(file: Path, pem: bytes) -> None:
     try:
         if file.is_file() and file.read_bytes() == pem:
             return
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
         part.write_bytes(pem)
         part.replace(file)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the processes of coordinators and relays need of interpreter and system: version, event loop, open files."""
+"""What a coordinator's process needs of interpreter and system: version, event loop, open files."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.plan.traces import TraceRequest
 
 

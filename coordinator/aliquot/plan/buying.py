@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.values.types import NodeSpec
 from aliquot.plan.arrivals import share_of
 from aliquot.plan.nodes import more_of
 from aliquot.plan.timeline import Timeline

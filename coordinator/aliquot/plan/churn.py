@@ -12,7 +12,6 @@ Requests that need no device can't be leases; they hold their CPU as what other 
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,15 +20,15 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.errors import DomainError
-from aliquot.coordinator.core.leases.facts import LeaseGranted, LeaseRequeued
-from aliquot.coordinator.core.moving.plan import hold, let_go
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.books.leases.facts import LeaseGranted, LeaseRequeued
+from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
+from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
-from aliquot.coordinator.core.types import Demand, NodeSpec, Placement, RequestSpec
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement, RequestSpec
 from aliquot.plan.learning import Lessons
 from aliquot.plan.replay import capacity_milli, demanded_milli
 
@@ -42,9 +41,6 @@ TENANT = "churn"
 
 SHORT = 0.01
 """Lifetimes below this count as this in slowdowns: a wait of seconds does not matter to what runs for seconds."""
-
-ROUND_MOVES, ROUND_STEPS = 8, 24
-"""Of a round of defragmentation, at most."""
 
 
 class ChurnRules(NamedTuple):
@@ -63,8 +59,6 @@ class ChurnRules(NamedTuple):
     """Off: nobody waits, and nobody is moved for somebody."""
     reserve_after: float = 0.2
     """The queue's `reserve_after`: room is made for who has waited so long."""
-    defragment_every: float = 0.0
-    """Between two rounds of defragmentation, as by hand; 0: none."""
     everybody_waits: bool = False
     """Nobody is lost, and nobody gives up."""
     movable: bool = True
@@ -141,7 +135,6 @@ class Churn:
         self._live: dict[str, int] = {}
         self._elsewhere: dict[str, tuple[Demand, Placement]] = {}
         self._held_milli = 0
-        self._next_round = rules.defragment_every or math.inf
         self._area = 0.0
         self._live_area = 0.0
         self.result = ChurnResult()
@@ -207,18 +200,6 @@ class Churn:
         due_ms = self.planner.next_due_ms(self.now_ms)
         while due_ms is not None and due_ms <= self.now_ms:
             if not self._do(c.Tick()).outcome.more:
-                break
-        self._admit()
-        if self._now >= self._next_round:
-            self._next_round = self._now + self._rules.defragment_every
-            self._defragment()
-
-    def _defragment(self) -> None:
-        left, cursor = ROUND_MOVES, 0
-        for _ in range(ROUND_STEPS):
-            done = self._do(c.Defragment(carry_out=True, moves_max=left, cursor=cursor)).outcome
-            left, cursor = left - len(done.moves), done.cursor
-            if not left or not cursor:
                 break
         self._admit()
 

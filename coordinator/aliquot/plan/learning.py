@@ -10,7 +10,7 @@ from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 from aliquot.coordinator.upkeep.price_learner import FIRST_LESSON
 from aliquot.coordinator.upkeep.price_programme import learn_prices
 

@@ -14,7 +14,7 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.files import read_csv, read_document
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
 UNSTATED_MEMORY_BYTES = 32 * GIB
 """For models that the catalogue does not know and lists that don't say: openb's lists, for one."""

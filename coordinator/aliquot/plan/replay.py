@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.moving.plan import hold
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
+from aliquot.coordinator.core.rules.trial import hold
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
 
 
 def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:

@@ -11,11 +11,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core.moving.plan import hold, let_go
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.mix import ArrivalMix
-from aliquot.coordinator.core.types import Demand, Placement
+from aliquot.coordinator.core.rules.trial import hold, let_go
+from aliquot.coordinator.core.values.types import Demand, Placement
 from aliquot.plan.replay import capacity_milli, demanded_milli
 from aliquot.plan.traces import TraceRequest
 

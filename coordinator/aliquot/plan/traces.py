@@ -20,7 +20,7 @@ from aliquot.common.files import read_csv
 from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request import parse_request
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 _OURS = {"gpu", "name", "cpu", "memory", "gang", "arrival_s", "duration_s"}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.fragmentation import Mix, measure, typical
 from aliquot.coordinator.core.placement.mix import mix_type
-from aliquot.coordinator.core.types import Demand, NodeSpec
+from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.learning import online
 from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.plan.timeline import Timeline, TimelineRun

@@ -33,7 +33,6 @@ from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
 from aliquot.kube.controllers.claims import ClaimController
-from aliquot.kube.controllers.compute_pools import ComputePoolController
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
@@ -147,11 +146,10 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
         reconciler = Reconciler(parts.client, parts.book, parts.pods, parts.teller, now_ms, patience=parts.patience)
         kueue = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=parts.patience)
         claims = ClaimController(parts.client, parts.book, parts.requests, parts.teller)
-        pools = ComputePoolController(parts.client, parts.book)
         elastic = ElasticJobController(
             parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
         )
-        work = [reconciler.run(), kueue.run(), elastic.run(), pools.run(), claims.run()]
+        work = [reconciler.run(), kueue.run(), elastic.run(), claims.run()]
         if settings.remote_pods:
             work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).run())
         async with running(*following(parts), *work) as failed:

@@ -14,8 +14,8 @@ import pytest
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE
 from aliquot.coordinator.core.commands import NoteDemand
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
 from aliquot.kube.core.scaling.metrics_documents import CUSTOM
 from aliquot.kube.core.scaling.signals import Signal
 from aliquot.kube.core.scaling.triggers import parse_trigger

@@ -76,14 +76,6 @@ def _close_books(world: World, fault: Fault, random: Random) -> None:
     _ask(world, "CloseBooks", admin_pb2.CloseBooksRequest(up_to_ms=MIDNIGHT_MS), times=2)
 
 
-def _defragment(world: World, fault: Fault, random: Random) -> None:
-    """Leases are moved so that more fits, in several steps that do not wait for each other."""
-    for cursor in range(random.randint(1, 4)):
-        request = admin_pb2.DefragmentRequest(carry_out=random.random() < 0.8, moves_max=random.choice((0, 1, 8)))
-        request.cursor = cursor * 4
-        _ask(world, "Defragment", request)
-
-
 def _balance(world: World, fault: Fault, random: Random) -> None:
     """Nodes belong to tenants, and change hands as their use differs; sometimes one is called home."""
     pool = admin_pb2.PoolSpec(name="default")
@@ -112,6 +104,5 @@ ACTIONS: dict[str, Any] = {
     "money.correct": _correct,
     "money.invoice": _invoice,
     "money.close_books": _close_books,
-    "admin.defragment": _defragment,
     "admin.balance": _balance,
 }

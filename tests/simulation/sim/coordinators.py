@@ -12,8 +12,8 @@ from aliquot.common.duration import DurationMs
 from aliquot.common.errors import AliquotError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.coordinator import Coordinator
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.snapshot import to_snapshot
+from aliquot.coordinator.core.evolve.snapshot import to_snapshot
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.settings.config import AgentSettings, LimitSettings, Settings

@@ -125,7 +125,7 @@ class Network:
         self.loop.call_in(self.world, delay_us, callback, *args)
 
     def replay(self, random: Random, *, up: bool, client: str = "") -> bool:
-        """Somebody on the way (a relay, say) repeats on a present stream (of this client) what an earlier one said."""
+        """Somebody on the way repeats on a present stream (of this client) what an earlier one said."""
         present = [c for c in self.connections.values() if c.client_open and c.server_open and client in ("", c.client)]
         random.shuffle(present)
         for connection in present:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.coordinator.core.snapshot import Snapshot
+from aliquot.coordinator.core.evolve.snapshot import Snapshot
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal import codec
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot

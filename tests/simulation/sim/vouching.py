@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.logins.logins import Logins

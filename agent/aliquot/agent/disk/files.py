@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from aliquot.common.files import make_private
+
 
 class Files(Protocol):
     """All of them raise `OSError`."""
@@ -53,7 +55,7 @@ class Disk:
     def make_directory(self, path: Path) -> None:
         """See `Files`."""
         missing = [each for each in (path, *path.parents) if not each.exists()]
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path)
         # Synced also where it was there: whoever made it may have died before that.
         for made in dict.fromkeys([path, *missing]):
             with contextlib.suppress(PermissionError):  # a folder that can't be read was not written by this process

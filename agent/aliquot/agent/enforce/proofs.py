@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.common.files import make_private
+
 
 class Proof(msgspec.Struct, frozen=True):
     """One tier on devices of one vendor."""
@@ -36,7 +38,7 @@ def write(path: Path, name: str, proof: Proof | None) -> None:
     known.pop(name, None)
     if proof is not None:
         known[name] = proof
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     new = path.with_suffix(".new")
     with new.open("wb") as file:
         file.write(msgspec.json.encode(known))

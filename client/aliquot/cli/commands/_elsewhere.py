@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from aliquot.client import HeldLease
+from aliquot.client._environment import handed_on
 from aliquot.client._spawn import spawn
 from aliquot.common.errors import ConfigError
 from aliquot.common.stopping import STOP_VARIABLE
@@ -69,4 +70,4 @@ def start(
         started(pid)
         return variables
 
-    return spawn(command, admit, os.environ)
+    return spawn(command, admit, handed_on(os.environ))

@@ -25,7 +25,7 @@ from aliquot.common.tls import is_local_address
 _GIVABLE = tuple(role for role in Role if role not in {Role.UNSPECIFIED, Role.AGENT})
 _EPILOG = """\
 Roles: viewer (reads), user (asks for leases, keeps and ends its own), manager (all leases of a tenant, and what is
-below it), operator (nodes, maintenance, any release), admin (everything); relay, metrics and console are for programs.
+below it), operator (nodes, maintenance, any release), admin (everything); metrics and console are for programs.
 viewer, user and manager can be on a tenant, and are then on all below it too. Nobody gives more than they have.
 """
 _MAKING_EPILOG = """\
@@ -44,7 +44,7 @@ _AUTHORITY_EPILOG = """\
   aliquot access authority retire   coordinators show the later one, and the older is trusted no more
   aliquot access authority pem      prints whom to trust, for files that others read
 
-Agents, relays, and commands and programs that have logged in take up the later one by themselves.
+Agents, and commands and programs that have logged in take up the later one by themselves.
 """
 
 

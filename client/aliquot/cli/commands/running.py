@@ -34,6 +34,7 @@ from aliquot.client import (
     Serve,
     fresh_key,
 )
+from aliquot.client._environment import handed_on
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
@@ -257,7 +258,7 @@ def _exec(args: argparse.Namespace) -> int:
     # This process is attached; it becomes the program, with the same pid and terminal.
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], command, {**os.environ, **attachment.environment})  # noqa: S606 - what was asked for
+        os.execvpe(command[0], command, {**handed_on(os.environ), **attachment.environment})  # noqa: S606 - what was asked for
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 126 if isinstance(error, PermissionError) else 127

@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 import tarfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +25,7 @@ from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout
 from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import AliquotError, LeaseState, Pool
+from aliquot.common.https import open_directly
 from aliquot.common.quantity import human_bytes
 from aliquot.common.redacting import GONE, redacted
 from aliquot.common.tokens import bearer
@@ -166,11 +166,9 @@ def _tells_nothing(name: str) -> bool:
 
 def _metrics(url: str, token_file: Path | None) -> str:
     request = urllib.request.Request(url)  # noqa: S310 - the caller's own, and only HTTP below
-    if request.type not in ("http", "https"):
-        raise ValueError(f"{url} is no address of metrics: http://host:port/metrics is")
     if token_file is not None:
         request.add_header("Authorization", bearer(token_file.read_text().strip())[1])
-    with urllib.request.urlopen(request, timeout=_METRICS_TIMEOUT_S) as answer:  # noqa: S310
+    with open_directly(request, timeout_s=_METRICS_TIMEOUT_S) as answer:
         return bytes(answer.read(_METRICS_BYTES_MAX)).decode(errors="replace")
 
 

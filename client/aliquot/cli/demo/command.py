@@ -22,6 +22,7 @@ from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
+from aliquot.common.files import make_private
 
 TRACES_VARIABLE = "ALIQUOT_TRACES"
 BACKED = (("ALIQUOT_SIMGPU_BACKED", "1"),)
@@ -88,7 +89,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
     with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
         layout.make()
         state_dir = layout.node(plan.node_names()[0])
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(state_dir)
         said = vendors.prove(cards, state_dir)
         for line in said:
             story.tell(line)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aliquot.client.local import ADMIN_SOCKET, ADMIN_TOKEN, LOCAL_POOL, state_folder
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import make_private
 
 SOCKET_PATH_MAX = 107
 """The longest path of a Unix socket, in bytes."""
@@ -29,7 +30,7 @@ class Layout:
     def make(self) -> None:
         """Create the folders, accessible only to this user."""
         for folder in (self.root, self.run, self.logs):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(folder)
 
     @property
     def run(self) -> Path:

@@ -26,6 +26,7 @@ from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common import programs
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import make_private
 from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0
@@ -275,7 +276,7 @@ class LocalPool:
     def _simulate(self, name: str) -> dict[str, str]:
         """Make a node's simulated GPUs. Returns the variables that make programs use them."""
         scenario = self.layout.scenario(name)
-        scenario.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(scenario.parent)
         models = ",".join([self.plan.model] * self.plan.gpus)
         _simgpu("create", str(scenario), "--models", models, "--host", name)
         exports = (line.removeprefix("export ") for line in _simgpu("env", str(scenario)).splitlines())

@@ -72,7 +72,8 @@ def _deliverer(pool: Pool, rule: Rule) -> Deliver:
         import apprise  # noqa: PLC0415 - of the extra: whoever imports all modules need not have it
     except ImportError as error:
         raise ConfigError(f"`aliquot notify` can't be used: {error}", hint="pip install 'aliquot[notify]'") from error
-    where = apprise.Apprise()
+    # What is told, and the secrets in its address, go to that address alone.
+    where = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
     for number, url in enumerate(rule.to):
         if not where.add(url):
             raise ConfigError(f"rule {rule.name}: to[{number}] is no address that Apprise knows", hint="see its list")

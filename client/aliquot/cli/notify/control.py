@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 
 from aliquot.client import Device, Lease
+from aliquot.common.https import open_directly
 from aliquot.common.utilisation import score, status_of
 
 TIMEOUT_S = 10.0
@@ -47,10 +48,8 @@ def findings(lease: Lease, devices: Iterable[Device], now: dt.datetime) -> list[
 
 
 def post(address: str, finding: Finding, token: str = "") -> None:
-    """Tell one finding. Raises `OSError`."""
-    if not address.startswith(("http://", "https://")):
-        raise OSError(f"{address.partition(':')[0]} is no scheme to post to")
+    """Tell one finding, with the token to this address alone. Raises `OSError`."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = urllib.request.Request(address, json.dumps(finding).encode(), headers)  # noqa: S310 - checked above
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310
+    request = urllib.request.Request(address, json.dumps(finding).encode(), headers)  # noqa: S310 - checked below
+    with open_directly(request, timeout_s=TIMEOUT_S):
         pass

@@ -52,17 +52,6 @@ class AsyncAdmin:
         """
         return await self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
 
-    async def defragment(
-        self, *, carry_out: bool = False, moves_max: int = 8, cursor: int = 0
-    ) -> admin.Defragmentation:
-        """One step: which movable leases should be moved so that more fits; with `carry_out` they are moved.
-
-        The answer's `cursor` is for the next step; 0: all nodes are done.
-        """
-        return await self._run(
-            administration.defragment(self._context, moves_max, cursor, self._timeout_s, carry_out=carry_out)
-        )
-
     async def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
         """Declare a maintenance window, for once or every week. Declaring the same again changes nothing.
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from aliquot.client import _errors as errors
 from aliquot.client._async.seam import Flag, HeldLeaseBase, exit_code, in_thread
-from aliquot.client._environment import plain_environment
+from aliquot.client._environment import handed_on, plain_environment
 from aliquot.client._held_base import log, require_agent
 from aliquot.client._spawn import spawn
 from aliquot.client._values import Lease, LeaseState
@@ -97,7 +97,7 @@ class AsyncHeldLease(HeldLeaseBase):
         runs. Raises `AgentUnreachable` on other machines.
         """
         agent, member = require_agent(self._lease, await self._local())
-        base = dict(options.pop("env", None) or os.environ)
+        base = dict(options.pop("env", None) or handed_on(os.environ))
 
         def admit(pid: int) -> Mapping[str, str]:
             attachment = agent.attach(self.lease_id, self._lease.secret, pid=pid, member=member, environment=base)

@@ -364,7 +364,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     async def watch_fleet(
         self, *, layout: int = 0, version: int = 0, guard: bool = False
     ) -> AsyncIterator[FleetChange]:
-        """All devices as columns: a snapshot, then what changes, without end; see `aliquot.client.fleet.Fleet`.
+        """All devices as columns: a snapshot, then what changes, without end; see `aliquot.client.fleet`.
 
         `layout` and `version` are those of a change that was had before, to go on there if that can be. Survives
         restarts and failovers. With `guard` only signs of life come, as long as the caller may watch. Close the

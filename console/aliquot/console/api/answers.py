@@ -112,7 +112,7 @@ def refusal(error: AliquotError) -> Response:
         status = HTTPStatus.PRECONDITION_FAILED
     explanation = found.pop("explanation", None) or {}
     changes = (missing["smallest_change"] for missing in explanation.get("missing", ()))
-    return _problem(
+    return problem(
         status,
         found["reason"],
         found["message"],
@@ -125,10 +125,11 @@ def refusal(error: AliquotError) -> Response:
 
 def elsewhere(detail: str, hint: str) -> Response:
     """That this is not served here, and what does it instead."""
-    return _problem(HTTPStatus.NOT_IMPLEMENTED, "SERVED_ELSEWHERE", detail, hint=hint)
+    return problem(HTTPStatus.NOT_IMPLEMENTED, "SERVED_ELSEWHERE", detail, hint=hint)
 
 
-def _problem(status: int, reason: str, detail: str, **more: Any) -> Response:  # noqa: ANN401 - JSON
+def problem(status: int, reason: str, detail: str, **more: Any) -> Response:  # noqa: ANN401 - JSON
+    """Why not, and what to do next (RFC 9457)."""
     body = {
         "type": f"urn:aliquot:{reason}",
         "title": HTTPStatus(status).phrase,
@@ -159,14 +160,14 @@ async def on_invalid(_: Request, error: Exception) -> Response:
         {"subject": ".".join(map(str, each["loc"])), "description": str(each["msg"])} for each in error.errors()[:20]
     ]
     detail = f"{violations[0]['subject']}: {violations[0]['description']}"
-    return _problem(HTTPStatus.BAD_REQUEST, "INVALID_FIELD", detail, violations=violations)
+    return problem(HTTPStatus.BAD_REQUEST, "INVALID_FIELD", detail, violations=violations)
 
 
 async def on_http(_: Request, error: Exception) -> Response:
     """No such path, or no such method there."""
     assert isinstance(error, HTTPException)
     reason = "NO_SUCH_PATH" if error.status_code == HTTPStatus.NOT_FOUND else HTTPStatus(error.status_code).name
-    response = _problem(error.status_code, reason, str(error.detail))
+    response = problem(error.status_code, reason, str(error.detail))
     response.headers.update(error.headers or {})
     return response
 

@@ -45,7 +45,7 @@ async def events(  # noqa: PLR0917 - most are names in the query
     streams: Streams = request.app.state.streams
     kept = contextlib.AsyncExitStack()
     try:
-        kept.enter_context(streams.one(token))
+        kept.enter_context(streams.one(await request.app.state.known.principal(token)))
         pool = await kept.enter_async_context(pools.of(token))
         # What it may not have is refused before the stream begins, and where it begins is known.
         page = await pool.leases_page("", 1, tenant=tenant)

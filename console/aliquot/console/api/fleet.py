@@ -4,44 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, Field
 
-from aliquot.console.api.answers import JSON, shows
+from aliquot.console.api.answers import shows
 from aliquot.console.api.callers import Token
 from aliquot.console.fleet import FleetRelay
 from aliquot.console.sse import EventStream
 from aliquot.console.streams import Streams
 
 router = APIRouter(tags=["nodes"])
-
-
-class FleetNodes(BaseModel):
-    """Columns: what stands at the same place is about the same node."""
-
-    node_id: list[str]
-    name: list[str]
-    pool: list[int] = Field(description="Place in `pools`.")
-    first: list[int] = Field(description="The number of the node's first device; the others follow.")
-    devices: list[int]
-    models: list[int | list[int]] = Field(description="Place in `model_names`: of all devices, or of each.")
-    pools: list[str]
-    model_names: list[str]
-
-
-class FleetPicture(BaseModel):
-    """Columns in base64, a byte for each device by its number."""
-
-    id: str = Field(description="Give it to `/fleet/events` as `after`.")
-    at_ms: int
-    size: int
-    nodes: FleetNodes
-    states: str = Field(description="0 gone, 1 ready, 2 closed, 3 sick, 4 away, 5 suspect, 6 lost.")
-    shares: str = Field(description="Leased compute in percent; 1 to 99 unless there is none or all.")
-    memory: str = Field(description="Leased memory, likewise.")
-    use: str = Field(description="GPU utilisation in percent; 255: unknown.")
+PROTOBUF: Final = "application/x-protobuf"
+_SHAPE: Final[dict[int | str, dict[str, Any]]] = shows(None) | {
+    200: {"description": "Done", "content": {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}}}
+}
 
 
 def relay_of(request: Request) -> FleetRelay:
@@ -53,25 +30,24 @@ def relay_of(request: Request) -> FleetRelay:
     return relay
 
 
-@router.get("/fleet", responses=shows(FleetPicture))
-async def picture(
+@router.get("/fleet", response_class=Response, responses=_SHAPE)
+async def snapshot(
     request: Request,
     token: Token,
     if_none_match: Annotated[str, Header()] = "",
     accept_encoding: Annotated[str, Header()] = "",
 ) -> Response:
-    """All devices as columns: a few bytes each."""
+    """All devices as columns: a few bytes each, in the contract's messages `FleetEvent`, each behind its length."""
     relay = relay_of(request)
     async with relay.viewing(token):
-        await relay.first()
-        tag = f'"{relay.picture.id}"'
-        headers = {"ETag": tag, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
-        if tag in if_none_match:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        made = relay.picture.make()
-        if "gzip" in accept_encoding:
-            return Response(made.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=JSON)
-        return Response(made.plain, headers=headers, media_type=JSON)
+        shown = await relay.snapshot(token)
+    tag = f'"{shown.id}"'
+    headers = {"ETag": tag, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+    if tag in if_none_match:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    if "gzip" in accept_encoding:
+        return Response(shown.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=PROTOBUF)
+    return Response(shown.plain, headers=headers, media_type=PROTOBUF)
 
 
 @router.get("/fleet/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})
@@ -81,14 +57,14 @@ async def changes(
     after: Annotated[str, Query(max_length=64)] = "",
     last_event_id: Annotated[str, Header(max_length=64)] = "",
 ) -> Response:
-    """What changes, as server-sent events, from the picture with this id on.
+    """What changes, as server-sent events, from the snapshot on whose last message has this layout and version.
 
-    `open` first; `change`; `resync`: ask for `/fleet` again; `pool`: whether a coordinator answers, and since when not;
-    `closed`: the caller may look no more, and why.
+    `open` first; `change`: a `FleetEvent` in base64; `resync`: ask for `/fleet` again; `pool`: whether a coordinator
+    answers, and since when not; `closed`: the caller may look no more, and why.
     """
     streams: Streams = request.app.state.streams
     kept = contextlib.AsyncExitStack()
-    kept.enter_context(streams.one(token))
+    kept.enter_context(streams.one(await request.app.state.known.principal(token)))
     try:
         relay = relay_of(request)
         viewer = await kept.enter_async_context(relay.viewing(token))

@@ -19,7 +19,7 @@ from aliquot.client.access import LoginOffer
 from aliquot.client.oidc import Attempt, Provider
 from aliquot.common.errors import AliquotError
 from aliquot.console.api.callers import AllPools, nobody
-from aliquot.console.api.session import Reached, session_cookie
+from aliquot.console.api.session import Reached, keep_session
 
 router = APIRouter(include_in_schema=False)
 COOKIE: Final = "aliquot-login"
@@ -70,8 +70,9 @@ async def begin(request: Request, pools: AllPools, origin: Reached, back: str = 
         return _failed(error)
     kept = msgspec.json.encode(_UnderWay(attempt.state, attempt.nonce, attempt.verifier, _own_path(back)))
     # The way back begins at another site: a stricter cookie would not come along.
-    cookie = origin.set_cookie(COOKIE, kept.hex(), authority, max_age_s=_PATIENCE_S, same_site="Lax")
-    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": url, "Set-Cookie": cookie})
+    response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": url})
+    origin.set_cookie(response, COOKIE, kept.hex(), authority, max_age_s=_PATIENCE_S, same_site="lax")
+    return response
 
 
 @router.get(CALLBACK)
@@ -80,8 +81,7 @@ async def end(request: Request, pools: AllPools, origin: Reached) -> Response:
     authority = request.headers.get("host", "")
     answer = dict(request.query_params)
     try:
-        kept = origin.read_cookie(COOKIE, request.headers.get("cookie", ""), authority)
-        under_way = _read(kept)
+        under_way = _read(request.cookies.get(origin.cookie(COOKIE, authority), ""))
         async with nobody(pools) as pool:
             offer = await pool.access.describe_login()
             attempt = Attempt(under_way.state, under_way.nonce, under_way.verifier)
@@ -93,8 +93,8 @@ async def end(request: Request, pools: AllPools, origin: Reached) -> Response:
     except AliquotError as error:
         return _failed(error)
     response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": _own_path(under_way.back)})
-    response.headers.append("Set-Cookie", session_cookie(request, origin, issued.token))
-    response.headers.append("Set-Cookie", origin.set_cookie(COOKIE, "", authority, max_age_s=0, same_site="Lax"))
+    keep_session(request, response, origin, issued.token)
+    origin.set_cookie(response, COOKIE, "", authority, max_age_s=0, same_site="lax")
     return response
 
 

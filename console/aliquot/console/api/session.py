@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from http import HTTPStatus
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
@@ -37,6 +38,7 @@ class Opening(Body):
 
     token: str = Field("", max_length=256, description="alq_…, as `aliquot access token` or `aliquot login` give it.")
     code: str = Field("", max_length=64, description="Of `aliquot console`; it counts once.")
+    principal: str = Field("", description="With a code: whom it lets in as, which the browser's user has agreed to.")
 
 
 class Code(BaseModel):
@@ -64,15 +66,19 @@ async def open_session(request: Request, pools: AllPools, origin: Reached, openi
             "a page of another site may have asked", hint="send the header X-Aliquot-Console: 1", reason="CROSS_SITE"
         )
     codes: Codes = request.app.state.codes
-    text = codes.take(opening.code) if opening.code else opening.token
+    text = codes.take(opening.code, opening.principal) if opening.code else opening.token
     if not text:
-        raise NotLoggedIn("this code has been used, or is too old", hint="`aliquot console` makes another")
+        raise NotLoggedIn(
+            "this code has been used, is too old, or is somebody else's", hint="`aliquot console` makes another"
+        )
     try:
         check_token(text, "the field token")
     except ConfigError as error:
         raise NotLoggedIn(error.message, hint=error.hint, reason="TOKEN_UNKNOWN") from error
     token, identity = await new_session(pools, text, request.app.state.session)
-    return answer(identity, HTTPStatus.CREATED, {"Set-Cookie": session_cookie(request, origin, token)})
+    response = answer(identity, HTTPStatus.CREATED)
+    keep_session(request, response, origin, token)
+    return response
 
 
 @router.delete("/session", status_code=HTTPStatus.NO_CONTENT, responses=shows(None, HTTPStatus.NO_CONTENT))
@@ -88,24 +94,26 @@ async def close_session(request: Request, pools: AllPools, origin: Reached, toke
         # Who has been logged out elsewhere, meanwhile, is logged out.
         with contextlib.suppress(NotLoggedIn):
             await pool.access.revoke_tokens([(await pool.access.whoami()).token_id])
-    over = origin.set_cookie(SESSION, "", request.headers.get("host", ""), max_age_s=0)
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Set-Cookie": over})
+    response = Response(status_code=HTTPStatus.NO_CONTENT)
+    origin.set_cookie(response, SESSION, "", request.headers.get("host", ""), max_age_s=0)
+    return response
 
 
 @router.post("/session/codes", status_code=HTTPStatus.CREATED, responses=shows(Code, HTTPStatus.CREATED))
 async def make_code(request: Request, pool: Pool, token: Token, origin: Reached) -> Response:
     """A one-time code, by which a browser is let in as the caller."""
-    await pool.access.whoami()
+    principal = (await pool.access.whoami()).principal
     codes: Codes = request.app.state.codes
-    code = codes.make(token)
-    url = f"{origin.base(request.headers.get('host', ''))}/login#code={code}"
+    code = codes.make(token, principal)
+    # The page asks whether its user wants to be who this is: a link may come from anybody.
+    url = f"{origin.base(request.headers.get('host', ''))}/login#{urlencode({'code': code, 'principal': principal})}"
     return answer({"code": code, "url": url, "expires_s": int(CODE_S)}, HTTPStatus.CREATED)
 
 
-def session_cookie(request: Request, origin: Origin, token: str) -> str:
-    """The header that has a browser keep a session."""
+def keep_session(request: Request, response: Response, origin: Origin, token: str) -> None:
+    """Have the browser keep a session."""
     session: DurationMs = request.app.state.session
-    return origin.set_cookie(SESSION, token, request.headers.get("host", ""), max_age_s=session // 1000)
+    origin.set_cookie(response, SESSION, token, request.headers.get("host", ""), max_age_s=session // 1000)
 
 
 async def new_session(pools: Pools, text: str, ttl_ms: int) -> tuple[str, Identity]:

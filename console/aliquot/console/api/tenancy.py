@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from aliquot.client.admin import Applied, Balance, Defragmentation, Invoice, Maintenance, SetAside, Tenancy
+from aliquot.client.admin import Applied, Balance, Invoice, Maintenance, SetAside, Tenancy
 from aliquot.console.api.answers import answer, shows
 from aliquot.console.api.asking import Credit, Declared, Moment, PoolName, Window
 from aliquot.console.api.callers import Pool
@@ -48,12 +48,6 @@ async def withdraw(pool: Pool, kind: Kind, name: str) -> Response:
 async def balance(pool: Pool, pool_name: PoolName = "") -> Response:
     """Which nodes of a pool should be lent between its projects, or go home. Changes nothing."""
     return answer(await pool.admin.balance(pool_name))
-
-
-@router.get("/fragmentation", responses=shows(Defragmentation))
-async def fragmentation(pool: Pool) -> Response:
-    """Which movable leases could be moved so that more fits. Changes nothing."""
-    return answer(await pool.admin.defragment())
 
 
 @router.get("/set-aside", responses=shows(tuple[SetAside, ...]))

@@ -55,12 +55,23 @@ export function pathOf(call: Call): string {
 
 /** Ask, and give back the answer. Throws `Refusal`. */
 export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
-  const headers: Record<string, string> = { Accept: "application/json", ...GUARD };
+  const text = utf8.decode(await send(call, "application/json", abort));
+  return (text ? JSON.parse(text) : undefined) as T;
+}
+
+/** What is no JSON. */
+export const getBytes = (path: string, abort?: AbortSignal): Promise<Uint8Array> =>
+  send({ method: "GET", path }, "application/x-protobuf", abort);
+
+const utf8 = new TextDecoder();
+
+async function send(call: Call, accept: string, abort: AbortSignal | undefined): Promise<Uint8Array> {
+  const headers: Record<string, string> = { Accept: accept, ...GUARD };
   if (call.body !== undefined) headers["Content-Type"] = "application/json";
   if (call.key) headers["Idempotency-Key"] = call.key;
   const late = AbortSignal.timeout(call.patienceMs ?? PATIENCE_MS);
   let response: Response;
-  let text: string;
+  let body: Uint8Array;
   try {
     response = await fetch(pathOf(call), {
       method: call.method,
@@ -69,7 +80,7 @@ export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
       credentials: "same-origin",
       signal: abort ? AbortSignal.any([abort, late]) : late,
     });
-    text = await response.text();
+    body = new Uint8Array(await response.arrayBuffer());
     hearTime(response.headers.get("Date"));
   } catch (error) {
     if (abort?.aborted) throw error;
@@ -80,9 +91,9 @@ export async function ask<T>(call: Call, abort?: AbortSignal): Promise<T> {
   }
   if (response.ok) {
     reach.value = { heardMs: now(), unreachableMs: 0, why: "" };
-    return (text ? JSON.parse(text) : undefined) as T;
+    return body;
   }
-  const refusal = new Refusal(response.status, problemOf(response, text));
+  const refusal = new Refusal(response.status, problemOf(response, utf8.decode(body)));
   if (response.status === 401) {
     if (call.path !== "/session") signedOut.value = refusal.problem.reason;
   } else if (response.status === 502 || response.status === 503 || response.status === 504) {

@@ -33,7 +33,7 @@ export async function recognise(): Promise<void> {
   }
 }
 
-export async function signIn(opening: { token: string } | { code: string }): Promise<void> {
+export async function signIn(opening: { token: string } | { code: string; principal: string }): Promise<void> {
   await ask<Identity>({ method: "POST", path: "/session", body: opening });
   await recognise();
   tabs.postMessage("in");

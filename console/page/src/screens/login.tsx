@@ -1,4 +1,4 @@
-/** Signing in: by a one-time code of `aliquot console`, by a provider that vouches for people, or by a token. */
+/** Signing in: by the link of `aliquot console`, by a provider that vouches for people, or by a token. */
 import { signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
@@ -10,19 +10,60 @@ import { here } from "../ui/router";
 
 const REVOKED = "TOKEN_REVOKED";
 
-const codeError = signal<unknown>(null);
+/** What a link has brought: a code, and whom it lets in as. */
+const offered = signal<{ code: string; principal: string } | null>(null);
 
-/** `/login#code=…`: let in by it, and take it out of the address. */
-export async function openByCode(): Promise<void> {
-  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+/** `/login#code=…&principal=…`: taken out of the address. Whoever is here is asked first: a link may come from anybody. */
+export function noticeCode(): void {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const code = words.get("code");
   if (!code) return;
   history.replaceState(null, "", location.pathname === "/login" ? "/" : location.pathname + location.search);
   here.value = new URL(location.href);
-  try {
-    await signIn({ code });
-  } catch (error) {
-    codeError.value = error;
-  }
+  offered.value = { code, principal: words.get("principal") ?? "" };
+}
+
+export const isOffered = (): boolean => offered.value !== null;
+
+/** Instead of the screen that is open, whether somebody is signed in or not. */
+export function Offer(): JSX.Element | null {
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(null);
+  const offer = offered.value;
+  if (!offer) return null;
+  const accept = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    try {
+      await signIn(offer);
+      offered.value = null;
+    } catch (caught) {
+      error.value = caught;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <main class="alone">
+      <h1>
+        <span class="mark" aria-hidden="true" /> aliquot
+      </h1>
+      <p>
+        This link signs this browser in as <strong><bdi>{offer.principal || "nobody"}</bdi></strong>. What you do then is
+        done in that name. Go on only if you made the link, with <code>aliquot console</code>.
+      </p>
+      <Problem error={error.value} />
+      <form onSubmit={accept}>
+        <button class="primary" autofocus aria-disabled={busy.value}>
+          Sign in as <bdi>{offer.principal || "nobody"}</bdi>
+        </button>
+        <button type="button" onClick={() => (offered.value = null)}>
+          Not me
+        </button>
+      </form>
+    </main>
+  );
 }
 
 export function Login(): JSX.Element {
@@ -41,7 +82,7 @@ export function Login(): JSX.Element {
     event.preventDefault();
     if (busy.value) return;
     busy.value = true;
-    error.value = codeError.value = null;
+    error.value = null;
     try {
       await signIn({ token: token.value.trim() });
     } catch (caught) {
@@ -66,7 +107,7 @@ export function Login(): JSX.Element {
           {reach.value.why}
         </p>
       )}
-      <Problem error={error.value ?? codeError.value} />
+      <Problem error={error.value} />
       {offer.value?.issuer && (
         <>
           <a class="button primary" href={`/login/oidc?back=${encodeURIComponent(back)}`}>

@@ -6,7 +6,7 @@ dates and a fixed number, and says the same wherever it is made.
 
 Certificates of nodes are for clients only: none can be shown by somebody who claims to be a coordinator.
 
-There can be several generations (`core/enrolment/authority.py`), each with a key of its own. All have the same name, so
+There can be several generations (`core/books/enrolment.py`), each with a key of its own. All have the same name, so
 that one can certify the next (a voucher) within the path length of its own certificate: such a certificate is
 self-issued (RFC 5280, 4.2.1.9).
 """
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 from aliquot.common.errors import ConfigError, InvalidFieldError
 from aliquot.common.tls import MadePair
 from aliquot.coordinator.agents.pool_identity import pool_id
-from aliquot.coordinator.core.enrolment.authority import trusted
-from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Generation
+from aliquot.coordinator.core.books.enrolment import FIRST_GENERATION, Generation
+from aliquot.coordinator.core.deciding.enrolment import trusted
 
 try:
     from cryptography import x509

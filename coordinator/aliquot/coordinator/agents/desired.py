@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from aliquot.common import limits
 from aliquot.coordinator.agents.lease_secrets import lease_secret_sha256, serving_credential_sha256
-from aliquot.coordinator.core.leases.records import TERMINAL, Lease, Slice, SliceState, lease_id_of
-from aliquot.coordinator.core.types import Cut, Demand, RequestSpec
+from aliquot.coordinator.core.books.leases.records import TERMINAL, Lease, Slice, SliceState, lease_id_of
+from aliquot.coordinator.core.values.types import Cut, Demand, RequestSpec
 from aliquot.coordinator.wire.serving import serve_of
 from aliquot.v1 import agent_pb2, types_pb2
 

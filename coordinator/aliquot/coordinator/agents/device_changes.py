@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from aliquot.coordinator.core.types import DeviceSpec
+from aliquot.coordinator.core.values.types import DeviceSpec
 from aliquot.coordinator.reading.totals import DeviceUse
 
 FOREIGN_DEADBAND_BYTES = 16 << 20

@@ -23,8 +23,8 @@ from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.errors import SessionReplaced
-from aliquot.coordinator.core.health.records import Sign
+from aliquot.coordinator.core.books.health.records import Sign
+from aliquot.coordinator.core.values.errors import SessionReplaced
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry

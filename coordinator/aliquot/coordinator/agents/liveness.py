@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aliquot.coordinator.agents.session import Session
-from aliquot.coordinator.core.types import NodeState
+from aliquot.coordinator.core.values.types import NodeState
 from aliquot.coordinator.reading.view import View
 from aliquot.v1 import agent_pb2
 

@@ -1,8 +1,7 @@
 """Whether an agent has the key of the node that it speaks for.
 
-It is asked to sign what is new in every session (`common.proof`), so nothing that was heard before opens another one. A
-relay in between passes both on unread. What key a node has says the pool's journal, as it is durable; certificates
-don't count here.
+It is asked to sign what is new in every session (`common.proof`), so nothing that was heard before opens another one.
+What key a node has says the pool's journal, as it is durable; certificates don't count here.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
 from aliquot.coordinator.agents.session import Session
-from aliquot.coordinator.core.enrolment.records import Enrolled, Generation
-from aliquot.coordinator.core.errors import SessionReplaced
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import NodeState
+from aliquot.coordinator.core.books.enrolment import Enrolled, Generation
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.values.errors import SessionReplaced
+from aliquot.coordinator.core.values.types import NodeState
 from aliquot.coordinator.errors import NotEnrolled, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.telemetry import Telemetry

@@ -18,11 +18,11 @@ from aliquot.common import limits
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
 from aliquot.coordinator.agents.pace import Pace
-from aliquot.coordinator.core.errors import SessionReplaced
-from aliquot.coordinator.core.health.records import Sign
-from aliquot.coordinator.core.leases.records import lease_id_of
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import CutState
+from aliquot.coordinator.core.books.health.records import Sign
+from aliquot.coordinator.core.books.leases.records import lease_id_of
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.values.errors import SessionReplaced
+from aliquot.coordinator.core.values.types import CutState
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.health import care_message

@@ -15,7 +15,7 @@ from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core.commands import NodeSilent
-from aliquot.coordinator.core.errors import SessionReplaced
+from aliquot.coordinator.core.values.errors import SessionReplaced
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.telemetry import Telemetry

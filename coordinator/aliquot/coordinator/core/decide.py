@@ -11,35 +11,40 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import pricing, tick
-from aliquot.coordinator.core.access import decide as access
-from aliquot.coordinator.core.admission import decide as admission
-from aliquot.coordinator.core.admission import explain
-from aliquot.coordinator.core.capacity import decide as capacity
-from aliquot.coordinator.core.capacity.queries import GetCapacity
-from aliquot.coordinator.core.capacity.queries import report as capacity_now
-from aliquot.coordinator.core.demand import decide as demand
-from aliquot.coordinator.core.elastic import decide as elastic
-from aliquot.coordinator.core.enrolment import authority
-from aliquot.coordinator.core.enrolment import decide as enrolment
-from aliquot.coordinator.core.health import decide as health
-from aliquot.coordinator.core.health.queries import GetHealth
-from aliquot.coordinator.core.health.queries import health as health_now
-from aliquot.coordinator.core.leases import allocate, extending, lifecycle, placing, reports
-from aliquot.coordinator.core.ledger import decide as ledger
-from aliquot.coordinator.core.lending import decide as lending
-from aliquot.coordinator.core.maintenance import decide as maintenance
-from aliquot.coordinator.core.mig import decide as mig
-from aliquot.coordinator.core.moving import decide as moving
-from aliquot.coordinator.core.nodes import decide as nodes
-from aliquot.coordinator.core.nodes import reconcile
-from aliquot.coordinator.core.outcomes import Decision
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.queries import DryRun, Explain, ExplainLease, Fits, Query
-from aliquot.coordinator.core.tenancy import decide as tenancy
-from aliquot.coordinator.core.use import decide as use
-from aliquot.coordinator.core.use.queries import GetUse
-from aliquot.coordinator.core.use.queries import report as use_now
+from aliquot.coordinator.core import tick
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.commands.queries import DryRun, Explain, ExplainLease, Fits, Query
+from aliquot.coordinator.core.deciding import (
+    access,
+    demand,
+    elastic,
+    enrolment,
+    extending,
+    health,
+    leading,
+    ledger,
+    lending,
+    maintenance,
+    mig,
+    nodes,
+    reports,
+    tenancy,
+    use,
+)
+from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding import enrolment as authority
+from aliquot.coordinator.core.deciding import reports as reconcile
+from aliquot.coordinator.core.deciding.admission import admit as admission
+from aliquot.coordinator.core.deciding.admission import allocate, placing
+from aliquot.coordinator.core.deciding.answers import explain
+from aliquot.coordinator.core.deciding.answers.health import GetHealth
+from aliquot.coordinator.core.deciding.answers.health import health as health_now
+from aliquot.coordinator.core.deciding.answers.use import GetUse
+from aliquot.coordinator.core.deciding.answers.use import report as use_now
+from aliquot.coordinator.core.deciding.capacity import ordering as capacity
+from aliquot.coordinator.core.deciding.capacity.queries import GetCapacity
+from aliquot.coordinator.core.deciding.capacity.queries import report as capacity_now
+from aliquot.coordinator.core.known.planning import Planning
 
 T = TypeVar("T")
 
@@ -57,6 +62,15 @@ def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T
 def decide_one(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
     """The same within a decision that has begun."""
     return _DECIDE[type(command)](planning, command, now_ms)
+
+
+def _on_behalf(planning: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decision[Any]:
+    """What follows from a command that somebody gave, and who that was, where anything does."""
+    access.require_token(planning, command.by, now_ms)
+    decision = decide_one(planning, command.command, now_ms)
+    if not decision.facts:
+        return decision
+    return Decision((access.acted(command, now_ms), *decision.facts), decision.outcome, decision.taken)
 
 
 def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
@@ -80,8 +94,8 @@ _ANSWER: dict[type[Any], Callable[[Planning, Any, int], Any]] = {
     GetCapacity: capacity_now,
 }
 _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
-    c.StartLeading: nodes.start_leading,
-    c.RaiseEpoch: nodes.raise_epoch,
+    c.StartLeading: leading.start_leading,
+    c.RaiseEpoch: leading.raise_epoch,
     c.Allocate: allocate.allocate,
     c.GrantOn: placing.grant_on,
     c.Release: lifecycle.release,
@@ -110,7 +124,7 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.LookAtUse: use.look,
     c.ExemptLease: use.exempt,
     c.ConfirmNotice: use.confirm_notice,
-    c.OnBehalf: access.on_behalf,
+    c.OnBehalf: _on_behalf,
     c.GrantRole: access.grant_role,
     c.RevokeRole: access.revoke_role,
     c.IssueToken: access.issue_token,
@@ -127,12 +141,11 @@ _DECIDE: dict[type[Any], Callable[[Planning, Any, int], Decision[Any]]] = {
     c.Withdraw: tenancy.remove,
     c.Forgive: tenancy.forgive,
     c.Balance: lending.balance,
-    c.Defragment: moving.defragment,
     c.PostCredit: ledger.post_credit,
     c.CorrectUsage: ledger.correct_usage,
     c.ObserveUse: ledger.observe_use,
     c.CloseBooks: ledger.close_books,
-    c.LearnPrices: pricing.learn,
+    c.LearnPrices: leading.learn,
     c.NoteDemand: demand.note,
     c.DeclareCapacity: capacity.declare,
     c.TakeOrders: capacity.take,

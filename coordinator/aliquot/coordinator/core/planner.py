@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from aliquot.coordinator.core.commands import Command
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.commands.outcomes import Decision
+from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.decide import answer, decide
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.leases.counting import watch_budget
-from aliquot.coordinator.core.outcomes import Decision
+from aliquot.coordinator.core.evolve.counting import watch_budget
+from aliquot.coordinator.core.known.config import CoreConfig
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.use_windows import Efficiency, UseWindows
 from aliquot.coordinator.core.placement import Engine
-from aliquot.coordinator.core.planning import Planning
-from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.troubles import ORDER, Trouble, WorkFailed, WorkKind
-from aliquot.coordinator.core.use.windows import Efficiency, UseWindows
+from aliquot.coordinator.core.values.timers import Due
+from aliquot.coordinator.core.values.troubles import ORDER, Trouble, WorkFailed, WorkKind
 
 T = TypeVar("T")
 

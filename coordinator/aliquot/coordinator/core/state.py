@@ -13,28 +13,25 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.common.signs import Remedy, Scope, Severity
-from aliquot.coordinator.core.access.audit import AuditEntry
-from aliquot.coordinator.core.access.records import AccessBooks
-from aliquot.coordinator.core.capacity.recent import RecentDemand
-from aliquot.coordinator.core.capacity.records import CapacityBooks
-from aliquot.coordinator.core.demand.records import DemandBooks, Hour
-from aliquot.coordinator.core.enrolment.records import EnrolmentBooks
-from aliquot.coordinator.core.errors import LeaseNotFound, NodeNotFound
-from aliquot.coordinator.core.health.records import OUT, CareOrder, HealthBooks, Sign, Standing
-from aliquot.coordinator.core.holds.records import Hold
+from aliquot.coordinator.core.books.access import AccessBooks, AuditEntry
+from aliquot.coordinator.core.books.capacity import CapacityBooks
+from aliquot.coordinator.core.books.demand import DemandBooks, Hour, RecentDemand
+from aliquot.coordinator.core.books.enrolment import EnrolmentBooks
+from aliquot.coordinator.core.books.health.records import HealthBooks
+from aliquot.coordinator.core.books.holds import Hold
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.ledger import Ledger
+from aliquot.coordinator.core.books.ledger.meters import Meter
+from aliquot.coordinator.core.books.maintenance import Closure, Window
+from aliquot.coordinator.core.books.nodes import Device, Node
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Ledger
-from aliquot.coordinator.core.ledger.meters import Meter
-from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.maintenance.windows import Closure, Window
 from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import WaitingLines
-from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.timers import AFTER, Timers
-from aliquot.coordinator.core.types import Cut, NodeSpec, NodeState
+from aliquot.coordinator.core.values.errors import LeaseNotFound, NodeNotFound
+from aliquot.coordinator.core.values.timers import AFTER, Timers
 
 
 @dataclass(slots=True)
@@ -48,67 +45,6 @@ class Mark:
         """It has happened again."""
         self.version += 1
         self.at_ms = at_ms
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A machine of the pool, as far as the coordinator is concerned."""
-
-    spec: NodeSpec
-    state: NodeState
-    cordoned: bool = False
-    draining: bool = False
-    reason: str = ""
-    session_epoch: int = 0
-    registered: bool = False
-    seq: int = 0
-    cuts: tuple[Cut, ...] = ()
-    """The last order to cut each of its cards."""
-    closure: Closure | None = None
-    """The maintenance window that closes it; what an administrator closed by hand is `cordoned`, and stays so."""
-    care: tuple[CareOrder, ...] = ()
-    """What its agent is to do to cards that are not well."""
-
-    @property
-    def grantable(self) -> bool:
-        """Whether new slices may be placed there."""
-        return self.closure is None and self.open
-
-    @property
-    def open(self) -> bool:
-        """Whether they might be, were it not for a maintenance window."""
-        if self.cordoned:
-            return False
-        return self.state is NodeState.READY or (self.state is NodeState.DECLARED and self.spec.agentless)
-
-
-class Device(msgspec.Struct, frozen=True):
-    """What the journal remembers of a device beside its spec."""
-
-    foreign_bytes: int = 0
-    healthy: bool = True
-    """As its agent sees it."""
-    reason: str = ""
-    cause: str = ""
-    """Of what is not well, for machines; empty: well, or its agent is older and says only that."""
-    severity: Severity = Severity.NONE
-    scope: Scope = Scope.DEVICE
-    remedy: Remedy = Remedy.NONE
-    standing: Standing = Standing.HEALTHY
-    """What the pool has made of it."""
-    incident: int = 0
-    """The open incident that covers it; 0: none."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether anything may be placed on it. Where its agent names a cause, the incident decides."""
-        return self.standing not in OUT and (self.healthy or bool(self.cause))
-
-    @property
-    def sign(self) -> Sign | None:
-        """What its agent says is wrong with it; None: nothing, or it does not say what."""
-        if self.healthy or not self.cause:
-            return None
-        return Sign(self.cause, self.severity, self.scope, self.remedy, self.reason)
 
 
 class Touched(msgspec.Struct, frozen=True):

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.access.decide import expired as token_expired
-from aliquot.coordinator.core.capacity.decide import look as look_at_capacity
+from aliquot.coordinator.core.books.leases.facts import LeasesForgotten
+from aliquot.coordinator.core.books.leases.records import SliceState
+from aliquot.coordinator.core.books.ledger.facts import BudgetCrossed, UsageFolded
+from aliquot.coordinator.core.books.ledger.meters import ALERT_PERMILLE
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.commands import RetrySetAside, Tick
-from aliquot.coordinator.core.elastic import decide as resizing
-from aliquot.coordinator.core.enrolment.decide import look_at_invite
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.decide import look as look_at_incident
-from aliquot.coordinator.core.holds import decide as holding
-from aliquot.coordinator.core.leases import lifecycle
-from aliquot.coordinator.core.leases.facts import LeasesForgotten
-from aliquot.coordinator.core.leases.records import SliceState
-from aliquot.coordinator.core.ledger.facts import BudgetCrossed, UsageFolded
-from aliquot.coordinator.core.ledger.meters import ALERT_PERMILLE
-from aliquot.coordinator.core.lending.decide import look as look_at_projects
-from aliquot.coordinator.core.maintenance.decide import look as look_at_window
-from aliquot.coordinator.core.mig.decide import look as look_at_cards
-from aliquot.coordinator.core.outcomes import Decision, SetAside, TickOutcome
-from aliquot.coordinator.core.planning import FOLDED_AT_ONCE, Planning, Work
-from aliquot.coordinator.core.tenancy.decide import offences_over, quotas_moved
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy
-from aliquot.coordinator.core.timers import Due
-from aliquot.coordinator.core.types import EndReason
-from aliquot.coordinator.core.use.lending import look as look_at_loan
+from aliquot.coordinator.core.commands.outcomes import Decision, SetAside, TickOutcome
+from aliquot.coordinator.core.deciding import elastic as resizing
+from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.access import expired as token_expired
+from aliquot.coordinator.core.deciding.borrowing import look as look_at_loan
+from aliquot.coordinator.core.deciding.capacity.ordering import look as look_at_capacity
+from aliquot.coordinator.core.deciding.enrolment import look_at_invite
+from aliquot.coordinator.core.deciding.health import look as look_at_incident
+from aliquot.coordinator.core.deciding.lending import look as look_at_projects
+from aliquot.coordinator.core.deciding.maintenance import look as look_at_window
+from aliquot.coordinator.core.deciding.mig import look as look_at_cards
+from aliquot.coordinator.core.deciding.tenancy import offences_over, quotas_moved
+from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE, Planning, Work
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
+from aliquot.coordinator.core.values.types import EndReason
 
 
 def tick(state: Planning, command: Tick, now_ms: int) -> Decision[TickOutcome]:

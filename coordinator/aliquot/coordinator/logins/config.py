@@ -12,9 +12,9 @@ import msgspec
 from aliquot.common.errors import AliquotError
 from aliquot.common.https import check_url
 from aliquot.common.names import validate_tenant
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.roles import Grant, Role
 
-RoleName = Literal["viewer", "user", "manager", "operator", "admin", "relay", "metrics", "console"]
+RoleName = Literal["viewer", "user", "manager", "operator", "admin", "metrics", "console"]
 _TENANTS = ("viewer", "user", "manager")
 
 

@@ -20,7 +20,7 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.https import Answer, HttpError, exchange
 from aliquot.common.names import plain_text
-from aliquot.coordinator.core.access.records import PODS
+from aliquot.coordinator.core.books.access import PODS
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
 from aliquot.coordinator.logins.config import PodSettings
 from aliquot.coordinator.logins.vouching import Vouched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.books.roles import Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.commands import LookAtUse
-from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
-from aliquot.coordinator.core.use.windows import QUIET_MILLI, Seen, Span
+from aliquot.coordinator.core.known.use_windows import QUIET_MILLI, Seen, Span
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.totals import Totals

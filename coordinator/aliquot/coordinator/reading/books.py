@@ -10,24 +10,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.coordinator.core.demand.records import DemandBooks
-from aliquot.coordinator.core.enrolment.records import FIRST_GENERATION, Enrolled, Generation, Invite
-from aliquot.coordinator.core.holds.records import Hold
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Extract, Ledger, open_entries
-from aliquot.coordinator.core.ledger.invoice import check_period
-from aliquot.coordinator.core.ledger.meters import Meter
-from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.maintenance.windows import Window
+from aliquot.coordinator.core.books.demand import DemandBooks
+from aliquot.coordinator.core.books.enrolment import FIRST_GENERATION, Enrolled, Generation, Invite
+from aliquot.coordinator.core.books.holds import Hold
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.invoice import check_period
+from aliquot.coordinator.core.books.ledger.ledger import Extract, Ledger, open_entries
+from aliquot.coordinator.core.books.ledger.meters import Meter
+from aliquot.coordinator.core.books.ledger.rates import RateCard
+from aliquot.coordinator.core.books.maintenance import Window
+from aliquot.coordinator.core.books.tenancy.in_force import InForce
+from aliquot.coordinator.core.books.tenancy.limits import (
+    MILLIONTHS,
+    bound_above,
+    guaranteed_in_all,
+    promised,
+    scale_of,
+)
+from aliquot.coordinator.core.books.tenancy.offences import held as held_by
+from aliquot.coordinator.core.books.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.books.tenancy.view import AccountKey
+from aliquot.coordinator.core.books.tenancy.view import TenancyView as Accounts
 from aliquot.coordinator.core.queueing.order import fair_share
-from aliquot.coordinator.core.tenancy.books import Tenancy
-from aliquot.coordinator.core.tenancy.in_force import InForce
-from aliquot.coordinator.core.tenancy.limits import MILLIONTHS, bound_above, guaranteed_in_all, promised, scale_of
-from aliquot.coordinator.core.tenancy.offences import held as held_by
-from aliquot.coordinator.core.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
-from aliquot.coordinator.core.tenancy.view import AccountKey
-from aliquot.coordinator.core.tenancy.view import TenancyView as Accounts
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import BooksChange
 

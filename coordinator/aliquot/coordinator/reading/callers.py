@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from aliquot.coordinator.core.access.audit import AuditRecord
-from aliquot.coordinator.core.access.records import AUDIT_MAX, Principal, Token
-from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.books.access import AUDIT_MAX, AuditRecord, Principal, Token
+from aliquot.coordinator.core.books.roles import Grant
 from aliquot.coordinator.writing.commits import BooksChange
 
 Record = TypeVar("Record")

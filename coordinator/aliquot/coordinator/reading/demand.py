@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.common.clock import Clock
+from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands import NoteDemand
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.totals import Totals
 

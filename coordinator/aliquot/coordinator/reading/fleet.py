@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import NodeSpec, NodeState
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.values.types import NodeSpec, NodeState
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.telemetry import Telemetry

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.forecast.messages import Answer
 from aliquot.forecast.starts import Starts

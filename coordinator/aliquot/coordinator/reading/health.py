@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aliquot.coordinator.core.health.records import (
+from aliquot.coordinator.core.books.health.records import (
     INTERVAL_BOUNDS_S,
     OUT,
     REPAIR_BOUNDS_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.outbox import Follower
 
 log = logging.getLogger(__name__)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.entries import EntryKind
-from aliquot.coordinator.core.tenancy.in_force import steps
-from aliquot.coordinator.core.tenancy.upwards import upwards
-from aliquot.coordinator.core.tenancy.view import AccountKey, AccountView, TenancyView
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.entries import EntryKind
+from aliquot.coordinator.core.books.tenancy.in_force import steps
+from aliquot.coordinator.core.books.tenancy.specs import upwards
+from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, TenancyView
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.view import View
 from aliquot.forecast.starts import Bound, Line, Running, Waiting
 

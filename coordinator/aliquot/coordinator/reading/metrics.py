@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFam
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.lending.loans import NodeMove
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.outbox import Follower

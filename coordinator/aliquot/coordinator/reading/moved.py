@@ -6,7 +6,7 @@ already, or lost with the coordinator before: nobody is charged by it.
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.leases.records import Lease, Slice
+from aliquot.coordinator.core.books.leases.records import Lease, Slice
 from aliquot.v1 import types_pb2
 
 

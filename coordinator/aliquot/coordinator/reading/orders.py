@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aliquot.coordinator.core.capacity.records import OVER, CapacityBooks, OrderState, Way
+from aliquot.coordinator.core.books.capacity import OVER, CapacityBooks, OrderState, Way
 
 SHAPES_MAX = 64
 """As many as may be on offer."""

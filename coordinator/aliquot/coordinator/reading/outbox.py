@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.coordinator.core.enrolment.records import Enrolled, Generation
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.books.enrolment import Enrolled, Generation
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` of coordinators and relays.
+"""`/metrics`, `/healthz` and `/readyz` of coordinators.
 
 They answer while the event loop is busy, and say so when the loop is stuck: liveness is that the loop still turns,
 readiness that requests are served and granted.

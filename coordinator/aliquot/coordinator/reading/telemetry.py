@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.values.types import NodeSpec
 from aliquot.v1 import types_pb2
 
 _FIELDS = {field.number: field.name for field in types_pb2.DeviceTelemetry.DESCRIPTOR.fields}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from aliquot.common.names import plain_text
-from aliquot.coordinator.core.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
 from aliquot.v1 import agent_pb2
 
 NOTES_MAX = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
-from aliquot.coordinator.core.state import Node
-from aliquot.coordinator.core.tenancy.specs import Amount
-from aliquot.coordinator.core.types import DeviceSpec, NodeSpec
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.books.tenancy.specs import Amount
+from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
 
 _NOTHING = Amount()
 

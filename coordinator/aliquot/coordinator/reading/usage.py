@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.books.elastic import is_elastic
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.commands import ObserveUse
-from aliquot.coordinator.core.elastic.members import is_elastic
-from aliquot.coordinator.core.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.reading.moved import ServedUses
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.tier_notes import TierNotes

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.use.records import QUIET, UseState
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.use import QUIET, UseState
 from aliquot.coordinator.reading.outbox import Follower
 
 TENANTS_MAX = 200

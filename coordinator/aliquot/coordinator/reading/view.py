@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Extract
-from aliquot.coordinator.core.maintenance.windows import Window
-from aliquot.coordinator.core.state import Device, Node
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.ledger import Extract
+from aliquot.coordinator.core.books.maintenance import Window
+from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
 from aliquot.coordinator.reading.callers import DurableCallers

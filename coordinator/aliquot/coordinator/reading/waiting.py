@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
 from aliquot.coordinator.errors import Overloaded
 
 Condition = Callable[[Lease], bool]

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.errors import Overloaded, WatchCompacted
 from aliquot.coordinator.reading.turns import Turns
 from aliquot.coordinator.writing.commits import Commit

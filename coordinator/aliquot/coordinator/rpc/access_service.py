@@ -10,10 +10,10 @@ from aliquot.common import limits, names, tokens
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.records import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
-from aliquot.coordinator.core.access.roles import LEAST, Action, Grant, Role, may_give
-from aliquot.coordinator.core.enrolment.authority import behind
-from aliquot.coordinator.core.enrolment.records import SALT_BYTES
+from aliquot.coordinator.core.books.access import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
+from aliquot.coordinator.core.books.enrolment import SALT_BYTES
+from aliquot.coordinator.core.books.roles import LEAST, Action, Grant, Role, may_give
+from aliquot.coordinator.core.deciding.enrolment import behind
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View

@@ -9,9 +9,9 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.ledger.invoice import balance_micro, make_invoice
-from aliquot.coordinator.core.queries import DryRun
+from aliquot.coordinator.core.books.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.queries import DryRun
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 _DEFAULT_POOL = "default"
 _FOR_EVER_MS = 1 << 62
-_MOVES = 8
 
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
@@ -87,19 +86,6 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         done = on_behalf(context, "Balance", f"pool {pool}", command)
         view = await self._carry_out(done, dry_run=not command.carry_out)
         return messages.balance_message(view)
-
-    @unary
-    async def Defragment(  # noqa: N802
-        self, request: admin_pb2.DefragmentRequest, context: Context
-    ) -> admin_pb2.DefragmentResponse:
-        """A step of moving leases so that more fits: a dry run, unless `carry_out` says otherwise."""
-        if request.moves_max > limits.MAX_MOVES:
-            raise InvalidFieldError("moves_max", f"{request.moves_max}; at most {limits.MAX_MOVES} in one step")
-        moves_max = request.moves_max or _MOVES
-        command = c.Defragment(request.carry_out, moves_max, request.cursor)
-        done = on_behalf(context, "Defragment", "", command)
-        view = await self._carry_out(done, dry_run=not command.carry_out)
-        return messages.defragment_message(view)
 
     # -- maintenance windows
 

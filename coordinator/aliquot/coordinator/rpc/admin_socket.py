@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.common.errors import SecurityError
+from aliquot.common.files import make_private
 from aliquot.coordinator.rpc.caller import OURSELVES, set_caller
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.rpc.server import SERVER_OPTIONS
@@ -41,7 +42,7 @@ class AdminSocket(grpc.GenericRpcHandler):
         await self._server.start()
 
     def _bind(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         require_private(folder)
         path = folder / SOCKET_FILE
         path.unlink(missing_ok=True)

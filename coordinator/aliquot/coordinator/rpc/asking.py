@@ -9,9 +9,9 @@ from aliquot.common import names
 from aliquot.common.errors import AliquotError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.errors import NeverFits
-from aliquot.coordinator.core.outcomes import AllocateOutcome
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
+from aliquot.coordinator.core.values.errors import NeverFits
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller
 from aliquot.coordinator.rpc.model_hints import name_near_models

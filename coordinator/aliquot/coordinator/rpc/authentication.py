@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from aliquot.common import tokens
 from aliquot.common.clock import Clock
 from aliquot.coordinator.agents.lease_secrets import lease_secret
-from aliquot.coordinator.core.access.records import Token
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, may
-from aliquot.coordinator.core.errors import InviteUnknown
+from aliquot.coordinator.core.books.access import Token
+from aliquot.coordinator.core.books.roles import Action, Grant, Role, may
+from aliquot.coordinator.core.values.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller
@@ -68,14 +68,13 @@ class Authenticator:
         if token_id is None:
             return self._workload(text)
         token = self._view.callers.tokens.get(token_id)
-        if token is None:
+        # One answer for both: whoever doesn't have a token's text learns nothing of it, not even that there is one.
+        if token is None or not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):
             raise Unauthenticated(
                 "TOKEN_UNKNOWN",
-                f"token {token_id} is not known: it was revoked, expired long ago, or is of another pool",
+                f"token {token_id} is not known: it was revoked, expired long ago, is of another pool, or mistyped",
                 hint=_GET_ONE,
             )
-        if not hmac.compare_digest(token.sha256, tokens.token_sha256(text)):
-            raise Unauthenticated("TOKEN_UNKNOWN", f"this is not the text of token {token_id}", hint=_GET_ONE)
         return self._in_time(token)
 
     def _in_time(self, token: Token) -> Caller:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aliquot.common.names import plain_text
-from aliquot.coordinator.core.access.records import SYSTEM, Actor
-from aliquot.coordinator.core.access.roles import Action, Grant, Role, may, needed
+from aliquot.coordinator.core.books.access import SYSTEM, Actor
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.roles import Action, Grant, Role, may, needed
 from aliquot.coordinator.core.commands import Command, OnBehalf
-from aliquot.coordinator.core.errors import RoleMissing
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.wire.calls import Context
 from aliquot.coordinator.wire.hiding import Sees
 from aliquot.v1.types_pb2 import LeaseRequest

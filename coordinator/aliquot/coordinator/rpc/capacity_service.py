@@ -6,7 +6,7 @@ from aliquot.common import names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.capacity.queries import GetCapacity
+from aliquot.coordinator.core.deciding.capacity.queries import GetCapacity
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.wire import capacity as messages

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from aliquot.common import names, tokens
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.enrolment.records import Invite
-from aliquot.coordinator.core.errors import InviteUnknown
+from aliquot.coordinator.core.books.enrolment import Invite
+from aliquot.coordinator.core.values.errors import InviteUnknown
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf

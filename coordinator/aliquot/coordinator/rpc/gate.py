@@ -17,8 +17,8 @@ from google.rpc import error_details_pb2, status_pb2
 from aliquot.common import logging as logs
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.access.roles import ever_may
-from aliquot.coordinator.core.errors import RoleMissing
+from aliquot.coordinator.core.books.roles import ever_may
+from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
@@ -39,7 +39,6 @@ _RETRY_KNOWN_MS = 300
 _RETRY_UNKNOWN_MS = 150
 """A takeover is short: callers come back soon."""
 _AGENTS = "/aliquot.v1.AgentService/"
-_RELAYS = "/aliquot.v1.RelayService/"
 _REFUSED_AGENTS_PER_S = 2_000
 """What agents that ask for the leader may cost a standby, which has a takeover to do: many are told to come back later.
 """
@@ -72,7 +71,7 @@ class Door:
         if call.method in BY_THEMSELVES:
             return NOBODY
         if call.method in UNCOUNTED and not self.authenticator.has_token(call.invocation_metadata):
-            return NOBODY  # who may look after leases from before there were principals, or be known by a certificate
+            return NOBODY  # who may look after leases from before there were principals
         who = self.authenticator.find(call.invocation_metadata)
         if call.method not in KEEPING and (early_ms := self.rates.take(who.principal)):
             raise Overloaded(
@@ -142,7 +141,7 @@ class Gate(grpc.GenericRpcHandler):
             return None
         door = self._door
         if door is None:
-            return self._agents if method.startswith((_AGENTS, _RELAYS)) else self._refusal
+            return self._agents if method.startswith(_AGENTS) else self._refusal
         handler = self._methods.find(handler_call_details)
         if handler is None:
             return None

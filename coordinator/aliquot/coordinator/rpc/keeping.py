@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from aliquot.common import limits
-from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller

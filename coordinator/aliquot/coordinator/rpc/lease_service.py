@@ -14,13 +14,13 @@ from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.errors import LeaseNotFound
-from aliquot.coordinator.core.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.outcomes import AllocateOutcome
-from aliquot.coordinator.core.queries import Explain, ExplainLease
-from aliquot.coordinator.core.use.queries import GetUse
-from aliquot.coordinator.core.use.windows import Efficiency
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
+from aliquot.coordinator.core.deciding.answers.use import GetUse
+from aliquot.coordinator.core.known.use_windows import Efficiency
+from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.activity import Activity
 from aliquot.coordinator.reading.forecasts import StartForecasts
@@ -56,7 +56,7 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.wire.timelines import timeline_message
-from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use import add_efficiency
 from aliquot.coordinator.wire.use_report import report_message
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.writer import Writer
@@ -306,7 +306,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
-        write_use(message, lease, self._efficiency(lease.lease_id))
+        add_efficiency(message.use, self._efficiency(lease.lease_id))
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well

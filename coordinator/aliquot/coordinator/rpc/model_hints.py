@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.common import catalog
-from aliquot.coordinator.core.errors import NeverFits
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.errors import NeverFits
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.reading.totals import Totals
 
 _MODELS_SHOWN = 8

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from aliquot.coordinator.core.access.roles import Action
+from aliquot.coordinator.core.books.roles import Action
 
 A = Action
 _LEASES, _POOL, _ADMIN = "/aliquot.v1.LeaseService/", "/aliquot.v1.PoolService/", "/aliquot.v1.AdminService/"
-_ACCESS, _AGENTS, _RELAYS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/", "/aliquot.v1.RelayService/"
+_ACCESS, _AGENTS = "/aliquot.v1.AccessService/", "/aliquot.v1.AgentService/"
 _ENROLMENT, _CAPACITY = "/aliquot.v1.EnrolmentService/", "/aliquot.v1.CapacityService/"
-CARRY: Final = _RELAYS + "Carry"
 
 ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _LEASES + "Allocate": (A.ALLOCATE,),
@@ -53,7 +52,6 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ADMIN + "Withdraw": (A.DECLARE, A.DECLARE_BELOW),
     _ADMIN + "GetTenancy": (A.READ_POOL,),
     _ADMIN + "Balance": (A.OPERATE,),
-    _ADMIN + "Defragment": (A.OPERATE,),
     _ADMIN + "DeclareMaintenance": (A.OPERATE,),
     _ADMIN + "EndMaintenance": (A.OPERATE,),
     _ADMIN + "ListMaintenance": (A.READ_POOL,),
@@ -86,15 +84,13 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _CAPACITY + "ReportOrder": (A.OPERATE,),
     _CAPACITY + "WithdrawOrder": (A.OPERATE,),
     _CAPACITY + "ExpectDemand": (A.OPERATE,),
-    CARRY: (A.CARRY,),
 }
 BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _ACCESS + "DescribeLogin", _ACCESS + "Login"})
 """Who calls these they find out themselves: sessions by the key that the node has enrolled or by a certificate, Login
-by what vouches for the caller. How to log in is told to everybody. A relay that shows no token may be let in by its
-certificate, too."""
+by what vouches for the caller. How to log in is told to everybody."""
 KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
 """Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
-UNCOUNTED: Final = KEEPING | {CARRY}
+UNCOUNTED: Final = KEEPING
 """Calls that may last and are not among what one caller may have open. A token is looked at where one is shown."""
 LASTING: Final = (
     UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")} | {_POOL + "WatchFleet"}

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.errors import NodeNotFound
-from aliquot.coordinator.core.health.queries import GetHealth
-from aliquot.coordinator.core.queries import Fits
-from aliquot.coordinator.core.state import Node
+from aliquot.coordinator.core.books.nodes import Node
+from aliquot.coordinator.core.books.roles import Action
+from aliquot.coordinator.core.commands.queries import Fits
+from aliquot.coordinator.core.deciding.answers.health import GetHealth
+from aliquot.coordinator.core.values.errors import NodeNotFound
 from aliquot.coordinator.reading.forecasts import DemandForecasts
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from aliquot.coordinator.core.access.roles import Action, covers
+from aliquot.coordinator.core.books.roles import Action, covers
+from aliquot.coordinator.core.books.tenancy.ceilings import check_within
+from aliquot.coordinator.core.books.tenancy.specs import Tenant
 from aliquot.coordinator.core.commands import Apply, Declared, Withdraw
-from aliquot.coordinator.core.tenancy.ceilings import check_within
-from aliquot.coordinator.core.tenancy.specs import Tenant
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.rpc.caller import Caller
 

@@ -17,7 +17,7 @@ from aliquot.common.limits import MAX_MESSAGE_BYTES
 from aliquot.common.tls import OwnTls, ServerTls, require_secure, server_credentials
 from aliquot.coordinator.rpc.gate import Services
 from aliquot.coordinator.wire.calls import guarded
-from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2, relay_pb2
+from aliquot.v1 import access_pb2, admin_pb2, agent_pb2, capacity_pb2, enrolment_pb2, leases_pb2, pool_pb2
 
 GRANTS = "aliquot.grants"
 """The health service name that says whether anything is granted at all."""
@@ -46,7 +46,6 @@ _SERVICES = tuple(
         (pool_pb2.DESCRIPTOR, "PoolService"),
         (agent_pb2.DESCRIPTOR, "AgentService"),
         (admin_pb2.DESCRIPTOR, "AdminService"),
-        (relay_pb2.DESCRIPTOR, "RelayService"),
         (enrolment_pb2.DESCRIPTOR, "EnrolmentService"),
         (access_pb2.DESCRIPTOR, "AccessService"),
         (capacity_pb2.DESCRIPTOR, "CapacityService"),

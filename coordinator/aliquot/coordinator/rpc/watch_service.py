@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
-from aliquot.coordinator.core.access.roles import Action
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View

@@ -46,9 +46,6 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
     parser.add_argument(
         "--tls-client-ca", metavar="FILE", dest="tls.client_ca_file", help="PEM file: clients need a certificate by it"
     )
-    parser.add_argument(
-        "--relays", dest="relays.enabled", action="store_true", default=None, help="let agents come through relays"
-    )
     parser.add_argument("--policy", metavar="NAME", help="how leases are placed: price, binpack, spread, …")
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
     parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")

@@ -10,14 +10,12 @@ from pathlib import Path
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
-from aliquot.coordinator.agents.identity import AgentRule, Authorities, RelayRules, any_agent, named_agent
+from aliquot.coordinator.agents.identity import AgentRule, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
-from aliquot.coordinator.core.config import CoreConfig
-from aliquot.coordinator.core.tenancy.timetable import read_timetable
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
-from aliquot.coordinator.upkeep.defragmenting import Auto, Rules
 from aliquot.coordinator.writing.config import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
@@ -100,22 +98,9 @@ class AgentSettings:
     node_in_certificate: bool = False
     """Only an agent whose certificate has its node's id as a name may speak for that node."""
 
-    def allowed(self) -> AgentRule:
-        """Who may speak for a node."""
-        return named_agent if self.node_in_certificate else any_agent
-
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""
         return SessionsConfig(self.heartbeat, self.delta_min, self.suspect_after_heartbeats, self.lost)
-
-
-@dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """Whether agents may come through relays."""
-
-    enabled: bool = False
-    names: tuple[str, ...] = ()
-    """Names in certificates of relays. Needed where clients must show certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,35 +121,6 @@ class ElasticSettings:
     """How long capacity must have been on offer."""
     rest: DurationMs = field(default=DurationMs(30_000))
     """How long a lease does not grow after its last change."""
-
-
-@dataclass(frozen=True, slots=True)
-class DefragmentSettings:
-    """Whether leases are moved by themselves so that more fits; see `upkeep.defragmenting`."""
-
-    auto: str = Auto.OFF.value
-    """`off`, `dry-run` (it only logs what it would move), `on`."""
-    every: DurationMs = field(default=DurationMs(300_000))
-    moves_an_hour: int = 12
-    """Beside this, the budget of moves holds: nine in a thousand requests."""
-    quiet_hours: str = ""
-    """When nothing is moved, as windows of quotas are written: `weekdays 08:00-18:00 Europe/Zurich`; empty: never."""
-
-    def __post_init__(self) -> None:
-        self.rules()
-
-    def rules(self) -> Rules:
-        """As the upkeep takes them. Raises ConfigError."""
-        if self.auto not in [known.value for known in Auto]:
-            raise ConfigError(f"defragment.auto is {self.auto!r}", hint="off, dry-run or on")
-        if self.quiet_hours:
-            try:
-                read_timetable(self.quiet_hours)
-            except ValueError as error:
-                raise ConfigError(f"defragment.quiet_hours: {error}") from error
-        if self.every < 1000 or self.moves_an_hour < 0:
-            raise ConfigError("defragment.every is below 1 s, or moves_an_hour below 0", hint="the defaults will do")
-        return Rules(Auto(self.auto), self.every, self.moves_an_hour, self.quiet_hours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +183,9 @@ class Settings:
     tls: TlsSettings = TlsSettings()
     access: AccessSettings = AccessSettings()
     agents: AgentSettings = AgentSettings()
-    relays: RelaySettings = RelaySettings()
     limits: LimitSettings = LimitSettings()
     mig: MigSettings = MigSettings()
     elastic: ElasticSettings = ElasticSettings()
-    defragment: DefragmentSettings = DefragmentSettings()
     tracing: TracingSettings = TracingSettings()
 
     def access_dir(self) -> Path:
@@ -264,21 +218,13 @@ class Settings:
             strict_tenants=self.limits.strict_tenants,
         )
 
-    def relay_rules(self) -> RelayRules:
-        """Whether agents may come through relays, and what they must show then. Raises ConfigError."""
-        ca_file = self.tls.client_ca_file
-        if self.agents.node_in_certificate and ca_file is None:
+    def agent_rule(self) -> AgentRule:
+        """Who may speak for a node. Raises ConfigError where that could not be told."""
+        if self.agents.node_in_certificate and self.tls.client_ca_file is None:
             raise ConfigError(
                 "agents.node_in_certificate is set, but callers show no certificates", hint="set tls.client_ca_file too"
             )
-        if not self.relays.enabled or ca_file is None:
-            return RelayRules(self.relays.enabled)
-        if not self.relays.names:
-            raise ConfigError(
-                "relays are enabled and callers must show certificates, but no certificate is a relay's",
-                hint="name them in relays.names: any other caller with a certificate could speak for all agents",
-            )
-        return RelayRules(enabled=True, names=frozenset(self.relays.names), authorities=Authorities(ca_file))
+        return named_agent if self.agents.node_in_certificate else any_agent
 
     def writer(self) -> WriterConfig:
         """Bounds of the writer."""

@@ -12,10 +12,10 @@ import contextlib
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.core.books.ledger.entries import EntryKind
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.commands import CloseBooks
-from aliquot.coordinator.core.ledger.books import Ledger
-from aliquot.coordinator.core.ledger.entries import EntryKind
-from aliquot.coordinator.core.ledger.folding import DAY_MS
 from aliquot.coordinator.writing.writer import Writer
 
 _EVERY_S = 3600.0

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import make_private
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.access.records import FIRST_ADMIN, SYSTEM, Actor, Token
-from aliquot.coordinator.core.access.roles import Grant, Role
+from aliquot.coordinator.core.books.access import FIRST_ADMIN, SYSTEM, Actor, Token
+from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.reading.callers import DurableCallers
 from aliquot.coordinator.writing.writer import Writer
 
@@ -71,7 +72,7 @@ def _supplied(file: Path) -> str:
 def write_secret(file: Path, text: str) -> None:
     """Write a file that only its owner reads, whole or not at all. Raises ConfigError."""
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
         new = file.with_name(f".{file.name}.new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as stream:

@@ -16,9 +16,8 @@ import msgspec
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.capacity.expectation import POINTS_MAX, ExpectedUse, Forecast
+from aliquot.coordinator.core.books.demand import HOUR_MS, POINTS_MAX, WHOLE, ExpectedUse, Forecast
 from aliquot.coordinator.core.commands import ExpectDemand, Expected, NoteDemand
-from aliquot.coordinator.core.demand.records import HOUR_MS, WHOLE
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.line import line_of, waiting_of

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from aliquot.common.clock import Clock
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.outbox import Follower
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from aliquot.coordinator.core.placement.mix import ClassTotals
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.placement.worth import cpu_steps, cuts, most, parts_of, places, slice_on
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClas
 from aliquot.coordinator.core.placement.matching import instances_among
 from aliquot.coordinator.core.placement.mix import CPU_MILLI, ClassTotals
 from aliquot.coordinator.core.placement.worth import like, slice_on
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 SORTS_MAX = 64
 """Rarer sorts count as the most similar of so many: the programme stays small, and prices are not truer."""

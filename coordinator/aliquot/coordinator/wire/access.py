@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.access.audit import AuditEntry
-from aliquot.coordinator.core.access.records import Principal, Token
-from aliquot.coordinator.core.access.roles import Grant, Role
-from aliquot.coordinator.core.enrolment.authority import Behind
-from aliquot.coordinator.core.enrolment.records import Generation
+from aliquot.coordinator.core.books.access import AuditEntry, Principal, Token
+from aliquot.coordinator.core.books.enrolment import Generation
+from aliquot.coordinator.core.books.roles import Grant, Role
+from aliquot.coordinator.core.deciding.enrolment import Behind
 from aliquot.v1 import access_pb2
 
 

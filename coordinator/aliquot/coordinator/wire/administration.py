@@ -8,18 +8,18 @@ from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier, parse_tier
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.holds.records import Hold
-from aliquot.coordinator.core.ledger.invoice import Invoice
-from aliquot.coordinator.core.ledger.rates import ModelRate, RateCard
-from aliquot.coordinator.core.ledger.rates import Tier as DiscountTier
-from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.lending.plan import NodeTransfer
-from aliquot.coordinator.core.outcomes import BalanceView, DefragmentView
-from aliquot.coordinator.core.tenancy import specs
-from aliquot.coordinator.core.tenancy.decide import APPLIED_MAX
-from aliquot.coordinator.core.tenancy.scaling import Keep, ScaleRule
-from aliquot.coordinator.core.tenancy.specs import UNLIMITED
-from aliquot.coordinator.core.troubles import Trouble
+from aliquot.coordinator.core.books.holds import Hold
+from aliquot.coordinator.core.books.ledger.invoice import Invoice
+from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
+from aliquot.coordinator.core.books.ledger.rates import Tier as DiscountTier
+from aliquot.coordinator.core.books.tenancy import specs
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
+from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule
+from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED
+from aliquot.coordinator.core.commands.outcomes import BalanceView
+from aliquot.coordinator.core.deciding.tenancy import APPLIED_MAX
+from aliquot.coordinator.core.rules.lending import NodeTransfer
+from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.wire.quotas import amount_message, quota_message, read_amount, read_quota, use_message
 from aliquot.coordinator.wire.use import policy_message, read_policy
@@ -249,25 +249,6 @@ def balance_message(view: BalanceView) -> admin_pb2.BalanceResponse:
         moves=[_move_message(move, 0) for move in view.moves],
         notes=view.notes,
         log=[_move_message(move, move.at_ms) for move in view.log],
-    )
-
-
-def defragment_message(view: DefragmentView) -> admin_pb2.DefragmentResponse:
-    """What a step of defragmentation would do, or has done."""
-    return admin_pb2.DefragmentResponse(
-        moves=[
-            admin_pb2.LeaseMove(
-                lease_id=moved.lease_id,
-                tenant=moved.tenant,
-                from_node_id=moved.source.node_ids[0],
-                to_node_id=moved.target.node_ids[0],
-                device_uuids=[plan.device_uuid for member in moved.target.members for plan in member],
-            )
-            for moved in view.moves
-        ],
-        gained_share_milli=view.gained_milli,
-        cursor=view.cursor,
-        mix_known=view.mix_known,
     )
 
 

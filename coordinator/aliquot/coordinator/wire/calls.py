@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
-from aliquot.coordinator.core.errors import RoleMissing
+from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.parts import CALLS_PARTS_MAX, check_parts

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.capacity.expectation import POINTS_MAX, ExpectedUse, Forecast
-from aliquot.coordinator.core.capacity.queries import CapacityReport
-from aliquot.coordinator.core.capacity.records import (
+from aliquot.coordinator.core.books.capacity import (
     EVERY_MEANS,
     CapacityPolicy,
     CapacitySpec,
@@ -18,8 +16,10 @@ from aliquot.coordinator.core.capacity.records import (
     PoolBound,
     Way,
 )
+from aliquot.coordinator.core.books.demand import POINTS_MAX, ExpectedUse, Forecast
 from aliquot.coordinator.core.commands import Expected
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.deciding.capacity.queries import CapacityReport
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI
 from aliquot.coordinator.wire.nodes import DEFAULT_POOL, read_declared
 from aliquot.v1 import capacity_pb2, types_pb2
 

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.errors import AliquotError, InvalidFieldError, RequestSyntaxError
-from aliquot.coordinator.core.errors import (
+from aliquot.coordinator.core.values.errors import (
     ExtensionRefused,
     InvalidField,
     NeverFits,
@@ -26,7 +26,7 @@ from aliquot.coordinator.core.errors import (
     QuotaExceeded,
     TenantHeldBack,
 )
-from aliquot.coordinator.core.types import Shortfall
+from aliquot.coordinator.core.values.types import Shortfall
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.wire.leases import explanation_of_shortfall
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.demand.records import HOUR_MS, DemandBooks
+from aliquot.coordinator.core.books.demand import HOUR_MS, DemandBooks
 from aliquot.coordinator.reading.forecasts import DemandForecasts, Start
 from aliquot.forecast.backtest import Score
 from aliquot.forecast.messages import Answer

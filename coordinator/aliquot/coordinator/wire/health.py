@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from aliquot.common.names import plain_text
 from aliquot.common.signs import Remedy, Scope, Severity
-from aliquot.coordinator.core.health.queries import HealthReport, IncidentView
-from aliquot.coordinator.core.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Sign
+from aliquot.coordinator.core.books.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Sign
+from aliquot.coordinator.core.deciding.answers.health import HealthReport, IncidentView
 from aliquot.v1 import agent_pb2, pool_pb2, types_pb2
 
 CAUSE_CHARS_MAX = 64

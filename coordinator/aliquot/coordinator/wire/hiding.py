@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aliquot.common.ids import ALPHABET, ID_CHARS
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.view import View
 
 Sees = Callable[[Lease], bool]

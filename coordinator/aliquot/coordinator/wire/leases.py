@@ -4,24 +4,123 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
+from aliquot.common.fields import Writer
 from aliquot.common.tiers import NOT_SERVED, Tier
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, Slice
-from aliquot.coordinator.core.outcomes import Explained
-from aliquot.coordinator.core.types import Missing, Placement, RequestSpec, Shortfall, SlicePlan, Topology
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
+from aliquot.coordinator.core.books.use import NO_USE
+from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.values.types import Demand, RequestSpec, Shortfall, SlicePlan
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text
 from aliquot.coordinator.wire.serving import plain, serve_of
-from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use import USE
 from aliquot.v1 import types_pb2
 
 SLICES_NAMED_MAX = 4
-_TOPOLOGY_NUMBERS = {
-    Topology.ANY: types_pb2.TOPOLOGY_ANY,
-    Topology.PREFER_ISLAND: types_pb2.TOPOLOGY_PREFER_ISLAND,
-    Topology.REQUIRE_ISLAND: types_pb2.TOPOLOGY_REQUIRE_ISLAND,
-}
+_LOOKED_UP = "looked up where the message is made"
+_NOT_HERE = "only in answers that say so, whose service adds it"
+
+
+class Told(NamedTuple):
+    """To whom something is told: what can be looked up, and which leases may be named; None: all."""
+
+    view: View
+    sees: Sees | None
+
+
+def _models(demand: Demand) -> list[types_pb2.ModelSet]:
+    return [types_pb2.ModelSet(any_of=models) for models in demand.models]
+
+
+_REQUEST = Writer(
+    types_pb2.LeaseRequest,
+    RequestSpec,
+    {
+        "spec": ("demand", Writer(types_pb2.GpuSpec, Demand, {"models": lambda demand, _: _models(demand)})),
+        "node_selector": lambda spec, _: plain(spec.demand.node_selector),
+        "serve": lambda spec, _: serve_of(spec.demand.node_selector),
+        "topology": lambda spec, _: spec.demand.topology + 1,  # the contract's 0 is "unset"
+        "detached": lambda spec, _: spec.ttl_ms == 0,
+    },
+    parts=("demand",),
+    left_out={"gpu": "`spec` is the text resolved", "no_queue": "it was decided by when the request came"},
+)
+
+
+@lru_cache(maxsize=4096)
+def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
+    """A request with its text resolved. Shared by all leases with the same request: never change it."""
+    return _REQUEST.message(spec)
+
+
+_SLICE = Writer(
+    types_pb2.Slice,
+    Slice,
+    parts=("plan",),
+    left_out={
+        "node_name": _LOOKED_UP,
+        "device_model": _LOOKED_UP,
+        "mig_profile": _LOOKED_UP,
+        "observed_bytes": _NOT_HERE,
+        "observed_utilisation_percent": _NOT_HERE,
+        "observed_ms": _NOT_HERE,
+        "served": _NOT_HERE,
+        "tier_notes": _NOT_HERE,
+    },
+)
+_LEASE = Writer(
+    types_pb2.Lease,
+    Lease,
+    {
+        "request": lambda lease, _: request_message(lease.request),
+        "asked_by": "by",
+        "use": (lambda lease, _: lease.use if lease.use != NO_USE else None, USE),
+    },
+    left_out={"secret": _NOT_HERE, "waiting": _NOT_HERE, "set_aside": _NOT_HERE, "redacted": "see `redacted`"},
+)
+_REDACTED = Writer(
+    types_pb2.Lease,
+    Lease,
+    {
+        **{name: name for name in ("lease_id", "state", "lease_epoch", "seq")},
+        "slices": Writer(
+            types_pb2.Slice, Slice, parts=("plan",), left_out={**_SLICE.left_out, "reason": "", "lender": ""}
+        ),
+    },
+    rest="it is not theirs to know",
+)
+_PLAN = Writer(
+    types_pb2.Slice,
+    SlicePlan,
+    {name: name for name in ("node_id", "device_uuid", "share_milli", "memory_bytes")},
+    rest="nothing is there yet",
+)
+_EXPLANATION = Writer(
+    types_pb2.Explanation,
+    Explained,
+    {
+        "summary": lambda explained, told: shown_text(explained.summary, *told),
+        "ahead": lambda explained, told: shown_ids(explained.ahead, *told),
+        "placement": lambda explained, told: _placement_messages(explained, told),  # noqa: PLW0108 - defined below
+        "placement_note": lambda explained, _: explained.placement.note if explained.placement is not None else "",
+        "would_preempt": lambda explained, told: shown_ids(explained.would_preempt, *told),
+        "expected_start_ms": lambda explained, _: explained.expected_start_ms or None,
+        "expected_uncertainty_ms": lambda explained, _: (
+            explained.expected_uncertainty_ms if explained.expected_start_ms else None
+        ),
+        "notes": lambda explained, told: [shown_text(note, *told) for note in explained.notes],
+    },
+    left_out={"earliest_start_ms": "see `forecasts`", "latest_start_ms": "see `forecasts`"},
+)
+_SHORTFALL = Writer(
+    types_pb2.Explanation,
+    Shortfall,
+    {name: name for name in ("impossible", "summary", "missing")},
+    rest="a refusal waits for nothing",
+)
 
 
 def lease_message(
@@ -45,31 +144,17 @@ def write_lease(
     observed: ObservedUse | None = None,
 ) -> None:
     """The same into an empty message. In place, because protobuf copies a message into another by encoding it."""
-    message.lease_id = lease.lease_id
-    message.state = int(lease.state)  # type: ignore[assignment]  # the numbers equal those of the contract
-    message.request.CopyFrom(request_message(lease.request))
-    message.lease_epoch = lease.lease_epoch
-    message.created_ms = lease.created_ms
-    message.granted_ms = lease.granted_ms
-    message.active_ms = lease.active_ms
-    message.ended_ms = lease.ended_ms
-    message.end_reason = lease.end_reason
-    message.end_detail = shown_text(lease.end_detail, view, sees)
-    message.note = shown_text(lease.note, view, sees)
+    _LEASE.write(message, lease)
     message.secret = secret
-    message.seq = lease.seq
-    message.requeues = lease.requeues
-    message.shape = lease.shape
-    message.acknowledged_shape = lease.acknowledged_shape
-    message.asked_by = lease.by
-    message.ended_by = lease.ended_by
-    message.warnings.extend(lease.warnings)
-    write_use(message, lease)
-    for piece in lease.slices:
-        slot = message.slices.add()
-        _write_slice(slot, piece, view)
-        slot.reason = shown_text(piece.reason, view, sees)
-        slot.lender = shown_id(piece.plan.lender, view, sees) if piece.plan.lender else ""
+    if sees is not None:
+        message.end_detail = shown_text(lease.end_detail, view, sees)
+        message.note = shown_text(lease.note, view, sees)
+    for slot, piece in zip(message.slices, lease.slices, strict=True):
+        _name_place(slot, view)
+        if sees is not None:
+            slot.reason = shown_text(piece.reason, view, sees)
+            if piece.plan.lender:
+                slot.lender = shown_id(piece.plan.lender, view, sees)
         if observed is not None:
             _add_use(slot, observed.latest(piece.slice_id))
             if (served := observed.served.latest(piece.slice_id)) is not None:
@@ -79,15 +164,10 @@ def write_lease(
 
 def redacted(lease: Lease, view: View) -> types_pb2.Lease:
     """A lease as those see it who may not see its tenant's: what it holds and where, not whose it is or what for."""
-    message = types_pb2.Lease()
-    message.lease_id = lease.lease_id
-    message.state = int(lease.state)  # type: ignore[assignment]
-    message.lease_epoch = lease.lease_epoch
-    message.seq = lease.seq
+    message = _REDACTED.message(lease)
     message.redacted = True
-    for piece in lease.slices:
-        _write_slice(message.slices.add(), piece, view)
-        message.slices[-1].reason = ""
+    for slot in message.slices:
+        _name_place(slot, view)
     return message
 
 
@@ -101,109 +181,27 @@ def _add_use(message: types_pb2.Slice, measured: Measured | None) -> None:
         message.observed_utilisation_percent = measured.utilisation_percent
 
 
-def _write_place(message: types_pb2.Slice, plan: SlicePlan, member: int, view: View) -> None:
-    """Where a slice is, and what it has there."""
-    node = view.nodes.get(plan.node_id)
-    use = view.totals.devices.get(plan.device_uuid)
-    message.node_id = plan.node_id
+def _name_place(message: types_pb2.Slice, view: View) -> None:
+    """What is known of the node and the device of a slice."""
+    node = view.nodes.get(message.node_id)
+    use = view.totals.devices.get(message.device_uuid)
     if node is not None:
         message.node_name = node.spec.name
-    message.device_uuid = plan.device_uuid
     if use is not None:
         message.device_model = use.spec.model
         message.mig_profile = use.spec.mig_profile
-    message.share_milli = plan.share_milli
-    message.memory_bytes = plan.memory_bytes
-    message.member = member
-
-
-def _write_slice(message: types_pb2.Slice, piece: Slice, view: View) -> None:
-    _write_place(message, piece.plan, piece.member, view)
-    message.slice_id = piece.slice_id
-    message.state = int(piece.state)  # type: ignore[assignment]
-    message.tier = piece.tier  # type: ignore[assignment]
-    message.lease_epoch = piece.lease_epoch
-    message.since_ms = piece.since_ms
-    message.deadline_ms = piece.deadline_ms
-    message.reason = piece.reason
-    message.shed = piece.shed
-    message.endpoint = piece.endpoint
-
-
-@lru_cache(maxsize=4096)
-def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
-    """A request with its text resolved. Shared by all leases with the same request: never change it."""
-    demand = spec.demand
-    gpu = types_pb2.GpuSpec(
-        count=demand.count,
-        share_milli=demand.share_milli,
-        memory_bytes=demand.memory_bytes,
-        models=[types_pb2.ModelSet(any_of=models) for models in demand.models],
-        vendor=demand.vendor,
-        mig_profile=demand.mig_profile,
-        vendors=demand.vendors,
-    )
-    return types_pb2.LeaseRequest(
-        spec=gpu,
-        tenant=spec.tenant,
-        queue=spec.queue,
-        pool=demand.pool,
-        priority=spec.priority,
-        gang_size=demand.gang_size,
-        cpu_milli=demand.cpu_milli,
-        host_memory_bytes=demand.host_memory_bytes,
-        min_tier=demand.min_tier,  # type: ignore[arg-type]
-        time_limit_s=spec.time_limit_ms // 1000,
-        min_run_s=spec.min_run_ms // 1000,
-        grace_s=spec.grace_ms // 1000,
-        preemptible=spec.preemptible,
-        movable=spec.movable,
-        opportunistic=demand.opportunistic,
-        or_mig=demand.or_mig,
-        node_selector=plain(demand.node_selector),
-        serve=serve_of(demand.node_selector),
-        node_ids=demand.node_ids,
-        avoid_node_ids=demand.avoid_node_ids,
-        affinity_group=demand.affinity_group,
-        max_per_node=demand.max_per_node,
-        spread_domains=demand.spread_domains,
-        topology=_TOPOLOGY_NUMBERS[demand.topology],
-        name=spec.name,
-        labels=dict(spec.labels),
-        ttl_s=spec.ttl_ms // 1000,
-        detached=spec.ttl_ms == 0,
-        min_count=spec.min_count,
-        max_count=spec.max_count,
-        stop_signal=spec.stop_signal,
-    )
 
 
 def explanation_message(explained: Explained, view: View, sees: Sees | None) -> types_pb2.Explanation:
     """Why a request would be granted, waits or is refused. `sees`: which leases may be named; None: all."""
-    return types_pb2.Explanation(
-        fits_now=explained.fits_now,
-        impossible=explained.impossible,
-        summary=shown_text(explained.summary, view, sees),
-        missing=[_missing_message(missing) for missing in explained.missing],
-        queue_position=explained.queue_position,
-        queue_length=explained.queue_length,
-        ahead=shown_ids(explained.ahead, view, sees),
-        placement=_placement_messages(explained.placement, view) if explained.placement is not None else (),
-        placement_note=explained.placement.note if explained.placement is not None else "",
-        would_preempt=shown_ids(explained.would_preempt, view, sees),
-        expected_start_ms=explained.expected_start_ms or None,
-        expected_uncertainty_ms=explained.expected_uncertainty_ms if explained.expected_start_ms else None,
-        notes=[shown_text(note, view, sees) for note in explained.notes],
-    )
+    message = types_pb2.Explanation()
+    _EXPLANATION.write(message, explained, Told(view, sees))
+    return message
 
 
 def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
     """The same for a refusal."""
-    return types_pb2.Explanation(
-        impossible=shortfall.impossible,
-        summary=shortfall.summary,
-        missing=[_missing_message(missing) for missing in shortfall.missing],
-    )
+    return _SHORTFALL.message(shortfall)
 
 
 def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
@@ -231,23 +229,14 @@ def _some(slice_ids: list[str]) -> str:
     return shown if len(slice_ids) <= SLICES_NAMED_MAX else f"{shown} and {len(slice_ids) - SLICES_NAMED_MAX} more"
 
 
-def _missing_message(missing: Missing) -> types_pb2.Missing:
-    return types_pb2.Missing(
-        device_class=missing.device_class,
-        reason=missing.reason,
-        detail=missing.detail,
-        smallest_change=missing.smallest_change,
-        devices=missing.devices,
-    )
-
-
-def _placement_messages(placement: Placement, view: View) -> list[types_pb2.Slice]:
-    slices = []
-    for member, plans in enumerate(placement.members):
+def _placement_messages(explained: Explained, told: Told) -> list[types_pb2.Slice]:
+    messages = []
+    for member, plans in enumerate(explained.placement.members if explained.placement is not None else ()):
         for plan in plans:
-            slices.append(types_pb2.Slice())
-            _write_place(slices[-1], plan, member, view)
-    return slices
+            messages.append(_PLAN.message(plan))
+            messages[-1].member = member
+            _name_place(messages[-1], told.view)
+    return messages
 
 
 def lost_reason(lease: Lease | None) -> str:

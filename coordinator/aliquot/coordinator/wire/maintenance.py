@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.maintenance.windows import Closure, WindowSpec
+from aliquot.coordinator.core.books.maintenance import Closure, WindowSpec
 from aliquot.coordinator.reading.books import WindowView
 from aliquot.v1 import admin_pb2, types_pb2
 

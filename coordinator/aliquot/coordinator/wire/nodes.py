@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.health.records import OUT
-from aliquot.coordinator.core.state import Device, Node
-from aliquot.coordinator.core.types import UNKNOWN, CutState, DeviceSpec, MigCard, MigPart, MigProfile, NodeSpec
+from aliquot.coordinator.core.books.health.records import OUT
+from aliquot.coordinator.core.books.nodes import Device, Node
+from aliquot.coordinator.core.values.types import (
+    UNKNOWN,
+    CutState,
+    DeviceSpec,
+    MigCard,
+    MigPart,
+    MigProfile,
+    NodeSpec,
+)
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.totals import DeviceUse

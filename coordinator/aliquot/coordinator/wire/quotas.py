@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.tenancy.specs import (
+from aliquot.coordinator.core.books.tenancy.in_force import read_timetable
+from aliquot.coordinator.core.books.tenancy.specs import (
     UNLIMITED,
     Amount,
     ModelQuota,
@@ -15,7 +16,6 @@ from aliquot.coordinator.core.tenancy.specs import (
     QuotaWindow,
     TenantSpec,
 )
-from aliquot.coordinator.core.tenancy.timetable import read_timetable
 from aliquot.coordinator.reading.books import AccountView
 from aliquot.v1 import admin_pb2
 

@@ -17,7 +17,7 @@ from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.records import asks_for_part
-from aliquot.coordinator.core.types import Admits, Demand, RequestSpec, Topology
+from aliquot.coordinator.core.values.types import Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 

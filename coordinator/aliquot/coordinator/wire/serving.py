@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.types import SERVE_LABELS
+from aliquot.coordinator.core.values.types import SERVE_LABELS
 from aliquot.v1 import types_pb2
 
 Labels = tuple[tuple[str, str], ...]

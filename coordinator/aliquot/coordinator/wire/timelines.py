@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.tracing.story import Story
 from aliquot.coordinator.reading.view import View

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.use.records import HOUR_MS, NO_USE, IdleAction, IdlePolicy
-from aliquot.coordinator.core.use.windows import Efficiency
+from aliquot.common.fields import Writer
+from aliquot.coordinator.core.books.use import HOUR_MS, IdleAction, IdlePolicy, LeaseUse
+from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.v1 import admin_pb2, types_pb2
 
+_EFFICIENCY = ("efficiency_permille", "efficiency_p95_permille", "known_permille")
 
-def write_use(message: types_pb2.Lease, lease: Lease, efficiency: Efficiency | None = None) -> None:
-    """What is known of the use of a lease; nothing where nothing is."""
-    use = lease.use
-    if use == NO_USE and efficiency is None:
-        return
-    slot = message.use
-    slot.state = int(use.state)  # type: ignore[assignment]
-    slot.since_ms = use.since_ms
-    slot.warned, slot.told, slot.act_ms = use.warned, use.told, use.act_ms
-    slot.action = use.action.value if use.warned else ""
-    slot.lent, slot.lent_memory = use.lent, use.lent_memory
-    slot.exempt_until_ms, slot.exempt_reason, slot.exempt_by = (
-        use.exempt_until_ms, use.exempt_reason, use.exempt_by,
-    )  # fmt: skip
+USE = Writer(
+    types_pb2.LeaseUse,
+    LeaseUse,
+    {"action": lambda use, _: use.action.value if use.warned else ""},
+    left_out=dict.fromkeys(_EFFICIENCY, "see `add_efficiency`"),
+)
+
+
+def add_efficiency(message: types_pb2.LeaseUse, efficiency: Efficiency | None) -> None:
+    """What a lease makes of its share, where that is known."""
     if efficiency is not None:
-        slot.efficiency_permille = efficiency.median_permille
-        slot.efficiency_p95_permille = efficiency.p95_permille
-        slot.known_permille = efficiency.known_permille
+        message.efficiency_permille = efficiency.median_permille
+        message.efficiency_p95_permille = efficiency.p95_permille
+        message.known_permille = efficiency.known_permille
 
 
 def read_policy(message: admin_pb2.IdlePolicy, path: str) -> IdlePolicy:

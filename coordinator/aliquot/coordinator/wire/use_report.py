@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.use.queries import UseReport
+from aliquot.coordinator.core.deciding.answers.use import UseReport
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees
 from aliquot.coordinator.wire.leases import write_lease
-from aliquot.coordinator.wire.use import write_use
+from aliquot.coordinator.wire.use import add_efficiency
 from aliquot.v1 import leases_pb2
 
 
@@ -16,7 +16,7 @@ def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_p
     for row in report.rows:
         slot = message.rows.add()
         write_lease(slot.lease, row.lease, view, sees)
-        write_use(slot.lease, row.lease, row.efficiency)
+        add_efficiency(slot.lease.use, row.efficiency)
         slot.idle_ms = row.idle_ms
         slot.wasted_milli_ms = row.wasted_milli_ms
         slot.wasted_micro = row.wasted_micro

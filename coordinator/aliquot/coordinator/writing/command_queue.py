@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.coordinator.core.commands import Admit, Command, MoveQuotas, RaiseEpoch, StartLeading, Tick
-from aliquot.coordinator.core.errors import DomainError
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.troubles import WorkFailed
+from aliquot.coordinator.core.values.errors import DomainError
+from aliquot.coordinator.core.values.troubles import WorkFailed
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.interfaces import WriterMetrics

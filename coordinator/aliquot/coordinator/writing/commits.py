@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from aliquot.coordinator.core.access.audit import AuditEntry
-from aliquot.coordinator.core.access.records import Principal, Token
-from aliquot.coordinator.core.demand.records import Hour
-from aliquot.coordinator.core.enrolment.records import Enrolled, Generation, Invite
-from aliquot.coordinator.core.holds.records import Hold
-from aliquot.coordinator.core.leases.records import Lease
-from aliquot.coordinator.core.ledger.books import Change
-from aliquot.coordinator.core.ledger.meters import Meter
-from aliquot.coordinator.core.lending.loans import NodeMove
-from aliquot.coordinator.core.maintenance.windows import Window
-from aliquot.coordinator.core.state import Device, Node, State, Touched
-from aliquot.coordinator.core.tenancy.accounts import Held
-from aliquot.coordinator.core.tenancy.books import Declarations
+from aliquot.coordinator.core.books.access import AuditEntry, Principal, Token
+from aliquot.coordinator.core.books.demand import Hour
+from aliquot.coordinator.core.books.enrolment import Enrolled, Generation, Invite
+from aliquot.coordinator.core.books.holds import Hold
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.ledger.ledger import Change
+from aliquot.coordinator.core.books.ledger.meters import Meter
+from aliquot.coordinator.core.books.maintenance import Window
+from aliquot.coordinator.core.books.nodes import Device, Node
+from aliquot.coordinator.core.books.tenancy.accounts import Held
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
+from aliquot.coordinator.core.books.tenancy.tenancy import Declarations
+from aliquot.coordinator.core.state import State, Touched
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.coordinator.core.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact
 
 Reply = asyncio.Future[Any]
 """Somebody who waits for the outcome of a command: of which type, the command says."""

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aliquot.coordinator.core.errors import DomainError
+from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.queries import Query
+from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.writing.open_group import Reply, fail
 

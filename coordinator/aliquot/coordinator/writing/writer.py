@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.commands import Command, RaiseEpoch
-from aliquot.coordinator.core.config import CoreConfig
+from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
-from aliquot.coordinator.core.queries import Query
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.troubles import Trouble
+from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded
 from aliquot.coordinator.writing.command_queue import CommandQueue, MemoryBrokenError
 from aliquot.coordinator.writing.committer import Committer

@@ -132,7 +132,13 @@ class KubeClient:
             headers["Content-Type"] = content
         try:
             async with self._open().request(
-                method, self.cluster.url + path, params=params, data=body, headers=headers, ssl=self._tls()
+                method,
+                self.cluster.url + path,
+                params=params,
+                data=body,
+                headers=headers,
+                ssl=self._tls(),
+                allow_redirects=False,
             ) as response:
                 answer = await response.read()
                 self._check(response, answer, method, path)
@@ -148,7 +154,12 @@ class KubeClient:
         what = f"WATCH {path}"
         try:
             async with self._open().get(
-                self.cluster.url + path, params=params, headers=self._headers(), timeout=timeout, ssl=self._tls()
+                self.cluster.url + path,
+                params=params,
+                headers=self._headers(),
+                timeout=timeout,
+                ssl=self._tls(),
+                allow_redirects=False,
             ) as response:
                 self._check(response, b"" if response.status == 200 else await response.read(), "WATCH", path)
                 rest = b""
@@ -180,7 +191,7 @@ class KubeClient:
         return self.cluster.tls if self.cluster.tls is not None else True
 
     def _check(self, response: aiohttp.ClientResponse, answer: bytes, method: str, path: str) -> None:
-        if response.status < 400:
+        if response.status < 300:
             if self._lacking:
                 self._allowed(method, resources.kind_in(path))
             return

@@ -64,5 +64,4 @@ RESOURCE_SLICES: Final = Resource("resource.k8s.io/v1", "resourceslices", namesp
 DEVICE_CLASSES: Final = Resource("resource.k8s.io/v1", "deviceclasses", namespaced=False)
 WORKLOADS: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")
 ADMISSION_CHECKS: Final = Resource("kueue.x-k8s.io/v1beta2", "admissionchecks", namespaced=False)
-COMPUTE_POOLS: Final = Resource("aliquot.dev/v1alpha1", "computepools", namespaced=False)
 ELASTIC_JOBS: Final = Resource("aliquot.dev/v1alpha1", "elasticjobs")

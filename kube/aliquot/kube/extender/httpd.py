@@ -1,7 +1,8 @@
 """A small HTTP/1.1 server for callers on the same machine: whole requests in, whole answers out (decision 0085).
 
-The parser is httptools'. A connection's requests are answered one after another; a request that is larger than
-`max_bytes`, or that is not there as a whole within `REQUEST_S`, ends its connection. Who stops reading its answers is
+The parser is httptools'. A connection's requests are answered one after another; a request whose body is larger than
+`max_bytes`, whose head is larger than `HEAD_BYTES_MAX`, or that is not there as a whole within `REQUEST_S` of its
+first byte (a connection's first request: of its beginning), ends its connection. Who stops reading its answers is
 not answered further. A caller that goes away takes nothing back: what it asked for is carried to its end.
 """
 
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_S: Final = 30.0
 """From a request's first byte to its last."""
+HEAD_BYTES_MAX: Final = 64 * 1024
+"""Of a request's line and headers."""
+CONNECTIONS_MAX: Final = 1_024
 _QUEUED_MAX: Final = 8
 """Requests of a connection that wait for the answer of the one before; more are not read meanwhile."""
 
@@ -89,6 +93,9 @@ class _Connection(asyncio.Protocol):
         self._url = b""
         self._body: list[bytes] = []
         self._size = 0
+        self._head_bytes = 0
+        """Of a head that is not complete; in a body, or between requests: 0."""
+        self._in_body = False
         self._expects = False
         self._deadline: asyncio.TimerHandle | None = None
         self._waiting: deque[_Request] = deque()
@@ -102,7 +109,12 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if len(self._server.connections) >= CONNECTIONS_MAX:
+            self._over = True
+            self._transport.abort()
+            return
         self._server.connections.add(self)
+        self._deadline = asyncio.get_running_loop().call_later(REQUEST_S, self._late)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
@@ -120,11 +132,15 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._over:
             return
+        if not self._in_body:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if not self._over:
                 self._refuse(400)
+        if not self._in_body and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse(431)
 
     def close(self) -> None:
         """Close it."""
@@ -139,6 +155,7 @@ class _Connection(asyncio.Protocol):
         """The parser's."""
         self._url, self._size, self._expects = b"", 0, False
         self._body.clear()
+        self._in_time()
         self._deadline = asyncio.get_running_loop().call_later(REQUEST_S, self._late)
 
     def on_url(self, url: bytes) -> None:
@@ -152,6 +169,7 @@ class _Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The parser's."""
+        self._head_bytes, self._in_body = 0, True
         if self._expects and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -165,6 +183,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The parser's."""
+        self._in_body = False
         if self._over:
             return
         self._in_time()

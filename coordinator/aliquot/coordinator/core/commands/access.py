@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.access.records import Actor, Token
-from aliquot.coordinator.core.access.roles import Grant
+from aliquot.coordinator.core.books.access import Actor, Token
+from aliquot.coordinator.core.books.enrolment import Enrolled, Invite
+from aliquot.coordinator.core.books.roles import Grant
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.enrolment.records import Enrolled, Invite
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.coordinator.core.access.records import Actor
+from aliquot.coordinator.core.books.access import Actor
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.capacity.records import CapacitySpec, Order
+from aliquot.coordinator.core.books.capacity import CapacitySpec, Order
 from aliquot.coordinator.core.commands.base import Command
 
 

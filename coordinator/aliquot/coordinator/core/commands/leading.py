@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.coordinator.core.capacity.expectation import Forecast
+from aliquot.coordinator.core.books.demand import Forecast
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.outcomes import (
-    AdmitOutcome,
-    SetAside,
-    TickOutcome,
-)
+from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, SetAside, TickOutcome
 from aliquot.coordinator.core.placement.prices import PriceTable
 
 

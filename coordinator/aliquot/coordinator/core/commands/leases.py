@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.outcomes import (
-    AllocateOutcome,
-)
-from aliquot.coordinator.core.types import EndReason, RequestSpec
-from aliquot.coordinator.core.use.windows import Seen
+from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
+from aliquot.coordinator.core.known.use_windows import Seen
+from aliquot.coordinator.core.values.types import EndReason, RequestSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from aliquot.coordinator.core.books.maintenance import WindowSpec
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.maintenance.windows import WindowSpec
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.values.types import NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

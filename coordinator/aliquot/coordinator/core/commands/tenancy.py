@@ -5,14 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from aliquot.coordinator.core.books.ledger.rates import RateCard
+from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.ledger.rates import RateCard
-from aliquot.coordinator.core.outcomes import (
-    ApplyOutcome,
-    BalanceView,
-    DefragmentView,
-)
-from aliquot.coordinator.core.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
+from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, BalanceView
 
 ANY_VERSION = -1
 """Whatever is there now is replaced."""
@@ -67,17 +63,6 @@ class Balance(Command[BalanceView]):
     carry_out: bool = False
     home: tuple[str, ...] = ()
     """Nodes that are to go home, instead of what is planned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defragment(Command[DefragmentView]):
-    """Which movable leases should be granted elsewhere so that more fits; with `carry_out` they are. A bounded step."""
-
-    carry_out: bool = False
-    moves_max: int = 8
-    cursor: int = 0
-    by_itself: bool = False
-    """Nobody asked for it: it keeps within the budget of moves, and spends of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,7 @@
 """The pool's books and the arrays that placement scans."""
 
-from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.inventory import Inventory
-from aliquot.coordinator.core.inventory.records import (
-    DeviceClass,
-    DeviceView,
-    NodeRecord,
-    Totals,
-)
+from aliquot.coordinator.core.inventory.records import DeviceClass, DeviceView, InventoryError, NodeRecord, Totals
 from aliquot.coordinator.core.inventory.table import DeviceTable
 
 __all__ = [

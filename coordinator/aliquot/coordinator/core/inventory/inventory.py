@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from aliquot.coordinator.core.inventory.changes import ChangeLog
-from aliquot.coordinator.core.inventory.errors import InventoryError
 from aliquot.coordinator.core.inventory.records import (
     DeviceClass,
     DeviceRecord,
     DeviceView,
+    InventoryError,
     NodeRecord,
     Totals,
     device_class_of,
@@ -24,7 +24,7 @@ from aliquot.coordinator.core.inventory.records import (
     member_kind,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable, rows_of
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Admits, Demand, NodeSpec, SlicePlan
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Admits, Demand, NodeSpec, SlicePlan
 
 _T = TypeVar("_T")
 

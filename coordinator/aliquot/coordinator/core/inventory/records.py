@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aliquot.common.catalog import WHOLE_ONLY
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Admits, Demand, DeviceSpec, NodeSpec
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Admits, Demand, DeviceSpec, NodeSpec
+
+# --------------------
+# The one error of the inventory, apart so that every module of the package can raise it.
+
+
+class InventoryError(ValueError):
+    """A mutation that would make the books wrong: an unknown device, a UUID on two nodes, more held than there is.
+
+    It always means that the caller's facts contradict the inventory; nothing has been changed when it is raised.
+    """
+
 
 CPU_UNLIMITED = 1 << 30
 HOST_MEMORY_UNLIMITED = 1 << 50

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory.records import DeviceRecord, NodeRecord
-from aliquot.coordinator.core.types import UNKNOWN
+from aliquot.coordinator.core.values.types import UNKNOWN
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

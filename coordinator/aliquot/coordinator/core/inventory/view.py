@@ -10,7 +10,7 @@ from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceClass, DeviceRecord, DeviceView, NodeRecord, Totals
 from aliquot.coordinator.core.inventory.table import DeviceTable
-from aliquot.coordinator.core.types import NodeSpec
+from aliquot.coordinator.core.values.types import NodeSpec
 
 
 class InventoryView(Protocol):

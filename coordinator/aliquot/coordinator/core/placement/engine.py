@@ -13,24 +13,23 @@ import numpy as np
 
 from aliquot.common import catalog
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.moving.budget import MoveBudget
 from aliquot.coordinator.core.placement import explain
-from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
-from aliquot.coordinator.core.placement.index import Index, ScoreIndex
+from aliquot.coordinator.core.placement.index import Index, ScanIndex, ScoreIndex
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
+from aliquot.coordinator.core.placement.move_budget import MoveBudget
 from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.placement.placer import MemberPlacer
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.reasons import RESTRICTED
-from aliquot.coordinator.core.placement.scan import ScanIndex
+from aliquot.coordinator.core.placement.room import room
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
-from aliquot.coordinator.core.types import Demand, Placement, Shortfall, SlicePlan
+from aliquot.coordinator.core.values.types import Demand, Placement, Shortfall, SlicePlan
 
 POSSIBLE_CACHE_MAX = 4096
 

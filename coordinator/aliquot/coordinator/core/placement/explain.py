@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.capacity import room
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, describe
 from aliquot.coordinator.core.placement.reasons import OTHER_KIND, PERMANENT, Reason
-from aliquot.coordinator.core.types import Demand, Missing, Shortfall
+from aliquot.coordinator.core.placement.room import room
+from aliquot.coordinator.core.values.types import Demand, Missing, Shortfall
 
 
 def possible(inventory: InventoryView, matcher: Matcher, demand: Demand) -> bool:

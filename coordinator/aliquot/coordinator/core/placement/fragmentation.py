@@ -17,7 +17,7 @@ from aliquot.coordinator.core.inventory import DeviceClass
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 Floats = npt.NDArray[np.float32]
 

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.capacity import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.picking import slice_on
 from aliquot.coordinator.core.placement.placer import Chosen, MemberPlacer
+from aliquot.coordinator.core.placement.room import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
-from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
+from aliquot.coordinator.core.values.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
 TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""

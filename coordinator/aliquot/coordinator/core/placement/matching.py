@@ -21,9 +21,9 @@ from aliquot.common import catalog
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.records import DeviceClass, asks_for_part
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.capacity import room
+from aliquot.coordinator.core.placement.room import room
 from aliquot.coordinator.core.placement.shapes import shape_of, shapes_of
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
 
 MATCHES_MAX = 4096
 

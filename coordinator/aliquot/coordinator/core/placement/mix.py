@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 Ints = npt.NDArray[np.int64]
 

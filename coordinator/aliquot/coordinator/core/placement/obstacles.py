@@ -9,16 +9,11 @@ import msgspec
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.capacity import (
-    listed_rows,
-    members_per_node,
-    members_per_row,
-    slots_per_device,
-)
 from aliquot.coordinator.core.placement.matching import Match, instances_among, is_part
 from aliquot.coordinator.core.placement.reasons import RESTRICTED, Reason
+from aliquot.coordinator.core.placement.room import listed_rows, members_per_node, members_per_row, slots_per_device
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
-from aliquot.coordinator.core.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
+from aliquot.coordinator.core.values.types import SERVE_LABELS, WHOLE_SHARE_MILLI, Demand, Missing, Topology
 
 GIB = 1 << 30
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.types import UNKNOWN, Demand, SlicePlan, Topology
+from aliquot.coordinator.core.values.types import UNKNOWN, Demand, SlicePlan, Topology
 
 UTILISATION_STEP_MILLI = 334
 """Utilisation is compared in thirds (low, middle, high), so that noise does not scatter what was packed."""

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_o
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
 
 AVOIDED = "\x00avoided"
 """The owner for whom devices that a request avoids are withheld on trial."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 SCORE_LIMIT = 1 << 40
 

@@ -14,7 +14,7 @@ from numba import njit
 
 from aliquot.coordinator.core.placement.scoring import NEVER
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 WHOLE = WHOLE_SHARE_MILLI
 MIB = 1 << 20

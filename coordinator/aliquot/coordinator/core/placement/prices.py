@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 DEVICE = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from aliquot.coordinator.core.types import Admits
+from aliquot.coordinator.core.values.types import Admits
 
 
 class Reason(enum.StrEnum):

@@ -8,7 +8,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.candidates import COLUMN_LAST, Extent, gather
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 COLUMN_BITS = COLUMN_LAST.bit_length()
 

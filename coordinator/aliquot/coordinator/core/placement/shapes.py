@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory.records import MIB, member_kind
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

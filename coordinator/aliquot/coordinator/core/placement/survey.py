@@ -14,15 +14,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.inventory.view import InventoryView
-from aliquot.coordinator.core.placement.capacity import listed_rows, rooms_of, slots_per_device
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.matching import either
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib, members_of_any
 from aliquot.coordinator.core.placement.reasons import RESTRICTIONS, Reason
+from aliquot.coordinator.core.placement.room import listed_rows, rooms_of, slots_per_device
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, shape_of
-from aliquot.coordinator.core.types import SERVE_LABELS, UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
+from aliquot.coordinator.core.values.types import SERVE_LABELS, UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 _NEARER = (
     Reason.NODE_UNKNOWN,

@@ -11,7 +11,7 @@ from collections import Counter
 from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.reasons import RESTRICTED
-from aliquot.coordinator.core.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
+from aliquot.coordinator.core.values.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
 
 def objection(engine: Engine, demand: Demand, placement: Placement) -> str:

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.placement.mix import CPU_MILLI
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.shapes import Ints, shapes_of
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 GRAINS = 120
 """Divides by all that people divide devices by (2 to 6, 8, 10), and a table of share by memory stays small."""

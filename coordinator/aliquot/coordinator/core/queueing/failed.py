@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 KINDS_MAX = 4096
 FRONTIER_MAX = 32

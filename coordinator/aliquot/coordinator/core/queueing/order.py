@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from aliquot.coordinator.core.books.tenancy.accounts import FRACTION_BITS
+from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
+from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy
+from aliquot.coordinator.core.books.tenancy.view import AccountView, TenancyView
 from aliquot.coordinator.core.queueing.lines import Rank
-from aliquot.coordinator.core.tenancy.decay import FRACTION_BITS
-from aliquot.coordinator.core.tenancy.limits import guaranteed_in_all
-from aliquot.coordinator.core.tenancy.specs import Amount, QueuePolicy
-from aliquot.coordinator.core.tenancy.view import AccountView, TenancyView
 
 BILLIONTHS = 1_000_000_000
 

@@ -11,11 +11,10 @@ import heapq
 from collections.abc import Callable
 from itertools import pairwise
 
-from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank
+from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, QueuePolicy
+from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.queueing.lines import Head, LineKey, LinesView, Rank
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
-from aliquot.coordinator.core.queueing.view import LinesView
-from aliquot.coordinator.core.tenancy.specs import ROOT, Amount, QueuePolicy
-from aliquot.coordinator.core.tenancy.view import TenancyView
 
 Covered = Callable[[str], bool]
 """Whether a guarantee covers what this lease asks for."""

@@ -12,8 +12,8 @@ Nobody starves: nothing is due later than `SLACK_MAX_MS` after it came, so that 
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.tenancy.specs import QueuePolicy, QueueSpec
-from aliquot.coordinator.core.types import Demand, RequestSpec
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec
+from aliquot.coordinator.core.values.types import Demand, RequestSpec
 
 STRETCH_MAX = 8
 """A request may wait so many times as long as it says it runs before it is due."""

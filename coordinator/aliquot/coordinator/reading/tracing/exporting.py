@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from aliquot.coordinator.core.leases.records import Lease
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.tracing.spans import Span, spans
 

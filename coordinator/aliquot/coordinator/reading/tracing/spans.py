@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aliquot.coordinator.core.leases.records import Lease, LeaseState, SliceState
+from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, SliceState
 from aliquot.coordinator.reading.tracing.names import place_of, span_id_of
 
 _UNHAPPY = frozenset({"FAILED", "OVER_LIMIT", "EXPIRED"})

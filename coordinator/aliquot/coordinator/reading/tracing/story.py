@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from aliquot.common.duration import format_duration_ms
-from aliquot.coordinator.core.elastic.facts import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.health.facts import LeaseTold
-from aliquot.coordinator.core.leases.facts import (
+from aliquot.coordinator.core.books.elastic import LeaseGrown, LeaseShrinking, ShapeAcknowledged, SlicesKept
+from aliquot.coordinator.core.books.health.records import LeaseTold
+from aliquot.coordinator.core.books.holds import LeaseReprieved
+from aliquot.coordinator.core.books.leases.facts import (
     LeaseEnded,
     LeaseExtended,
     LeaseGranted,
@@ -30,8 +30,8 @@ from aliquot.coordinator.core.leases.facts import (
     SlicesAdopted,
     SlicesReleasing,
 )
-from aliquot.coordinator.core.leases.records import Lease, lease_id_of
-from aliquot.coordinator.core.preemption.facts import LeaseReprieved
+from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.writing.journal.base import Group, Journal
 
 FACTS_MAX: Final = 500_000

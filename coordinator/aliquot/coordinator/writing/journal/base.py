@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.snapshot import Snapshot
+from aliquot.coordinator.core.evolve.snapshot import Snapshot
+from aliquot.coordinator.core.values.fact import Fact
 
 NO_DIGEST = bytes(32)
 """What the first record names as the digest before it."""

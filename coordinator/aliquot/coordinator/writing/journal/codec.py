@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from types import GenericAlias
 
 import msgspec
 
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.facts import AnyFact
+from aliquot.coordinator.core.evolve import ANY_FACT
+from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew
 from aliquot.coordinator.writing.journal.base import Group
 
 VERSION = 1
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(tuple[AnyFact, ...])
+_decoder = msgspec.msgpack.Decoder(GenericAlias(tuple, (ANY_FACT, ...)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,8 @@ def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: b
     target = named(target_name, secret)
     if not isinstance(target, SqliteJournal):
         return _fill(source, target, epoch, up_to, past_damage=past_damage)
+    require_new(target)
     folder = snapshot_folder_of(target.path)
-    for taken in (target.path, folder):
-        if taken.exists():
-            raise ConfigError(f"{taken} exists", hint="a copy needs a new name: nothing is overwritten")
     part = SqliteJournal(target.path.with_name(target.path.name + PART), pool_secret=secret)
     _discard(part.path)  # of a copy that was killed
     try:
@@ -108,6 +106,15 @@ def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: b
         snapshot_folder_of(part.path).rename(folder)
     part.path.rename(target.path)
     return copied
+
+
+def require_new(target: SqliteJournal) -> None:
+    """Raises ConfigError where the file is there already, or the folder of its snapshots, or there is no place."""
+    for taken in (target.path, snapshot_folder_of(target.path)):
+        if taken.exists():
+            raise ConfigError(f"{taken} exists", hint="a copy needs a new name: nothing is overwritten")
+    if not target.path.parent.is_dir():
+        raise ConfigError(f"{target.path.parent} is no folder", hint="make it first")
 
 
 def _discard(path: Path) -> None:

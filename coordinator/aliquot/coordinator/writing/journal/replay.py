@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aliquot.coordinator.core.evolve import evolve
-from aliquot.coordinator.core.snapshot import from_snapshot
+from aliquot.coordinator.core.evolve.snapshot import from_snapshot
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalCorrupt
 from aliquot.coordinator.writing.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.coordinator.core.snapshot import FORMAT, Snapshot
+from aliquot.coordinator.core.evolve.snapshot import FORMAT, Snapshot
 from aliquot.coordinator.writing.journal.base import StoredSnapshot
 
 log = logging.getLogger(__name__)

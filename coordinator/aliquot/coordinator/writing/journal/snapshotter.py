@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
+from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.writing.journal.base import Journal, StoredSnapshot
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder

@@ -18,9 +18,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.fact import Fact
-from aliquot.coordinator.core.snapshot import state_hash, to_snapshot
+from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
+from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal import copying
 from aliquot.coordinator.writing.journal.replay import Replay, replay
@@ -188,8 +187,7 @@ def backup(args: argparse.Namespace) -> int:
     try:
         target = copying.named(args.target)
         if isinstance(source, SqliteJournal) and isinstance(target, SqliteJournal):
-            if target.path.exists():
-                raise ConfigError(f"{target.path} exists", hint="a backup needs a new name: nothing is overwritten")
+            copying.require_new(target)
             source.back_up(target.path)
             # Afterwards: what was pruned meanwhile is in a snapshot by now, and the file is no younger than that.
             _copy_snapshots(snapshot_folder_of(source.path), snapshot_folder_of(target.path))

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.fragmentation import Mix
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.types import Demand
+from aliquot.coordinator.core.values.types import Demand
 
 SIGMOID_MILLI = 1000
 """A gradient of one device moves the score from 50 to 73."""

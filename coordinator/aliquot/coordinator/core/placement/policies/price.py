@@ -26,7 +26,7 @@ from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable, linear_prices
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.placement.worth import cpu_steps, like, parts_of, together_on, worth_on
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 GRAIN = 4096
 """Falls of V are compared in steps of 0.004 devices, a power of two; what is smaller decides only between equals."""

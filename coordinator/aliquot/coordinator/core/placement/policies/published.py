@@ -10,7 +10,7 @@ import numpy as np
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Ints
-from aliquot.coordinator.core.types import WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 NO_DEVICE = 1 << 20
 

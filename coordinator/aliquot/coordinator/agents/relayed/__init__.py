@@ -1,1 +1,0 @@
-"""Agents whose sessions come through a relay."""

@@ -1,1 +1,0 @@
-"""Who may do what: principals, roles, tokens, and the record of what was changed by whom."""

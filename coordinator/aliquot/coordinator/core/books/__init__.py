@@ -1,0 +1,1 @@
+"""What the coordinator knows: records, facts, and what follows from records alone, by subject."""

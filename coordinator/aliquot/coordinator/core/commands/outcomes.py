@@ -1,0 +1,140 @@
+"""What a decision gives beside its facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar, overload
+
+from aliquot.coordinator.core.books.tenancy.loans import NodeMove
+from aliquot.coordinator.core.books.tenancy.specs import Balancing
+from aliquot.coordinator.core.known.planning import Work
+from aliquot.coordinator.core.rules.lending import NodeTransfer
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.troubles import Trouble
+from aliquot.coordinator.core.values.types import Missing, Placement
+
+SEARCH_ATTEMPTS = 16
+"""A search for victims counts as so many attempts of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateOutcome:
+    """The lease that answers an Allocate: `replayed` when its key had been used before."""
+
+    lease_id: str
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitOutcome:
+    """One step of the pass over the waiting lines. `more`: call again."""
+
+    granted: bool
+    more: bool
+
+
+class Attempt(NamedTuple):
+    """What came of one look at a waiting request: one group of facts, or none."""
+
+    facts: list[Fact]
+    again: bool = False
+    """Its line is tried again: at once, or in the next turn. False: the pass goes on to the next line."""
+    cost: int = 1
+    """In attempts of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TickOutcome:
+    """One step of what was due. `more`: call again, something else is due already."""
+
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Work that had been set aside, and may be tried again now."""
+
+    found: tuple[Trouble, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why a request would be granted, wait or be refused."""
+
+    fits_now: bool
+    impossible: bool
+    summary: str
+    missing: tuple[Missing, ...] = ()
+    placement: Placement | None = None
+    queue_position: int = 0
+    queue_length: int = 0
+    ahead: tuple[str, ...] = ()
+    would_preempt: tuple[str, ...] = ()
+    """Who would have to end for it to start at once, where somebody may be ended for it."""
+    expected_start_ms: int = 0
+    """From the time limits of what runs; 0: unknown."""
+    expected_uncertainty_ms: int = 0
+    """How much of the wait is guessed, because leases without a time limit must end first."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """What was (or, in a dry run, would be) declared, with the new versions; and what is so already."""
+
+    changed: tuple[tuple[str, int], ...]
+    unchanged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectView:
+    """A project of a pool that is balanced."""
+
+    name: str
+    node_ids: tuple[str, ...]
+    borrowed: tuple[str, ...]
+    """Those of its nodes that others have lent it."""
+    use_permille: int
+    waited_ms: int
+    """The longest wait of a request that no limit keeps waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceView:
+    """What balancing would do, or has done, and what it did before."""
+
+    pool: str
+    spec: Balancing
+    projects: tuple[ProjectView, ...]
+    moves: tuple[NodeTransfer, ...]
+    notes: tuple[str, ...]
+    """Why there is no other move."""
+    log: tuple[NodeMove, ...]
+    carried_out: bool
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Decision(Generic[T_co]):
+    """Facts to journal and apply together, or not at all, and what the caller is told once they are durable."""
+
+    facts: tuple[Fact, ...]
+    outcome: T_co
+    taken: tuple[Work, ...]
+    """What was due and is done with once the facts are applied."""
+
+    @overload
+    def __init__(self: Decision[None], facts: tuple[Fact, ...] = ()) -> None: ...
+
+    @overload
+    def __init__(self, facts: tuple[Fact, ...], outcome: T_co, taken: tuple[Work, ...] = ()) -> None: ...
+
+    def __init__(self, facts: tuple[Fact, ...] = (), outcome: object = None, taken: tuple[Work, ...] = ()) -> None:
+        object.__setattr__(self, "facts", facts)
+        object.__setattr__(self, "outcome", outcome)
+        object.__setattr__(self, "taken", taken)
+
+
+NOTHING = Decision()

@@ -1,0 +1,259 @@
+"""Which nodes to give back: empty ones, as long as guarantees, headroom and what is expected can do without them.
+
+One that is given back is closed in the same step, so nothing is placed there between the order and its going. Where the
+policy allows it, a node on which little is left that may be moved is emptied first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aliquot.coordinator.core.books.capacity import CapacitySpec, Order, Slot, Way
+from aliquot.coordinator.core.books.demand import Forecasts
+from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
+from aliquot.coordinator.core.books.tenancy.limits import promised, scale_of, usable_capacity
+from aliquot.coordinator.core.books.tenancy.promises import MostPromised
+from aliquot.coordinator.core.deciding.capacity.readiness import STAY_LEADS, expected, members, put
+from aliquot.coordinator.core.deciding.moving import move_away, placed_lease
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.capacity import Here, free_and_capacity, is_up, nodes_here, open_orders
+from aliquot.coordinator.core.rules.granting import guarantee_scale
+from aliquot.coordinator.core.rules.trial import Moves
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import NodeState
+
+AT_ONCE_MAX = 8
+"""Nodes that one look gives back."""
+EMPTIED_LEASES_MAX = 8
+"""Leases that one look moves so that a node becomes empty."""
+EMPTIED_TRIED_MAX = 4
+EMPTIED_USE_PERMILLE = 300
+"""Of a node of which more is used nothing is moved."""
+
+
+class Going(NamedTuple):
+    """One node that should be given back, and why."""
+
+    here: Here
+    why: str
+
+
+class Kept(NamedTuple):
+    """An empty node that stays, and why."""
+
+    here: Here
+    why: str
+
+
+class Shrinkage(NamedTuple):
+    """What a look at empty nodes has found."""
+
+    going: tuple[Going, ...]
+    kept: tuple[Kept, ...]
+
+
+class EmptySince:
+    """Since when nodes have been empty, as far as was seen: a coordinator that has just begun counts anew."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, int]] = {}
+
+    def look(self, state: Planning, here: list[Here], now_ms: int) -> None:
+        """Note which are empty now. What was held and given back between two looks counts as use."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in here:
+            node_id = each.node.spec.node_id
+            if not is_empty(state, each):
+                continue
+            version = state.node_versions.get(node_id, 0)
+            known = self._since.get(node_id)
+            found[node_id] = known if known is not None and known[0] == version else (version, now_ms)
+        self._since = found
+
+    def since_ms(self, node_id: str) -> int | None:
+        """Since when it is empty; None: it is not."""
+        known = self._since.get(node_id)
+        return known[1] if known is not None else None
+
+
+def is_empty(state: Planning, here: Here) -> bool:
+    """Whether nothing is held there, or kept for anybody."""
+    node_id = here.node.spec.node_id
+    return not state.slice_ids_by_node[node_id] and not any(
+        device.uuid in state.hold_of_device for device in here.node.spec.devices
+    )
+
+
+def shrink(state: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
+    """What to give back now. Changes nothing but what the planner remembers of empty nodes."""
+    here = nodes_here(state, spec)
+    seen = state.memory.part(EmptySince, EmptySince)
+    seen.look(state, here, now_ms)
+    leaving = {order.node_name for order in open_orders(state, Way.REMOVE)}
+    coming = {(order.pool, order.shape) for order in open_orders(state, Way.ADD)}
+    left: dict[str, int] = {}
+    for each in here:
+        left[each.shape.name] = left.get(each.shape.name, 0) + (each.name not in leaving)
+    candidates = [each for each in here if each.name not in leaving and is_empty(state, each)]
+    candidates.sort(key=lambda each: (-each.shape.price_micro, seen.since_ms(each.node.spec.node_id) or 0, each.name))
+    going: list[Going] = []
+    kept: list[Kept] = []
+    ready = _kept_ready(state, spec, candidates, now_ms)
+    with state.inventory.trial() as inventory:
+        for each in candidates:
+            lost = each.node.state is NodeState.LOST
+            why = "" if lost else ready.get(each.name, "") or _against(state, spec, inventory, each, coming, now_ms)
+            if not lost and not why and left[each.shape.name] <= each.shape.nodes_min:
+                why = f"{each.shape.nodes_min} of shape {each.shape.name} are kept in any case"
+            if lost and not _long_lost(state, spec, each, now_ms):
+                why = "it was lost, and may come back"
+            if not why and len(going) == AT_ONCE_MAX:
+                why = f"{AT_ONCE_MAX} nodes go first"
+            if why:
+                kept.append(Kept(each, why))
+                if not lost and each.node.grantable:
+                    inventory.set_grantable(each.node.spec.node_id, True)
+                continue
+            left[each.shape.name] -= 1
+            minutes = (now_ms - (seen.since_ms(each.node.spec.node_id) or now_ms)) // 60_000
+            story = "it was lost" if lost else f"empty for {minutes} minutes, and nobody waits for it"
+            going.append(Going(each, story))
+    return Shrinkage(tuple(going), tuple(kept))
+
+
+def _kept_ready(state: Planning, spec: CapacitySpec, candidates: list[Here], now_ms: int) -> dict[str, str]:
+    """Empty nodes without which those who are likely to ask soon would find no room, by name, with the reason."""
+    wanted = members(expected(state, spec, (), now_ms))
+    found: dict[str, str] = {}
+    closed = [each for each in candidates if each.node.grantable and is_up(each.node)]
+    if not wanted or not closed:
+        return found
+    with state.inventory.trial() as inventory:
+        for each in closed:
+            inventory.set_grantable(each.node.spec.node_id, False)
+        for demand in wanted:
+            while not put(state, inventory, demand):
+                if not closed:
+                    return found
+                each = closed.pop()  # the cheapest, and of those the one that became empty last
+                inventory.set_grantable(each.node.spec.node_id, True)
+                found[each.name] = "it is kept for requests like the latest"
+    return found
+
+
+def _stay_ms(spec: CapacitySpec, each: Here) -> int:
+    """How long an empty node stays: where room is kept ready, the longer the longer another takes to come."""
+    stay_ms = STAY_LEADS * each.shape.lead_ms if spec.policy.ready_permille else 0
+    return max(spec.policy.idle_ms, stay_ms)
+
+
+def _long_lost(state: Planning, spec: CapacitySpec, each: Here, now_ms: int) -> bool:
+    since_ms = state.memory.part(EmptySince, EmptySince).since_ms(each.node.spec.node_id)
+    return since_ms is not None and now_ms - since_ms >= spec.policy.late_ms
+
+
+def _against(
+    state: Planning,
+    spec: CapacitySpec,
+    inventory: Inventory,
+    each: Here,
+    coming: set[tuple[str, str]],
+    now_ms: int,
+) -> str:
+    """Why an empty node stays; empty: it may go, and is closed on trial."""
+    policy, node = spec.policy, each.node
+    slot = state.capacity.slots.get(each.name, Slot(each.shape.name))
+    since_ms = state.memory.part(EmptySince, EmptySince).since_ms(node.spec.node_id)
+    if not node.grantable:
+        return "it is not open: somebody has other plans for it"
+    stay_ms = _stay_ms(spec, each)
+    if since_ms is None or now_ms - since_ms < stay_ms:
+        return f"it has not been empty for {stay_ms // 60_000} minutes"
+    if now_ms - max(slot.here_ms, slot.added_ms) < policy.keep_ms:
+        return f"it has not been here for {policy.keep_ms // 60_000} minutes"
+    if slot.removed_ms and now_ms - slot.removed_ms < policy.rest_ms:
+        return f"it was given back within the last {policy.rest_ms // 3_600_000} hours already"
+    if (each.shape.node.pool, each.shape.name) in coming:
+        return "another of its shape is on its way"
+    # A guarantee that a window raises tomorrow counts on nodes that are there then: nobody orders them for it before.
+    most = state.memory.part(MostPromised, MostPromised).of(state.tenancy, now_ms) if state.tenancy.guarantees else None
+    before = guarantee_scale(state)
+    if most is not None and most != promised(state.tenancy):
+        before = scale_of(most, usable_capacity(inventory))
+    inventory.set_grantable(node.spec.node_id, False)
+    if most is not None and scale_of(most, usable_capacity(inventory)) < before:
+        return "guarantees count on it"
+    for model in {device.model for device in node.spec.devices}:
+        free, capacity = free_and_capacity(inventory, node.spec.pool, model)
+        if capacity and free * 1000 < capacity * spec.headroom_permille(node.spec.pool):
+            return f"less than {spec.headroom_permille(node.spec.pool) / 10:g} % of {model} would be free"
+        horizon_ms = each.shape.lead_ms + policy.keep_ms
+        wanted = state.memory.part(Forecasts, Forecasts).wanted_milli(
+            node.spec.pool, model, now_ms, now_ms + horizon_ms
+        )
+        if capacity < wanted:
+            return f"{wanted / 1000:g} devices {model} are expected to be used soon"
+    return ""
+
+
+def to_order(state: Planning, going: Going, number: int, now_ms: int) -> Order:
+    """The order that takes a node away."""
+    here = going.here
+    past = [
+        order
+        for order in state.capacity.closed
+        if order.way is Way.ADD and order.node_name == here.name and order.reference
+    ]
+    return Order(
+        number=number,
+        way=Way.REMOVE,
+        shape=here.shape.name,
+        pool=here.shape.node.pool,
+        node_name=here.name,
+        node_id=here.node.spec.node_id,
+        why=going.why,
+        ordered_ms=now_ms,
+        due_ms=now_ms + max(60_000, here.shape.lead_ms),
+        price_micro=here.shape.price_micro,
+        changed_ms=now_ms,
+        reference=past[-1].reference if past else "",
+        closed=here.node.grantable,
+    )
+
+
+def empty_one(state: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
+    """Facts that move what is left on the emptiest node to others, where all of it may be moved and fits there; or
+    none. Nobody may wait, and the node is one that could go once it is empty.
+    """
+    if not spec.policy.empties_by_moving or not state.movable_slices or len(state.lines):
+        return []
+    leaving = {order.node_name for order in open_orders(state, Way.REMOVE)}
+    candidates: list[tuple[int, str, list[Lease]]] = []
+    for each in nodes_here(state, spec):
+        node_id = each.node.spec.node_id
+        leases = [state.leases[i] for i in dict.fromkeys(map(lease_id_of, state.slice_ids_by_node[node_id]))]
+        slot = state.capacity.slots.get(each.name, Slot(each.shape.name))
+        rests = slot.removed_ms and now_ms - slot.removed_ms < spec.policy.rest_ms
+        young = now_ms - max(slot.here_ms, slot.added_ms) < spec.policy.keep_ms
+        if not leases or len(leases) > EMPTIED_LEASES_MAX or each.name in leaving or rests or young:
+            continue
+        if not is_up(each.node) or not each.node.grantable:
+            continue
+        devices = state.inventory.node(node_id).devices
+        used = sum(device.share_used_milli for device in devices)
+        if used * 1000 <= sum(device.spec.compute_milli for device in devices) * EMPTIED_USE_PERMILLE:
+            candidates.append((used, node_id, leases))
+    for _, node_id, leases in sorted(candidates, key=lambda found: found[:2])[:EMPTIED_TRIED_MAX]:
+        placed = [placed_lease(state, lease, now_ms) for lease in leases]
+        with state.inventory.trial() as inventory:
+            inventory.set_grantable(node_id, False)
+            moves = Moves(state.engine)
+            if not all(each.movable and moves.move(each, avoid_node_ids=(node_id,)) for each in placed):
+                continue
+        with state.inventory.trial() as inventory:
+            inventory.set_grantable(node_id, False)
+            facts = move_away(state, leases[0], "its node is to be empty, so that it can be given back", now_ms)
+        if facts:
+            return facts  # one lease a look: where the next goes is decided when this one has gone
+    return []

@@ -1,0 +1,90 @@
+"""What is on offer and ordered, and what the planner would do now. Costs as much as a look: some 10 ms at worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from aliquot.coordinator.core.books.capacity import CapacitySpec, Order, Rest
+from aliquot.coordinator.core.books.leases.records import lease_id_of
+from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.deciding.capacity.ahead import Advice
+from aliquot.coordinator.core.deciding.capacity.giving_back import Going, Kept, shrink
+from aliquot.coordinator.core.deciding.capacity.plan import Unserved, grow
+from aliquot.coordinator.core.deciding.capacity.waiting import Served
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.capacity import Here
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHere:
+    """A node of a shape, with what is held there."""
+
+    here: Here
+    leases: int
+    """Above 0: whoever manages machines must leave it alone."""
+    here_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """The answer to `GetCapacity`."""
+
+    spec: CapacitySpec | None
+    version: int
+    open: tuple[Order, ...]
+    closed: tuple[Order, ...]
+    """The latest first."""
+    nodes: tuple[NodeHere, ...] = ()
+    add: tuple[Advice, ...] = ()
+    remove: tuple[Going, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    served: tuple[Served, ...] = ()
+    unserved: tuple[Unserved, ...] = ()
+    rests: tuple[tuple[str, Rest], ...] = ()
+    hour_micro: int = 0
+    month_micro: int = 0
+    oldest_wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetCapacity(Query[CapacityReport]):
+    """What should come and go, and what is on its way?"""
+
+    remembered: ClassVar[bool] = False
+    advice: bool = True
+    """Also what the planner would do now."""
+
+
+def report(state: Planning, query: GetCapacity, now_ms: int) -> CapacityReport:
+    """See `CapacityReport`. Changes nothing."""
+    books = state.capacity
+    orders = tuple(order for _, order in sorted(books.orders.items()))
+    closed = tuple(reversed(tuple(books.closed)))
+    if books.spec is None or not query.advice:
+        return CapacityReport(books.spec, books.version, orders, closed)
+    growth = grow(state, books.spec, now_ms)
+    wanted = bool(growth.orders or growth.oldest_wait_ms)
+    shrinkage = shrink(state, books.spec, now_ms)
+    nodes = []
+    for here in growth.here:
+        held = state.slice_ids_by_node[here.node.spec.node_id]
+        slot = books.slots.get(here.name)
+        leases = len(set(map(lease_id_of, held)))
+        nodes.append(NodeHere(here, leases, slot.here_ms if slot is not None else 0))
+    return CapacityReport(
+        spec=books.spec,
+        version=books.version,
+        open=orders,
+        closed=closed,
+        nodes=tuple(nodes),
+        add=growth.orders,
+        remove=() if wanted else shrinkage.going,
+        kept=shrinkage.kept,
+        served=growth.served,
+        unserved=growth.unserved,
+        rests=tuple((name, rest) for name, rest in sorted(books.rests.items()) if rest.until_ms > now_ms),
+        hour_micro=growth.costs.hour_micro,
+        month_micro=growth.costs.month_micro,
+        oldest_wait_ms=growth.oldest_wait_ms,
+    )

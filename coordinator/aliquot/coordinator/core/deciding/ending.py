@@ -1,0 +1,227 @@
+"""How a lease ends, fails or goes back to its queue: the rules that all other decisions share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aliquot.coordinator.core.books.leases.facts import (
+    LeaseEnded,
+    LeaseReleasing,
+    LeaseRequeued,
+    SliceFailed,
+    SliceGone,
+    SlicesReleasing,
+)
+from aliquot.coordinator.core.books.leases.records import Lease, Slice
+from aliquot.coordinator.core.commands import Release
+from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding import elastic as resizing
+from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import EndReason
+
+
+def release(state: Planning, command: Release, now_ms: int) -> Decision[None]:
+    """End a lease. One that has ended, or is ending for good, is left as it is."""
+    lease = state.lease(command.lease_id)
+    if lease.ended or (lease.ending and not lease.requeue):
+        return NOTHING
+    return Decision(tuple(end(state, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
+
+
+def end(
+    state: Planning,
+    lease: Lease,
+    reason: EndReason,
+    now_ms: int,
+    *,
+    detail: str = "",
+    grace_ms: int | None = None,
+    by: str = "",
+) -> list[Fact]:
+    """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
+    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "the lease it was for has ended")
+    if not lease.holding:
+        if reason is EndReason.RELEASED:
+            reason = EndReason.CANCELLED
+        return [*given_up, LeaseEnded(now_ms, lease.lease_id, reason, detail, by)]
+    grace_ms = lease.request.grace_ms if grace_ms is None else grace_ms
+    deadline_ms = now_ms + grace_ms
+    if lease.ending:  # whoever was told to go gets no more time by giving up
+        deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
+    facts: list[Fact] = [
+        *given_up,
+        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by),
+    ]
+    gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
+    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
+    if len(gone) == len(lease.holding):
+        facts.append(LeaseEnded(now_ms, lease.lease_id, reason, detail, by))
+    return facts
+
+
+def send_back(
+    state: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
+) -> list[Fact]:
+    """Facts that end a lease's grant and return it to its queue, at its old place, when its slices are gone."""
+    facts: list[Fact] = [
+        LeaseReleasing(
+            at_ms=now_ms,
+            lease_id=lease.lease_id,
+            reason=reason,
+            detail=detail,
+            deadline_ms=now_ms + grace_ms,
+            requeue=True,
+        )
+    ]
+    gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
+    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
+    if len(gone) == len(lease.holding):
+        facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
+    return facts
+
+
+def leave(state: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+    """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
+
+    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    """
+    if lease.ending or lease.waiting:
+        return []
+    grace_ms = grace_ms or lease.request.grace_ms
+    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+    if fewer is not None:
+        return fewer
+    if lease.request.preemptible:
+        return send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+
+
+def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
+    """The fact that cuts the notice of a lease that is ending already to `grace_ms`."""
+    return LeaseReleasing(
+        at_ms=now_ms,
+        lease_id=lease.lease_id,
+        reason=EndReason(lease.end_reason),
+        detail=lease.end_detail,
+        deadline_ms=now_ms + grace_ms,
+        requeue=lease.requeue,
+    )
+
+
+def conclude(
+    state: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
+) -> list[Fact]:
+    """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
+
+    `failed` maps slice ids to (reason, detail). A slice that ends while its lease is ending is simply gone. Otherwise
+    one failed slice takes its siblings along: a lease that was never active goes back to its queue and avoids that
+    device for a while; one that was active ends, because only its launcher can know what to do without the device.
+    One that would not keep to its limit ends in any case, also where it could go on with fewer slices.
+    """
+    gone = set(gone)
+    facts: list[Fact] = []
+    for piece in lease.holding:
+        if piece.slice_id in gone or (piece.slice_id in failed and piece.ending):
+            facts.append(SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id))
+        elif piece.slice_id in failed:
+            reason, detail = failed[piece.slice_id]
+            facts.append(
+                SliceFailed(
+                    at_ms=now_ms,
+                    lease_id=lease.lease_id,
+                    slice_id=piece.slice_id,
+                    reason=reason,
+                    detail=detail,
+                )
+            )
+    over = gone | failed.keys()
+    left = [piece for piece in lease.holding if piece.slice_id not in over]
+    if lease.ending:
+        if not left:
+            facts.append(_close(lease, now_ms))
+        return facts
+    lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
+    if not lost or lease.waiting:
+        return facts
+    worst = next((piece for piece in lost if failed[piece.slice_id][0] == EndReason.OVER_LIMIT), lost[0])
+    reason, detail = failed[worst.slice_id]
+    story = f"{reason} on device {worst.plan.device_uuid}" + (f": {detail}" if detail else "")
+    if reason == EndReason.OVER_LIMIT:
+        return facts + _give_up(state, lease, left, EndReason.OVER_LIMIT, story, now_ms)
+    fewer = resizing.go_on_without(state, lease, lost, reason, now_ms)
+    if fewer is not None:
+        return facts + fewer
+    if lease.active_ms or lease.failures >= state.config.requeues_max:
+        return facts + _give_up(state, lease, left, EndReason.FAILED, story, now_ms)
+    return facts + retry_elsewhere(state, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
+
+
+def _close(lease: Lease, now_ms: int) -> Fact:
+    if lease.requeue:
+        return LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=lease.end_reason)
+    return LeaseEnded(
+        at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason(lease.end_reason), detail=lease.end_detail
+    )
+
+
+def _give_up(
+    state: Planning, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int
+) -> list[Fact]:
+    """Facts that end a lease which lost a slice; `left` are those that still hold something."""
+    if not left:
+        return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)]
+    survivors = [piece for piece in left if is_agentless(state, piece)]
+    facts: list[Fact] = [
+        LeaseReleasing(
+            at_ms=now_ms,
+            lease_id=lease.lease_id,
+            reason=reason,
+            detail=story,
+            deadline_ms=now_ms + lease.request.grace_ms,
+        )
+    ]
+    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=p.slice_id) for p in survivors]
+    if len(survivors) == len(left):
+        facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story))
+    return facts
+
+
+def retry_elsewhere(
+    state: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
+) -> list[Fact]:
+    """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices."""
+    facts: list[Fact] = []
+    siblings = [piece for piece in left if not piece.ending or resizing.on_notice(piece)]
+    if siblings:
+        facts.append(
+            SlicesReleasing(
+                at_ms=now_ms,
+                lease_id=lease.lease_id,
+                slice_ids=tuple(piece.slice_id for piece in siblings),
+                reason=story,
+            )
+        )
+        facts += [
+            SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
+            for piece in siblings
+            if is_agentless(state, piece)
+        ]
+    config = state.config
+    backoff_ms = min(config.requeue_backoff_ms << min(lease.failures, 16), config.requeue_backoff_max_ms)
+    facts.append(
+        LeaseRequeued(
+            at_ms=now_ms,
+            lease_id=lease.lease_id,
+            reason=story,
+            not_before_ms=now_ms + backoff_ms,
+            avoid_device_uuids=tuple(sorted(set(avoid))),
+        )
+    )
+    return facts
+
+
+def is_agentless(state: Planning, piece: Slice) -> bool:
+    """Whether nobody will ever confirm this slice, because its node has no agent."""
+    return state.nodes[piece.plan.node_id].spec.agentless

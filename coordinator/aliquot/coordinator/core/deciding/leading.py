@@ -1,0 +1,53 @@
+"""Leading: what a coordinator decides when it begins to lead, and what it learns meanwhile."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.leading import LeaderStarted, PricesLearnt
+from aliquot.coordinator.core.books.nodes import (
+    NodeStateChanged,
+)
+from aliquot.coordinator.core.commands import LearnPrices
+from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.errors import (
+    StaleLeader,
+)
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.types import NodeState
+
+
+def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
+    """Every take-over has an epoch of its own. Nodes that were connected must register again."""
+    if command.leader_epoch <= state.leader_epoch:
+        raise StaleLeader(
+            f"leader epoch {command.leader_epoch} is not above {state.leader_epoch}, which the journal has seen",
+            hint="another coordinator has taken over; this one must stop",
+        )
+    facts: list[Fact] = [LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch)]
+    for node_id, node in state.nodes.items():
+        if node.state in (NodeState.READY, NodeState.RECONCILING):
+            facts.append(
+                NodeStateChanged(
+                    at_ms=now_ms, node_id=node_id, state=NodeState.SUSPECT, reason="the coordinator started"
+                )
+            )
+    return Decision(tuple(facts))
+
+
+def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
+    """Raise the epoch. Sessions go on; agents get the higher epoch from now on."""
+    if command.leader_epoch <= state.leader_epoch:
+        return NOTHING
+    return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
+
+
+# --------------------
+# Prices that the learner has found: taken when they are newer than those in force.
+
+
+def learn(state: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
+    """Take a table of prices that is newer than the one in force."""
+    if state.prices is not None and command.table.version <= state.prices.version:
+        return NOTHING
+    return Decision((PricesLearnt(at_ms=now_ms, table=command.table),))

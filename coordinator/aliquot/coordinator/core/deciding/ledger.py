@@ -1,0 +1,118 @@
+"""What people and agents post to the ledger: money, corrections, measured use, the closing of old days."""
+
+from __future__ import annotations
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
+from aliquot.coordinator.core.books.ledger.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField
+
+_MONEY_MAX = 1 << 62
+_DIGITS_MAX = 64
+_REFERENCE_CHARS_MAX = 128
+
+
+def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
+    """Post money of a tenant. The same again changes nothing, so that a retry never pays twice.
+
+    Raises InvalidField, and IdempotencyMismatch where the reference was used for another payment.
+    """
+    if not -_MONEY_MAX <= command.money_micro <= _MONEY_MAX or not command.money_micro:
+        raise InvalidField("money_micro", f"{command.money_micro} can't be posted")
+    _check_reference(command.reference)
+    known = state.ledger.posted(command.reference)
+    if known is not None:
+        if (known.kind, known.tenant, known.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
+            raise _other_posting(known)
+        return NOTHING
+    fact = CreditPosted(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        money_micro=command.money_micro,
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
+
+
+def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
+    """Correct a charge by a new entry. The same again changes nothing.
+
+    Raises InvalidField, and IdempotencyMismatch where the reference was used for something else.
+    """
+    _check_reference(command.reference)
+    share_milli_ms = _decimal("share_milli_ms", command.share_milli_ms)
+    memory_byte_ms = _decimal("memory_byte_ms", command.memory_byte_ms)
+    known = state.ledger.posted(command.reference)
+    if known is not None:
+        was = (known.kind, known.tenant, known.queue, known.model, known.share_milli_ms, known.memory_byte_ms)
+        wanted = (command.tenant, command.queue, command.model, int(share_milli_ms), int(memory_byte_ms))
+        if was != (EntryKind.CORRECTION, *wanted):
+            raise _other_posting(known)
+        return NOTHING
+    fact = UsageCorrected(
+        at_ms=now_ms,
+        tenant=command.tenant,
+        queue=command.queue,
+        model=command.model,
+        share_milli_ms=share_milli_ms,
+        memory_byte_ms=memory_byte_ms,
+        reference=command.reference,
+        note=command.note,
+    )
+    return Decision((fact,))
+
+
+def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
+    """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
+    if not command.tenant and command.lease_id not in state.leases:
+        return NOTHING
+    moved = command.up_bytes, command.down_bytes
+    if command.interval_ms <= 0 and not any(moved):
+        return NOTHING
+    if min(command.busy_milli_ms, command.memory_byte_ms, *moved) < 0:
+        raise InvalidField("busy_milli_ms", "measured use can't be negative")
+    fact = UseObserved(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        busy_milli_ms=str(command.busy_milli_ms),
+        memory_byte_ms=str(command.memory_byte_ms),
+        interval_ms=command.interval_ms,
+        tenant=command.tenant,
+        up_bytes=str(command.up_bytes),
+        down_bytes=str(command.down_bytes),
+    )
+    return Decision((fact,))
+
+
+def close_books(state: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:
+    """Sum up the entries of days long gone. The moment must be a midnight (UTC) that has passed."""
+    if command.up_to_ms % DAY_MS or command.up_to_ms > now_ms:
+        raise InvalidField("up_to_ms", "books are closed at a midnight (UTC) that has passed")
+    if command.up_to_ms <= state.ledger.closed_up_to_ms:
+        return NOTHING
+    return Decision((BooksClosed(at_ms=now_ms, up_to_ms=command.up_to_ms),))
+
+
+def _other_posting(known: Entry) -> IdempotencyMismatch:
+    return IdempotencyMismatch(
+        f"the reference {known.reference!r} stands for another {known.kind.name.lower()}, of tenant {known.tenant}",
+        hint="give this one a reference of its own",
+    )
+
+
+def _check_reference(reference: str) -> None:
+    if not reference or len(reference) > _REFERENCE_CHARS_MAX or not reference.isprintable():
+        raise InvalidField(
+            "reference", "needs 1 to 128 printable characters", hint="such as the number of the payment or ticket"
+        )
+
+
+def _decimal(field: str, text: str) -> str:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        raise InvalidField(field, f"{text!r} is no whole decimal number", hint="such as -3600000000")
+    return str(int(text))

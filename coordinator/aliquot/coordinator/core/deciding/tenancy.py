@@ -1,0 +1,291 @@
+"""Pools, tenants, queues and prices: declared together or not at all, on the version that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core.books.leases.records import owner_of, parts_of, queue_of
+from aliquot.coordinator.core.books.ledger.facts import RatesApplied
+from aliquot.coordinator.core.books.ledger.rates import check_rates
+from aliquot.coordinator.core.books.tenancy import checks
+from aliquot.coordinator.core.books.tenancy.accounts import Account
+from aliquot.coordinator.core.books.tenancy.facts import (
+    OffencesForgotten,
+    PoolApplied,
+    PoolRemoved,
+    QueueApplied,
+    QueueRemoved,
+    QuotasInForce,
+    TenantApplied,
+    TenantRemoved,
+)
+from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce, in_force, over
+from aliquot.coordinator.core.books.tenancy.limits import over_limit, promised
+from aliquot.coordinator.core.books.tenancy.offences import counted_for_ms
+from aliquot.coordinator.core.books.tenancy.specs import (
+    DEFAULT_QUEUE,
+    ROOT,
+    Pool,
+    PoolSpec,
+    Queue,
+    QueueSpec,
+    Quota,
+    Tenant,
+    TenantSpec,
+)
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
+from aliquot.coordinator.core.books.tenancy.view import Chain, TenancyView
+from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
+from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.errors import (
+    Conflict,
+    InvalidField,
+    QueueInUse,
+    QueueNotFound,
+    TenantInUse,
+    TenantNotFound,
+)
+from aliquot.coordinator.core.values.fact import Fact
+
+_Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
+APPLIED_MAX = 10_000
+
+
+def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
+    """Declare what differs. All or nothing. Raises Conflict, InvalidField."""
+    if len(command.pools) + len(command.tenants) + len(command.queues) > APPLIED_MAX:
+        raise InvalidField("items", f"more than {APPLIED_MAX} at once")
+    _check_ranges(command)
+    tenancy = state.tenancy
+    facts: list[Fact] = []
+    unchanged: list[str] = []
+    trial = _copy(tenancy)
+    changed: list[tuple[str, int]] = []
+    for pool, wanted in _differing("pool", command.pools, tenancy.pools, unchanged):
+        trial.pools[pool.name] = Pool(pool, wanted)
+        facts.append(PoolApplied(at_ms=now_ms, spec=pool, version=wanted))
+        changed.append((f"pool {pool.name}", wanted))
+    for queue, wanted in _differing("queue", command.queues, tenancy.queues, unchanged):
+        trial.queues[queue.name] = Queue(queue, wanted)
+        facts.append(QueueApplied(at_ms=now_ms, spec=queue, version=wanted))
+        changed.append((f"queue {queue.name}", wanted))
+    for tenant, wanted in _differing("tenant", command.tenants, tenancy.tenants, unchanged):
+        trial.tenants[tenant.name] = Tenant(tenant, wanted)
+        facts.append(TenantApplied(at_ms=now_ms, spec=tenant, version=wanted))
+        changed.append((f"tenant {tenant.name}", wanted))
+    opened = [
+        in_force("q" if isinstance(fact, QueueApplied) else "t", fact.spec.name, fact.spec.quota, now_ms)
+        for fact in facts
+        if isinstance(fact, TenantApplied | QueueApplied) and fact.spec.quota.windows
+    ]
+    if opened:
+        trial.set_in_force(opened)
+        facts.append(QuotasInForce(at_ms=now_ms, items=tuple(opened)))
+    if facts:
+        _check_trial(state, trial, now_ms)
+    if command.rates is not None:
+        version = state.ledger.prices.version
+        _expect("rates", command.rates_version, version)
+        if version and state.ledger.prices.latest == command.rates:
+            unchanged.append("rates")
+        else:
+            facts.append(RatesApplied(at_ms=now_ms, card=command.rates, version=version + 1))
+            changed.append(("rates", version + 1))
+    outcome = ApplyOutcome(tuple(changed), tuple(unchanged))
+    return Decision(() if command.dry_run else tuple(facts), outcome)
+
+
+def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
+    """Withdraw a declaration that is not in use."""
+    tenancy, name = state.tenancy, command.name
+    fact: Fact
+    if command.kind is c.Declared.TENANT:
+        tenant = tenancy.tenants.get(name)
+        if tenant is None:
+            raise TenantNotFound(f"there is no tenant {name!r}", hint="`aliquot tenants` lists those there are")
+        _expect(f"tenant {name}", command.version, tenant.version)
+        live = [lease for lease in state.leases.values() if lease.request.tenant == name and not lease.ended]
+        if live:
+            holding = sum(bool(lease.holding) for lease in live)
+            raise TenantInUse(
+                f"tenant {name} has {holding} leases that hold something and {len(live) - holding} that wait",
+                hint="release them first; its ledger stays in any case",
+            )
+        lends = [loan.node_id for loan in tenancy.loans.values() if name in (loan.home, loan.borrower)]
+        if lends:
+            raise TenantInUse(
+                f"tenant {name} lends or borrows nodes: {', '.join(sorted(lends)[:8])}",
+                hint="have them go home first: `aliquot balance --home NODE --apply`",
+            )
+        fact = TenantRemoved(at_ms=now_ms, name=name)
+    elif command.kind is c.Declared.QUEUE:
+        queue = tenancy.queues.get(name)
+        if queue is None:
+            raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
+        _expect(f"queue {name}", command.version, queue.version)
+        _check_unused(state, name)
+        fact = QueueRemoved(at_ms=now_ms, name=name)
+    else:
+        pool = tenancy.pools.get(name)
+        if pool is None:
+            raise InvalidField("name", f"there is no declaration of pool {name!r}")
+        _expect(f"pool {name}", command.version, pool.version)
+        if any(queue.spec.pool == name for queue in tenancy.queues.values()):
+            raise QueueInUse(f"queues are bound to pool {name}", hint="bind them to another pool first")
+        fact = PoolRemoved(at_ms=now_ms, name=name)
+    return Decision((fact,))
+
+
+def move_quotas(state: Planning, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
+    """Put in force what windows of quotas say by now."""
+    return Decision(tuple(quotas_moved(state, now_ms)))
+
+
+def quotas_moved(state: Planning, now_ms: int) -> list[Fact]:
+    """A fact about all windows of quotas that have opened or closed by now; none where none has."""
+    tenancy = state.tenancy
+    items: list[InForce] = []
+    for item in over(tenancy.in_force.values(), now_ms):
+        spec = tenancy.queue_spec(item.name) if item.kind == "q" else tenancy.tenant_spec(item.name)
+        items.append(in_force(item.kind, item.name, spec.quota, now_ms, item))
+    return [QuotasInForce(at_ms=now_ms, items=tuple(items))] if items else []
+
+
+def forgive(state: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
+    """Hold nothing of what was against a tenant any more. Answers with how many offences were forgiven."""
+    offences = state.tenancy.offences.get(command.tenant, ())
+    if not offences:
+        return Decision((), 0)
+    fact = OffencesForgotten(at_ms=now_ms, tenant=command.tenant, up_to_ms=offences[-1], forgiven=True)
+    return Decision((fact,), len(offences))
+
+
+def offences_over(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """Forget the offences of a tenant that count by no policy any more."""
+    longest_ms = max(counted_for_ms(state.tenancy, tenant), default=0)
+    over = [at_ms for at_ms in state.tenancy.offences.get(tenant, ()) if at_ms + longest_ms <= now_ms]
+    return [OffencesForgotten(at_ms=now_ms, tenant=tenant, up_to_ms=over[-1])] if over else []
+
+
+def _check_unused(state: Planning, name: str) -> None:
+    below = [queue.spec.name for queue in state.tenancy.queues.values() if queue.spec.parent == name]
+    if below and name != ROOT:
+        raise QueueInUse(f"queue {name} has queues below it: {', '.join(sorted(below))}", hint="remove those first")
+    users = [t.spec.name for t in state.tenancy.tenants.values() if t.spec.default_queue == name]
+    if users:
+        raise QueueInUse(f"queue {name} is the default of {', '.join(sorted(users)[:8])}", hint="give them another one")
+    if name in (ROOT, DEFAULT_QUEUE):
+        return
+    live = sum(not lease.ended and queue_of(state.tenancy, lease) == name for lease in state.leases.values())
+    if live:
+        raise QueueInUse(f"queue {name} has {live} leases", hint="release them, or wait until they have ended")
+
+
+def _check_ranges(command: c.Apply) -> None:
+    for number, (pool, _) in enumerate(command.pools):
+        checks.check_pool(pool, f"pools[{number}]")
+    for number, (tenant, _) in enumerate(command.tenants):
+        checks.check_tenant(tenant, f"tenants[{number}]")
+    for number, (queue, _) in enumerate(command.queues):
+        checks.check_queue(queue, f"queues[{number}]")
+    for kind, items in (("pools", command.pools), ("tenants", command.tenants), ("queues", command.queues)):
+        names = [spec.name for spec, _ in items]
+        if len(set(names)) != len(names):
+            raise InvalidField(kind, "the same name twice")
+    if command.rates is not None:
+        check_rates(command.rates, "rates")
+
+
+def _differing(
+    kind: str, items: Iterable[tuple[_Spec, int]], known: Mapping[str, object], unchanged: list[str]
+) -> list[tuple[_Spec, int]]:
+    """What is new or different, with its next version."""
+    found: list[tuple[_Spec, int]] = []
+    for spec, expected in items:
+        old = known.get(spec.name)
+        version = old.version if isinstance(old, (Pool, Tenant, Queue)) else 0
+        _expect(f"{kind} {spec.name}", expected, version)
+        if isinstance(old, (Pool, Tenant, Queue)) and old.spec == spec:
+            unchanged.append(f"{kind} {spec.name}")
+        else:
+            found.append((spec, version + 1))
+    return found
+
+
+def _expect(what: str, expected: int, version: int) -> None:
+    if expected not in (c.ANY_VERSION, version):
+        now = f"is at version {version}" if version else "does not exist"
+        raise Conflict(
+            f"{what} {now}, not at version {expected}: somebody else has changed it",
+            hint="read it again, and apply your change to what is there now",
+        )
+
+
+def _copy(tenancy: TenancyView) -> Tenancy:
+    trial = Tenancy()
+    trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
+    trial.loans = dict(tenancy.loans)
+    trial.in_force = dict(tenancy.in_force)
+    return trial
+
+
+def _check_trial(state: Planning, trial: Tenancy, now_ms: int) -> None:
+    """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
+    checks.check_windows(quota for _, _, quota in _quotas(trial))
+    checks.check_tree({name: queue.spec for name, queue in trial.queues.items()}, now_ms)
+    for name, tenant in trial.tenants.items():
+        default = tenant.spec.default_queue
+        if state.config.strict_tenants and default and default not in trial.queues:
+            raise InvalidField(f"tenants[{name}].default_queue", f"there is no queue {default!r}")
+    for loan in trial.loans.values():
+        guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
+        lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]
+        if (
+            sum(amount.share_milli for amount in lent) > guaranteed.share_milli
+            or sum(amount.memory_bytes for amount in lent) > guaranteed.memory_bytes
+        ):
+            raise InvalidField(
+                f"tenants[{loan.home}].guaranteed",
+                f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
+                hint="have them back first: `aliquot balance --home NODE --apply`",
+            )
+    capacity = checks.declared_capacity(trial, state.inventory)
+    before = checks.declared_capacity(state.tenancy, state.inventory)
+    if _promises(trial) != _promises(state.tenancy) or capacity != before:
+        checks.check_promises(trial, state.inventory, now_ms)
+    held = [(owner_of(lease), parts_of(lease.holding)) for lease in state.leases.values() if lease.holding]
+    recount(trial, held)
+    for owner, _ in held:
+        passed = over_limit(_without_windows(trial.chain(owner.tenant, owner.queue)), [])
+        # What is above one already, from before limits held for all below them, is no reason to declare nothing.
+        if passed is not None and passed != over_limit(state.tenancy.chain(owner.tenant, owner.queue), []):
+            raise InvalidField(
+                "quota.limit",
+                f"{passed.detail.partition(';')[0]}: a limit can't be below what is held",
+                hint="release something first, or lower the limit in steps",
+            )
+
+
+def _without_windows(chain: Chain[Account]) -> Chain[Account]:
+    """Without limits that a window has put in force: those may come down below what is held at any time."""
+    kept = [item for item in chain.limited if item.in_force is None or item.in_force.window == OUTSIDE]
+    return chain._replace(limited=tuple(kept))
+
+
+def _promises(tenancy: TenancyView) -> tuple[object, ...]:
+    """All that decides whether more is promised than there is."""
+    windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
+    return promised(tenancy), _bound_to_pools(tenancy), windows
+
+
+def _quotas(tenancy: TenancyView) -> Iterator[tuple[str, str, Quota]]:
+    for name, tenant in sorted(tenancy.tenants.items()):
+        yield "t", name, tenant.spec.quota
+    for name, queue in sorted(tenancy.queues.items()):
+        yield "q", name, queue.spec.quota
+
+
+def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
+    return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)

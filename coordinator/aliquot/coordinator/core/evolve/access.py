@@ -1,0 +1,97 @@
+"""How facts about callers change the State."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core.books.access import (
+    AccessBooks,
+    Acted,
+    AuditEntry,
+    Principal,
+    RoleGranted,
+    RoleRevoked,
+    TokenIssued,
+    TokensEnded,
+)
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
+
+
+def _granted(state: State, fact: RoleGranted) -> None:
+    books = state.access
+    grants = books.grants_of(fact.principal)
+    books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
+    state.touch_principal(fact.principal)
+
+
+def _revoked(state: State, fact: RoleRevoked) -> None:
+    books = state.access
+    left = tuple(grant for grant in books.grants_of(fact.principal) if grant != fact.grant)
+    books.principals[fact.principal] = Principal(fact.principal, left)
+    _forget(books, fact.principal)
+    state.touch_principal(fact.principal)
+
+
+def _issued(state: State, fact: TokenIssued) -> None:
+    token = fact.token
+    books = state.access
+    books.tokens[token.token_id] = token
+    books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+    books.principals.setdefault(token.principal, Principal(token.principal))
+    if token.expires_ms:
+        state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
+    state.touch_token(token.token_id)
+    state.touch_principal(token.principal)
+
+
+def _ended(state: State, fact: TokensEnded) -> None:
+    books = state.access
+    for token_id in fact.token_ids:
+        token = books.tokens.pop(token_id)
+        if token.expires_ms:
+            state.timers.drop(token.forget_ms, Due.TOKEN, token_id)
+        of_principal = books.tokens_of[token.principal]
+        del of_principal[token_id]
+        if not of_principal:
+            del books.tokens_of[token.principal]
+        _forget(books, token.principal)
+        state.touch_token(token_id)
+        state.touch_principal(token.principal)
+
+
+def _acted(state: State, fact: Acted) -> None:
+    books = state.access
+    entry = AuditEntry(
+        books.next_entry, fact.at_ms, fact.principal, fact.token_id, fact.peer, fact.action, fact.subject
+    )
+    books.next_entry += 1
+    books.audit.append(entry)
+    state.touch_audit(entry)
+
+
+def _forget(books: AccessBooks, name: str) -> None:
+    """A principal with nothing left to it."""
+    if name in books.principals and not books.principals[name].grants and name not in books.tokens_of:
+        del books.principals[name]
+
+
+def index(state: State) -> None:
+    """Derive from the books what follows from them."""
+    books = state.access
+    books.tokens_of.clear()
+    for token in books.tokens.values():
+        books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+        if token.expires_ms:
+            state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
+
+
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    RoleGranted: _granted,
+    RoleRevoked: _revoked,
+    TokenIssued: _issued,
+    TokensEnded: _ended,
+    Acted: _acted,
+}

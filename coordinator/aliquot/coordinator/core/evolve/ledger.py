@@ -1,0 +1,94 @@
+"""How entries that people and agents cause change the ledger. Those of leases come from `counting`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aliquot.coordinator.core.books.ledger import facts as f
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.ledger import close
+from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
+from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import Fact
+
+
+def _rates_applied(state: State, fact: f.RatesApplied) -> None:
+    state.ledger.set_rates(fact.at_ms, fact.card, fact.version)
+    recount_meters(state)
+
+
+def _credit_posted(state: State, fact: f.CreditPosted) -> None:
+    state.ledger.post(
+        Entry(
+            number=state.ledger.next_number,
+            kind=EntryKind.CREDIT,
+            from_ms=fact.at_ms,
+            to_ms=fact.at_ms,
+            tenant=fact.tenant,
+            money_micro=fact.money_micro,
+            reference=fact.reference,
+            note=fact.note,
+        )
+    )
+
+
+def _usage_corrected(state: State, fact: f.UsageCorrected) -> None:
+    state.ledger.post(
+        Entry(
+            number=state.ledger.next_number,
+            kind=EntryKind.CORRECTION,
+            from_ms=fact.at_ms,
+            to_ms=fact.at_ms,
+            tenant=fact.tenant,
+            queue=fact.queue,
+            model=fact.model,
+            fixed_share_milli_ms=fact.share_milli_ms,
+            fixed_memory_byte_ms=fact.memory_byte_ms,
+            reference=fact.reference,
+            note=fact.note,
+        )
+    )
+
+
+def _use_observed(state: State, fact: f.UseObserved) -> None:
+    tenant = fact.tenant or state.leases[fact.lease_id].request.tenant
+    day_start_ms = fact.at_ms - fact.at_ms % DAY_MS
+    old = state.ledger.observed.get((tenant, day_start_ms), Observed(tenant))
+    state.ledger.observe(
+        Observed(
+            tenant,
+            str(int(old.busy_milli_ms) + int(fact.busy_milli_ms)),
+            str(int(old.memory_byte_ms) + int(fact.memory_byte_ms)),
+            old.interval_ms + fact.interval_ms,
+            day_start_ms,
+            str(int(old.up_bytes) + int(fact.up_bytes)),
+            str(int(old.down_bytes) + int(fact.down_bytes)),
+        )
+    )
+
+
+def _budget_crossed(state: State, fact: f.BudgetCrossed) -> None:
+    state.ledger.levels[fact.tenant] = (fact.period_start_ms, fact.permille)
+    if fact.tenant in state.meters:
+        watch_budget(state, fact.tenant, fact.at_ms)
+
+
+def _books_closed(state: State, fact: f.BooksClosed) -> None:
+    close(state.ledger, fact.up_to_ms)
+
+
+def _usage_folded(state: State, fact: f.UsageFolded) -> None:
+    state.ledger.fold(fact.up_to_number)
+
+
+APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
+    f.RatesApplied: _rates_applied,
+    f.CreditPosted: _credit_posted,
+    f.UsageCorrected: _usage_corrected,
+    f.UseObserved: _use_observed,
+    f.BudgetCrossed: _budget_crossed,
+    f.BooksClosed: _books_closed,
+    f.UsageFolded: _usage_folded,
+}

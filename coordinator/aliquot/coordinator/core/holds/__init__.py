@@ -1,1 +1,0 @@
-"""Holds: capacity kept for a named waiting request until a stated time."""

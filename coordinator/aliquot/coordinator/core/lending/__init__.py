@@ -1,1 +1,0 @@
-"""Nodes that one project lends to another: when, which, and what goes with them."""

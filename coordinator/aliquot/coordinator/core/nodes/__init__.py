@@ -1,1 +1,0 @@
-"""Nodes: declared, registered, compared with the books, silent, heard again, cordoned, drained, removed."""

@@ -1,0 +1,1 @@
+"""What may be: questions that several decisions ask, answered without deciding anything."""

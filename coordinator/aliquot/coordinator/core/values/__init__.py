@@ -1,0 +1,1 @@
+"""Values that every floor knows: types, errors, times and troubles."""

@@ -1,1 +1,0 @@
-"""Relays: many agents' sessions over few streams to the coordinator. See docs/decisions for why and how."""
