@@ -9,6 +9,7 @@ from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.deciding.admission import shrinking
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.closing import why_not
 from aliquot.coordinator.core.rules.granting import check_access, held_to, is_entitled, offer, sterner
@@ -122,3 +123,11 @@ def _story(lease: Lease) -> str:
     if lease.ending:
         return f"ending: {lease.end_reason}; {len(lease.holding)} slices still hold their capacity"
     return f"{lease.state.name.lower()} on " + ", ".join(sorted({piece.plan.node_id for piece in lease.holding}))
+
+
+DECIDES = Decides(
+    queries={
+        Explain: explain_request,
+        ExplainLease: explain_lease,
+    },
+)
