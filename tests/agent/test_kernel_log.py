@@ -10,7 +10,6 @@ import pytest
 
 from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS, parse, read_record
 from aliquot.agent.core.samples import DeviceEvent, EventKind
-from aliquot.agent.devices import kmsg
 from aliquot.agent.devices.kmsg import KernelLog
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.log_mark import LogMark
@@ -45,7 +44,7 @@ def as_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         record = read(descriptor, length)
         return b"3" + record[2:] if record.startswith(b"11,") and b"aliquot-test" in record else record
 
-    monkeypatch.setattr(kmsg.os, "read", relabelled)
+    monkeypatch.setattr(os, "read", relabelled)
 
 
 class Ear:
