@@ -337,7 +337,7 @@ def write_jobs(folder: Path) -> None:
     rng = random.Random(1)
     lines, now_s = ["vc,submit_s,num_gpu,est_duration_s"], 0
     for _ in range(2_000):
-        now_s += int(rng.expovariate(1 / 60))
+        now_s += int(rng.expovariate(1 / 30))
         width = rng.choices((1, 2, 4, 8, 16, 32), (60, 12, 10, 12, 4, 2))[0]
         duration_s = int(rng.lognormvariate(8, 1.4))
         lines.append(f"{rng.randrange(10)},{now_s},{width},{duration_s}")
