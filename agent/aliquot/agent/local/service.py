@@ -78,7 +78,7 @@ class LocalService:
             agent_version=self._version,
             coordinator=self._state.coordinator,
             connected=self._state.connected,
-            notes=[*self._state.notes.values(), *self._state.happened],
+            notes=[*self._state.conditions().values(), *self._state.happened],
         )
 
     def status(self, peer: Peer) -> local_pb2.LocalStatus:
