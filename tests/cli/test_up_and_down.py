@@ -156,7 +156,7 @@ def test_a_part_that_ends_again_and_again_or_can_not_start_takes_nothing_else_do
             before = _part(root, "agent of node-1")
             os.kill(before.pid, signal.SIGKILL)
             _await_another(root, before)
-            assert pool.nodes(), "the coordinator answers"
+            assert list(pool.nodes()), "the coordinator answers"
             gpus.clear_faults()
         eventually(lambda: _ready(pool))
     assert _record(root).supervisor.pid == record["supervisor"]
