@@ -13,8 +13,8 @@ from aliquot.coordinator.core.books.maintenance import shown
 from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.deciding.admission.making_room import preemption_of
-from aliquot.coordinator.core.deciding.admission.yielding import may_yield
+from aliquot.coordinator.core.deciding.admission.means.preempting import preemption_of
+from aliquot.coordinator.core.deciding.admission.means.yielding import may_yield
 from aliquot.coordinator.core.known.memory import Outlook
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.room import listed_rows

@@ -6,7 +6,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands.outcomes import Explained
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
-from aliquot.coordinator.core.deciding.admission import shrinking
+from aliquot.coordinator.core.deciding.admission.means import giving_back as shrinking
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
 from aliquot.coordinator.core.deciding.subject import Decides

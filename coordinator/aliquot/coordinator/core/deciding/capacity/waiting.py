@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.deciding import lending
 from aliquot.coordinator.core.deciding.admission import admit as admission
-from aliquot.coordinator.core.deciding.admission import shrinking
+from aliquot.coordinator.core.deciding.admission.means import giving_back as shrinking
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead
 from aliquot.coordinator.core.deciding.moving import could_make_room
 from aliquot.coordinator.core.known.planning import Planning
