@@ -21,7 +21,7 @@ from aliquot.coordinator.core.books.tenancy.limits import held_of_kind, over_lim
 from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import (
@@ -61,6 +61,12 @@ def attempt_below_limits(state: Planning, waiting: Waiting) -> Attempt:
     if not state.elastic:
         return Attempt([])
     return Attempt(within_limits(state, waiting.lease, waiting.demand, waiting.now_ms))
+
+
+def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+    """The same search, without its rest."""
+    given, start_ms = outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
+    return Foreseen(given, start_ms) if given else None
 
 
 def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:

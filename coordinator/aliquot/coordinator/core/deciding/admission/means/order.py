@@ -2,11 +2,12 @@
 
 What takes from nobody comes first; then what people agreed to lose (an idle share, an elastic lease's surplus, what is
 kept for later requests); then what ends or moves others; last, waiting with devices kept. The table in
-docs/queueing.md is compared with it by a test.
+docs/tenancy.md is compared with it by a test.
 """
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding.admission.means import (
     backfilling,
@@ -21,8 +22,11 @@ from aliquot.coordinator.core.deciding.admission.means import (
     reserving,
     yielding,
 )
-from aliquot.coordinator.core.deciding.admission.means.waiting import Means, Situation, Waiting
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Means, Situation, Waiting
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.types import Demand
+
+GIVE_BACK, PREEMPT, MOVE, RESERVE = "give back", "preempt", "move others", "reserve"
 
 MEANS = (
     # Who has come later, but would use more of what has become free, is asked before it is broken up.
@@ -37,11 +41,11 @@ MEANS = (
     Means("grant one behind", Situation.NO_ROOM, behind.attempt),
     Means("open what is kept", Situation.NO_ROOM, opening.attempt),
     # Shrinking costs a lease some of its members, preemption all of them, so it comes first.
-    Means("give back", Situation.NO_ROOM, giving_back.attempt),
-    Means("preempt", Situation.NO_ROOM, preempting.attempt),
+    Means(GIVE_BACK, Situation.NO_ROOM, giving_back.attempt, giving_back.foresee),
+    Means(PREEMPT, Situation.NO_ROOM, preempting.attempt, preempting.foresee),
     # Moving restarts leases that are no less worth than this one, so only those who are late have it done for them.
-    Means("move others", Situation.NO_ROOM, moving.attempt),
-    Means("reserve", Situation.NO_ROOM, reserving.attempt),
+    Means(MOVE, Situation.NO_ROOM, moving.attempt, moving.foresee),
+    Means(RESERVE, Situation.NO_ROOM, reserving.attempt, reserving.foresee),
 )
 
 
@@ -59,3 +63,13 @@ def attempt(state: Planning, waiting: Waiting) -> Attempt:
                 return tried
             cost = max(cost, tried.cost)
     return Attempt([], cost=cost)
+
+
+def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int, *names: str) -> Foreseen | None:
+    """What the first of these means, in the order of the list, would come to; None: none would help."""
+    for means in MEANS:
+        if means.name in names and means.foresee is not None:
+            found = means.foresee(state, lease, demand, now_ms)
+            if found is not None:
+                return found
+    return None

@@ -8,7 +8,7 @@ from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.admission.means.opening import clear, devices_of
-from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import is_entitled
 from aliquot.coordinator.core.rules.preemption.plan import NoPlan, Plan, Preemption
@@ -16,7 +16,7 @@ from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.rests import SEARCH_REST_MS
 from aliquot.coordinator.core.values.timers import Due
-from aliquot.coordinator.core.values.types import EndReason, Placement
+from aliquot.coordinator.core.values.types import Demand, EndReason, Placement
 
 
 def preemption_of(state: Planning) -> Preemption:
@@ -55,6 +55,25 @@ def attempt(state: Planning, waiting: Waiting) -> Attempt:
     taken_over = _leaving_for_others(state, blocking, found.placement)
     cleared = clear(state, blocking, found.placement, now_ms, taken_over)
     return Attempt([*cleared, *carry_out(state, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
+
+
+def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+    """The same search, without its rest; or when an owner's guarantee can be reclaimed."""
+    planner = preemption_of(state)
+    if not planner.may(lease):
+        return None
+    entitled = is_entitled(state, lease)
+    giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, entitled=entitled))
+    plan = planner.find(lease, demand, now_ms, giving_way)
+    if isinstance(plan, Plan):
+        ending = (*plan.victims, *plan.shortened)
+        if not ending:
+            return None
+        most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
+        return Foreseen(ending, now_ms + max(min(state.leases[i].request.grace_ms, most_ms) for i in ending))
+    if entitled and plan.again_ms < NEVER_MS:
+        return Foreseen((), plan.again_ms + state.config.reclaim_grace_ms)
+    return None
 
 
 def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding import moving
-from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.slowdown import slack_ms
@@ -82,3 +82,9 @@ def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
 def attempt(state: Planning, waiting: Waiting) -> Attempt:
     """One search for where it could start soonest, for each line of a pass."""
     return Attempt(reserve(state, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms))
+
+
+def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+    """When enough of what runs will have ended by itself."""
+    found = expect(state, lease, demand, now_ms)
+    return Foreseen((), found.start_ms, found.uncertainty_ms) if found is not None else None

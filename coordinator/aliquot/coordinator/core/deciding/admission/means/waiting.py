@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from aliquot.coordinator.core.books.holds import Hold, HoldKind
 from aliquot.coordinator.core.books.leases.records import Lease
@@ -65,6 +66,16 @@ class Waiting:
         return Attempt([*(given_up or ()), fact], again=True)
 
 
+class Foreseen(NamedTuple):
+    """What a means would come to."""
+
+    giving: tuple[str, ...] = ()
+    """The leases, or slices of elastic ones, that would end for it."""
+    start_ms: int = 0
+    """When it could start; 0: not known."""
+    uncertainty_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """One way to serve a waiting request."""
@@ -74,4 +85,8 @@ class Means:
     attempt: Callable[[Planning, Waiting], Attempt]
     """(what is known, who waits) -> facts that serve it or make room for it. No facts: the next means is tried, unless
     the attempt is to go on in the next turn (`again`). Changes nothing but memory. Its docstring says what it costs.
+    """
+    foresee: Callable[[Planning, Lease, Demand, int], Foreseen | None] | None = None
+    """(what is known, lease, demand, now_ms) -> what an attempt would come to, now or when the request has waited long
+    enough; None: nothing. For `why`, for the forecast of starts, and before a node is ordered. Changes nothing.
     """
