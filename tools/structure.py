@@ -120,9 +120,8 @@ def main(root: Path) -> None:
         knots = knots_of(rooms)
         tied = sum(len(rooms[room] & set(knot)) for knot in knots for room in knot)
         if rooms:
-            say(
-                f"{container.removeprefix(base) or base.rpartition('.')[2]:28}{len(rooms):>8}{floors_of(rooms, knots):>8}"
-            )
+            label = container.removeprefix(base) or base.rpartition(".")[2]
+            say(f"{label:28}{len(rooms):>8}{floors_of(rooms, knots):>8}")
             say(f"{sum(map(len, rooms.values())):>9}{tied:>10}{len(knots):>7}{sum(map(len, knots)):>16}\n")
     for circle in circles:
         say(f"circle: {', '.join(name.removeprefix(f'{base}.') for name in circle)}\n")
