@@ -274,3 +274,10 @@ def test_invalid_fields_are_named(pool: Any, coordinator: ScriptedCoordinator) -
     with pytest.raises(InvalidRequest) as caught:
         pool.lease("1")
     assert [(item.subject, item.description) for item in caught.value.violations] == [("request.tenant", "is empty")]
+
+
+def test_batches_of_places(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    found = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
+    again = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
+    assert [lease.lease_id for lease in found] == [lease.lease_id for lease in again]
+    assert coordinator.calls["GrantOn"] == 0
