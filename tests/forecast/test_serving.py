@@ -13,6 +13,7 @@ from aliquot.client import AsyncPool
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE
 from aliquot.coordinator.reading.forecasts import Start
+from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.v1 import leases_pb2, pool_pb2
 from tests.access.people import OTHER, OWN, introduce
 from tests.command_line import cli
@@ -24,7 +25,7 @@ HOURS = 8 * 24
 async def remember(pool: Pool, hours: int = HOURS) -> int:
     """Demand of some days up to the last hour, as if it had been seen; the number of that hour."""
     leading = pool.leading
-    last = leading.demand._clock.now_ms() // HOUR_MS - 1
+    last = leading.writer._clock.now_ms() // HOUR_MS - 1
     for hour in range(last - hours + 1, last + 1):
         milli = 4_000 if 8 <= hour % 24 < 20 else 1_000
         rows = ((WHOLE, milli), (f"tenant/{OWN}", milli), (f"tenant/{OTHER}", milli // 2), ("model/A100-80", milli))
@@ -32,15 +33,21 @@ async def remember(pool: Pool, hours: int = HOURS) -> int:
     return last
 
 
+def forecaster(pool: Pool) -> Forecaster:
+    """One more, beside the pool's own, which works by the hour."""
+    assert pool.leading.forecasting is not None
+    return pool.leading.forecasting.forecaster(pool.leading.writer.submit)
+
+
 def by_name(response: pool_pb2.ForecastResponse) -> Mapping[str, pool_pb2.ForecastSeries]:
     return {f"{series.kind}/{series.name}": series for series in response.series}
 
 
 async def test_who_may_read_a_tenants_leases_may_read_its_forecast() -> None:
-    async with running() as pool:
+    async with running(settings_for(forecast=True)) as pool:
         people = await introduce(pool.channel)
         last = await remember(pool)
-        assert await pool.leading.forecaster.forecast_once()
+        assert await forecaster(pool).forecast_once()
         everything = await people["operator"].nodes.Forecast(pool_pb2.ForecastRequest())
         assert set(by_name(everything)) == {"/", f"tenant/{OWN}", f"tenant/{OTHER}", "model/A100-80"}
         assert everything.from_ms == (last + 1) * HOUR_MS
@@ -63,13 +70,13 @@ async def test_who_may_read_a_tenants_leases_may_read_its_forecast() -> None:
 
 
 async def test_history_survives_a_restart_and_the_forecast_is_made_anew(tmp_path: Path) -> None:
-    settings = settings_for(sqlite(tmp_path / "journal"))
+    settings = settings_for(sqlite(tmp_path / "journal"), forecast=True)
     async with running(settings) as pool:
         last = await remember(pool)
     async with running(settings) as pool, AsyncPool(pool.address) as sdk:
         before = await sdk.forecast()
         assert (before.from_ms, before.hours_known) == (0, HOURS)
-        assert await pool.leading.forecaster.forecast_once()
+        assert await forecaster(pool).forecast_once()
         after = await sdk.forecast(f"tenant/{OWN}")
         (series,) = after.series
         coming = [hour for hour in series.hours if not hour.past]
@@ -80,13 +87,26 @@ async def test_history_survives_a_restart_and_the_forecast_is_made_anew(tmp_path
         assert (await sdk.forecast("tenant/nobody")).series == ()
 
 
-async def test_the_command_line_shows_what_comes_and_how_good_it_was() -> None:
-    async with running() as pool:
+async def test_a_pool_that_does_not_forecast_says_so() -> None:
+    async with running() as pool, AsyncPool(pool.address) as sdk:
+        found = await sdk.forecast()
+        assert (found.from_ms, found.hours_known, found.series) == (0, 0, ())
         code, _, err = await cli(pool.address, "forecast")
         assert code == 0
-        assert "no hour of demand is known" in err
+        assert "`forecast = true`" in err
+        await pool.declare(1)
+        await pool.allocate("1")
+        asked = await pool.allocate("1", detached=True, wait_until=leases_pb2.WAIT_UNTIL_QUEUED)
+        assert not (await pool.get(asked.lease_id)).waiting.HasField("earliest_start_ms")
+
+
+async def test_the_command_line_shows_what_comes_and_how_good_it_was() -> None:
+    async with running(settings_for(forecast=True)) as pool:
+        code, _, err = await cli(pool.address, "forecast")
+        assert code == 0
+        assert "no hour is known" in err
         await remember(pool)
-        assert await pool.leading.forecaster.forecast_once()
+        assert await forecaster(pool).forecast_once()
         code, out, _ = await cli(pool.address, "forecast")
         assert code == 0
         assert f"tenant/{OWN}" in out
@@ -102,12 +122,13 @@ async def test_the_command_line_shows_what_comes_and_how_good_it_was() -> None:
 
 
 async def test_a_request_that_waits_is_told_when_it_may_start_and_between_what() -> None:
-    async with running() as pool:
+    async with running(settings_for(forecast=True)) as pool:
         await pool.declare(1)
         await pool.allocate("1")
         asked = await pool.allocate("1", detached=True, wait_until=leases_pb2.WAIT_UNTIL_QUEUED)
-        starts = pool.leading.start_forecasts
-        assert await pool.leading.forecaster.expect_once()
+        assert pool.leading.forecasting is not None
+        starts = pool.leading.forecasting.starts
+        assert await forecaster(pool).expect_once()
         known = starts.of(asked.lease_id)
         assert known is not None
         seen = (await pool.get(asked.lease_id)).waiting

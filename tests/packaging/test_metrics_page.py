@@ -16,7 +16,7 @@ from aliquot.agent.metrics.node import Metrics as AgentMetrics
 from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.metrics.served import ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
-from tests.coordinator.pool import running
+from tests.coordinator.pool import running, settings_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 _ROW = re.compile(r"^\| `(aliquot_[a-z_]+)(?:\{([a-z_, ]+)\})?` \| ([a-z]+) \|")
@@ -53,7 +53,7 @@ def compare(section: str, metrics: list[Metric]) -> None:
 
 
 async def test_the_page_has_the_coordinators_metrics() -> None:
-    async with running() as pool:
+    async with running(settings_for(forecast=True)) as pool:
         await pool.declare(1)
         await pool.allocate("0.5")
         coordinator = pool.coordinator

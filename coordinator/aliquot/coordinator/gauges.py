@@ -6,7 +6,7 @@ from memory that fills up as intended. The scraper's thread reads them, one inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -14,9 +14,7 @@ from prometheus_client.metrics_core import Metric
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.fleet import Fleet
-from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
 from aliquot.coordinator.reading.orders import order_metrics
@@ -38,15 +36,16 @@ class LeadersGauges:
         fleet: Fleet,
         sweep_timer: SweepTimer,
         use: UseTotals,
-        demand: DemandMeter,
-        forecasts: tuple[DemandForecasts, StartForecasts],
+        more: Iterable[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
+        """`more` are those of parts that can be left out."""
+
         def of_state(count: Callable[[State], int]) -> Callable[[], int]:
             return lambda: 0 if (state := writer.state) is None else count(state)
 
         self._hub = hub
         self._use = use
-        self._forecasts = forecasts
+        self._more = tuple(more)
         self._writer = writer
         self._gauges: list[Gauge] = [
             ("aliquot_writer_queue", "Commands that wait to be decided", lambda: writer.queued),
@@ -68,12 +67,6 @@ class LeadersGauges:
                 "Usage, credits and corrections that are kept one by one",
                 of_state(lambda state: len(state.ledger.entries)),
             ),
-            ("aliquot_demand_milli", "Thousandths of devices that are held or waited for", lambda: demand.milli),
-            (
-                "aliquot_demand_history_seconds",
-                "How much of the past demand is known",
-                of_state(lambda state: len(state.demand.numbers) * 3600),
-            ),
             ("aliquot_ledger_sums", "Sums of usage by the hour and by the day", of_state(_ledger_sums)),
             (
                 "aliquot_nodes_lent",
@@ -90,8 +83,8 @@ class LeadersGauges:
             yield from health_metrics(state.health)
             yield from order_metrics(state.capacity)
         yield from self._use.collect()
-        for forecasts in self._forecasts:
-            yield from forecasts.collect()
+        for collect in self._more:
+            yield from collect()
         yield CounterMetricFamily(
             "aliquot_watchers_compacted",
             "Watchers that were too slow, or had to begin anew, and list again",

@@ -34,10 +34,9 @@ from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.activity import Activity
-from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.fleet import Fleet
-from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
@@ -65,7 +64,6 @@ from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
-from aliquot.coordinator.upkeep.forecasting import Forecaster
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
@@ -87,6 +85,7 @@ from aliquot.v1 import (
 
 if TYPE_CHECKING:
     from aliquot.coordinator.agents.authority import Generations, PoolAuthority
+    from aliquot.coordinator.forecasting import Forecasting
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
@@ -149,10 +148,9 @@ class Leading:
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
-        self.demand = DemandMeter(clock, view.leases.values(), view.totals)
-        self.demand_forecasts, self.start_forecasts = DemandForecasts(), StartForecasts(clock)
+        self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
-        followers = (*own, self.demand, self.start_forecasts, *others)
+        followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
 
         self.writer = Writer(
             state=state,
@@ -169,13 +167,6 @@ class Leading:
         )
 
         # Those who have something to be decided.
-        self.forecaster = Forecaster(
-            view=view,
-            clock=clock,
-            demand=self.demand_forecasts,
-            starts=self.start_forecasts,
-            submit=self.writer.submit,
-        )
         certifier = Certifier(self._authority, view, self.writer, clock)
         self.roster.certifier = certifier
         self.sessions = Sessions(
@@ -207,8 +198,7 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            demand=self.demand,
-            forecasts=(self.demand_forecasts, self.start_forecasts),
+            more=() if self.forecasting is None else (self.forecasting.collect,),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -233,14 +223,14 @@ class Leading:
             watch=WatchService(self.hub, view, nodes, self._metrics),
             rates=self.door.rates,
             journal=self._journal,
-            starts=self.start_forecasts,
+            forecasts=self.forecasting,
         )
         pool = PoolService(
             writer=self.writer,
             view=view,
             nodes=nodes,
             fleet=FleetService(self.fleet, self._metrics),
-            forecasts=self.demand_forecasts,
+            forecasts=self.forecasting,
             metrics=self._metrics,
             version=means.version,
         )
@@ -323,10 +313,9 @@ class Leading:
             run("compaction", compaction.run())
         if settings.limits.ledger_days:
             run("closing the books", close_books(writer, self._clock, keep_days=settings.limits.ledger_days))
-        run("demand by the hour", self.forecaster.note(self.demand, writer.submit))
-        if settings.forecast:
-            run("forecasts of demand", self.forecaster.forecast())
-            run("forecasts of starts", self.forecaster.expect())
+        if self.forecasting is not None:
+            for name, task in self.forecasting.tasks(writer).items():
+                run(name, task)
         if settings.policy == Price.name:
             prices = writer.state.prices if writer.state is not None else None
             known = prices.version if prices is not None else 0

@@ -152,7 +152,7 @@ async def scaled(authority: Authority, folder: Path, *, cards: int = 2, **fields
     async with contextlib.AsyncExitStack() as stack:
         # A card that tests leave alone for a while, on a machine with other work, is not silent.
         patient = AgentSettings(unenrolled=True, heartbeat=DurationMs(120_000))
-        of_pool = pools.settings_for(agents=patient)
+        of_pool = pools.settings_for(agents=patient, forecast=True)
         cluster = await stack.enter_async_context(kube_cluster(0, settings=settings, pool_settings=of_pool))
         uuids = tuple(f"GPU-{number}" for number in range(cards))
         card = Card(cluster.pool.address, "gpu-0", uuids=uuids)

@@ -113,7 +113,8 @@ async def test_forecasts_are_told_where_the_pool_has_them(authority: Authority, 
         for hour in range(last - 8 * 24 + 1, last + 1):
             rows = ((WHOLE, 9_000), ("tenant/research", 3_000), ("tenant/research/vision", 1_000), ("tenant/x", 5_000))
             await leading.writer.submit(NoteDemand(hour, 1000, rows))
-        assert await leading.forecaster.forecast_once()
+        assert leading.forecasting is not None
+        assert await leading.forecasting.forecaster(leading.writer.submit).forecast_once()
         place.scaling.follower._forecast_due_s = 0.0  # it was asked for within this minute
         await eventually(lambda: place.scaling.follower.picture().forecasts, "forecasts")
         assert await asked.value() == pytest.approx(4.0, abs=0.5)

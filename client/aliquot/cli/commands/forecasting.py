@@ -47,7 +47,7 @@ def _forecast(args: argparse.Namespace) -> int:
         out.note(
             f"no forecast yet: {found.hours_known} hours are known; one is made once an hour is over"
             if found.hours_known
-            else "no forecast yet: no hour of demand is known"
+            else "no forecast: no hour is known; the coordinator's setting `forecast = true` has them taken down"
         )
     if args.backtest:
         _show_scores(out, found)

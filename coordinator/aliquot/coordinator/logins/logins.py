@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aliquot.common.clock import Clock
 from aliquot.coordinator.errors import LoginNotOffered
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
-from aliquot.coordinator.logins.oidc import OidcLogins
-from aliquot.coordinator.logins.pods import PodLogins
 from aliquot.coordinator.logins.vouching import Vouched
+from aliquot.coordinator.parts import load
 from aliquot.v1 import access_pb2
+
+if TYPE_CHECKING:
+    from aliquot.coordinator.logins.oidc import OidcLogins
+    from aliquot.coordinator.logins.pods import PodLogins
 
 
 class Logins:
     """Those that the settings name."""
 
     def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock) -> None:
-        self._oidc = OidcLogins(oidc, clock) if oidc.issuer else None
-        self._pods = PodLogins(pods, clock) if pods.rules else None
+        # Both check signatures, with libraries that take as much memory as all of our own modules.
+        self._oidc: OidcLogins | None = load("login by OpenID")(oidc, clock) if oidc.issuer else None
+        self._pods: PodLogins | None = load("login of pods")(pods, clock) if pods.rules else None
 
     def describe(self) -> access_pb2.DescribeLoginResponse:
         """What a caller needs to know to be vouched for."""

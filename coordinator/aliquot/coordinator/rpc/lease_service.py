@@ -23,7 +23,6 @@ from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.activity import Activity
-from aliquot.coordinator.reading.forecasts import StartForecasts
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.usage import ObservedUse
@@ -31,6 +30,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
 from aliquot.coordinator.rpc.asking import Asking
 from aliquot.coordinator.rpc.caller import at_home, caller, missing
+from aliquot.coordinator.rpc.foretelling import Foretelling
 from aliquot.coordinator.rpc.keeping import Keeping
 from aliquot.coordinator.rpc.rates import Buckets
 from aliquot.coordinator.rpc.watch_service import WatchService
@@ -46,7 +46,6 @@ from aliquot.coordinator.wire.calls import (
     readable,
     unary,
 )
-from aliquot.coordinator.wire.forecasts import write_start
 from aliquot.coordinator.wire.leases import (
     explanation_message,
     lease_message,
@@ -93,11 +92,11 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         watch: WatchService,
         rates: Buckets,
         journal: Journal,
-        starts: StartForecasts,
+        forecasts: Foretelling | None,
     ) -> None:
         super().__init__(metrics)
         self._journal = journal
-        self._starts = starts
+        self._forecasts = forecasts
         self._one_story = asyncio.Lock()
         self._stories = 0
         self._writer = writer
@@ -225,9 +224,8 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
         explained = await self._writer.query(ExplainLease(lease_id))
         message = explanation_message(explained, self._view, caller().sees)
-        forecast = self._starts.of(lease_id)
-        if forecast is not None:
-            write_start(message, forecast)
+        if self._forecasts is not None:
+            self._forecasts.tell_start(lease_id, message)
         return message
 
     # -- keeping

@@ -14,17 +14,17 @@ from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import NodeNotFound
-from aliquot.coordinator.reading.forecasts import DemandForecasts
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
+from aliquot.coordinator.rpc.foretelling import Foretelling
 from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
-from aliquot.coordinator.wire.forecasts import forecast_message, read_series
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
+from aliquot.coordinator.wire.series import read_series
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
@@ -44,7 +44,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         view: View,
         nodes: NodeWriter,
         fleet: FleetService,
-        forecasts: DemandForecasts,
+        forecasts: Foretelling | None,
         metrics: Metrics,
         version: str,
     ) -> None:
@@ -281,7 +281,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         def may(tenant: str) -> bool:
             return caller().may(Action.READ_LEASES, tenant)
 
-        return forecast_message(self._forecasts, self._view.books.demand, only, may)
+        return pool_pb2.ForecastResponse() if self._forecasts is None else self._forecasts.answer(only, may)
 
     async def WatchFleet(  # type: ignore[override]  # noqa: N802
         self, request: pool_pb2.WatchFleetRequest, context: Context

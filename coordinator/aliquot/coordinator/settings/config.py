@@ -170,8 +170,8 @@ class Settings:
     """Tokens that may read metrics, beside those of roles that may. Off loopback nobody else does."""
     policy: str = "price"
     """How leases are placed; docs/placement.md describes each."""
-    forecast: bool = True
-    """Forecast demand and starts, in processes of their own."""
+    forecast: bool = False
+    """Take down demand by the hour, and forecast it and the starts of what waits, in processes of their own."""
     log_level: str = "info"
     log_json: bool = False
     snapshot_every_facts: int = 200_000

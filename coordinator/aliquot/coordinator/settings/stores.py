@@ -6,9 +6,10 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aliquot.common.errors import ConfigError
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.compaction import Compaction
@@ -19,6 +20,7 @@ from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_f
 from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
 
 if TYPE_CHECKING:
+    from aliquot.coordinator.writing.journal.postgres import PostgresJournal
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
 
 KUBERNETES = "kubernetes"
@@ -37,11 +39,8 @@ def make_journal(settings: Settings) -> Journal:
             raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
         return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
     if kind == "postgres" and not place.startswith("//"):
-        try:
-            from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
-        except ImportError as error:
-            raise ConfigError(f"no PostgreSQL here: {error}", hint="pip install 'aliquot[postgres]'") from error
-        return PostgresJournal(place)
+        journal: PostgresJournal = load("PostgreSQL")(place)
+        return journal
     raise ConfigError(
         f"journal {settings.journal!r} is unknown",
         hint="sqlite:PATH, memory:, or postgres:CONNINFO such as 'postgres:host=db1,db2 dbname=aliquot user=aliquot'",
@@ -63,21 +62,16 @@ def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadershi
                 "only coordinators that share a journal need a leader", hint="give --journal postgres:CONNINFO"
             )
         return None
-    from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
-    from aliquot.coordinator.writing.leadership.postgres import PostgresLeadership  # noqa: PLC0415
-
-    if not isinstance(journal, PostgresJournal):
+    if not isinstance(journal, load("PostgreSQL")):
         return None
     holder = f"{socket.gethostname()}:{os.getpid()}"
     if kind == KUBERNETES:
-        try:
-            from aliquot.coordinator.writing.leadership.kubernetes import KubernetesLeadership  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise ConfigError(
-                f"no Kubernetes client here: {error}", hint="pip install 'aliquot[kubernetes]'"
-            ) from error
-        return KubernetesLeadership(journal, place, holder=holder, expiry_ms=settings.leader_expiry)
-    return PostgresLeadership(journal, holder=holder, expiry_ms=settings.leader_expiry)
+        seat: ExpiringLeadership = load("leadership by Kubernetes")(
+            journal, place, holder=holder, expiry_ms=settings.leader_expiry
+        )
+    else:
+        seat = load("leadership by PostgreSQL")(journal, holder=holder, expiry_ms=settings.leader_expiry)
+    return seat
 
 
 def single_leadership(settings: Settings, journal: Journal) -> SingleLeadership:
@@ -96,9 +90,6 @@ def make_compaction(
         folder = SnapshotFolder(snapshot_folder_of(journal.path))
         return Compaction(str(journal.path), folder, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
     if settings.journal.startswith(POSTGRES):
-        from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - psycopg is an extra
-
-        assert isinstance(journal, PostgresJournal)
-        table = journal.snapshot_table
+        table = cast("PostgresJournal", journal).snapshot_table
         return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
     return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 from aliquot.common.errors import ConfigError
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.settings.config import Settings
 
 if TYPE_CHECKING:
@@ -21,10 +21,5 @@ def make_tracing(settings: Settings, version: str) -> Tracing | None:
         raise ConfigError(
             f"tracing.endpoint is {endpoint!r}", hint="an URL: http://collector:4318/v1/traces is a collector's own"
         )
-    if importlib.util.find_spec("opentelemetry") is None or importlib.util.find_spec("opentelemetry.sdk") is None:
-        raise ConfigError(
-            "tracing.endpoint is set, but OpenTelemetry is missing", hint="pip install 'aliquot[tracing]'"
-        )
-    from aliquot.coordinator.reading.tracing.exporting import Tracing  # noqa: PLC0415 - an extra
-
-    return Tracing(endpoint, version)
+    tracing: Tracing = load("tracing")(endpoint, version)
+    return tracing

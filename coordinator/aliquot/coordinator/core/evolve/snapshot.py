@@ -34,7 +34,7 @@ from aliquot.coordinator.core.books.tenancy.accounts import Average
 from aliquot.coordinator.core.books.tenancy.in_force import InForce
 from aliquot.coordinator.core.books.tenancy.loans import Loan, NodeMove
 from aliquot.coordinator.core.books.tenancy.specs import Pool, Queue, Tenant
-from aliquot.coordinator.core.evolve.rebuild import rebuild_indexes
+from aliquot.coordinator.core.evolve import rebuild_indexes
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.commands import Admit
 from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.deciding import holds as holding
@@ -12,10 +13,12 @@ from aliquot.coordinator.core.deciding.admission import below_limits, shrinking
 from aliquot.coordinator.core.deciding.admission.making_room import backfill, make_room, reserve
 from aliquot.coordinator.core.deciding.admission.yielding import goes_first
 from aliquot.coordinator.core.deciding.borrowing import borrow
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.rules.granting import granted, is_entitled, offer, offer_before, sterner, whole_pool
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import ORDER, WorkKey, WorkKind
 
 CLOSED_ATTEMPTS = 4
@@ -175,3 +178,44 @@ def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
         covered=covered,
         created_ms=lambda lease_id: leases[lease_id].created_ms,
     )
+
+
+def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    # Its equals waited for the same moment, also where the lease itself has gone.
+    state.memory.look_again = True
+    if state.memory.troubles:
+        state.memory.troubles.wake(lease_id, now_ms)
+    return []
+
+
+def _preempted(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """The oldest of its preemptions no longer counts: it may start again where it could be preempted."""
+    lease = state.leases.get(lease_id)
+    if lease is None or len(lease.preempted_at_ms) >= state.config.preemptions_max:
+        state.memory.look_again = True
+    return []
+
+
+def _patience(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet. Under `slowdown`
+    anybody: others that are due sooner may have come lately.
+    """
+    place = state.lines.place_of(lease_id)
+    if place is None:
+        return []
+    by_due = state.tenancy.queue_spec(place.queue).policy is QueuePolicy.SLOWDOWN
+    if by_due or state.lines.is_first(lease_id):
+        state.memory.look_again = True
+    return []
+
+
+DECIDES = Decides(
+    commands={
+        Admit: admit,
+    },
+    due={
+        Due.RETRY: _retry,
+        Due.PREEMPTED: _preempted,
+        Due.PATIENCE: _patience,
+    },
+)

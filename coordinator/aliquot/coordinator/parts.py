@@ -1,0 +1,50 @@
+"""The parts that a coordinator loads only where its settings name them. A feature that nobody turned on costs nothing.
+
+Each is a row in `PARTS`: where it is, and which extra of the distribution brings what it needs. Whoever reads the
+setting loads it by its name here, and gives what was found its type. A part is not imported anywhere else in the
+coordinator, but for its type; `tests/footprint` holds what a coordinator with default settings loads.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aliquot.common.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that can be left out."""
+
+    place: str
+    """`module:attribute`."""
+    extra: str
+    """Of the distribution; it brings the libraries that the part needs."""
+
+
+PARTS: Mapping[str, Part] = {
+    "login by OpenID": Part("aliquot.coordinator.logins.oidc:OidcLogins", "coordinator"),
+    "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins", "coordinator"),
+    "forecasts": Part("aliquot.coordinator.forecasting:Forecasting", "coordinator"),
+    "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
+    "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),
+    "leadership by Kubernetes": Part(
+        "aliquot.coordinator.writing.leadership.kubernetes:KubernetesLeadership", "kubernetes"
+    ),
+    "tracing": Part("aliquot.coordinator.reading.tracing.exporting:Tracing", "tracing"),
+}
+
+
+def load(name: str) -> Any:  # noqa: ANN401 - each part has a type of its own
+    """The class of this part. Raises ConfigError where what it needs is not installed."""
+    part = PARTS[name]
+    module, _, attribute = part.place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} is set, but not there: {error}", hint=f"pip install 'aliquot[{part.extra}]'"
+        ) from error
