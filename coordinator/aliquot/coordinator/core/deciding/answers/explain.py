@@ -74,11 +74,9 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
         on_its_way = notes_on_nodes(state, lease, demand, now_ms)
-        impossible = shortfall.impossible and held is None and not conceivable(state, demand)
-        impossible = impossible and not on_offer(state, demand)
-        if shortfall.impossible and not impossible and held is None:
-            profile = as_profiles(state, demand)[0].mig_profile
-            summary = f"no part of a card is a {profile} now, but cards here can be cut so"
+        if shortfall.impossible and held is None:
+            otherwise = _otherwise(state, demand, summary)
+            impossible, summary = not otherwise, otherwise or summary
         notes += on_its_way
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
         shrunk = foresee(state, lease, demand, now_ms, GIVE_BACK)
@@ -115,6 +113,16 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         expected_uncertainty_ms=uncertainty_ms,
         notes=tuple(notes),
     )
+
+
+def _otherwise(state: Planning, demand: Demand, summary: str) -> str:
+    """How a demand may be served that no card can serve as it is; empty: never."""
+    if conceivable(state, demand):
+        profile = as_profiles(state, demand)[0].mig_profile
+        return f"no part of a card is a {profile} now, but cards here can be cut so"
+    if on_offer(state, demand):
+        return f"no node that is here can serve it, but one of a shape on offer would: {summary}"
+    return ""
 
 
 def _story(lease: Lease) -> str:
