@@ -15,10 +15,12 @@ NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
 
 PAGE := console/aliquot/console/static/index.html
-PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json
+PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json \
+    common/aliquot/common/request_fields.json
 
-# Pytest's own arguments, as in: make test ARGS='-k placement'
+# Pytest's own arguments, as in: make test ARGS='-k placement'. The coverage gate is for the whole suite alone.
 ARGS ?=
+COVERAGE = --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term --cov-fail-under=$(COVERAGE_MIN)
 # Parallel simulations: our floor is a machine with two cores.
 JOBS ?= 2
 # Parallel test processes: most tests that take long wait for other processes, so twice as many as cores keep those
@@ -33,7 +35,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image demo test test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench clean
+.PHONY: help venv proto native page sync dist image demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,9 +84,11 @@ demo: proto native page ## start a simulated pool, run real processes in it, bre
 	$(BIN)/aliquot demo $(ARGS)
 
 test: proto native page ## run the tests, with the coverage gate on the two pure cores
-	$(BIN)/python $(PYTEST) -m 'not slow' \
-	    --cov=aliquot.coordinator.core --cov=aliquot.agent.core --cov-report=term \
-	    --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
+	$(BIN)/python $(PYTEST) -m 'not slow' $(or $(ARGS),$(COVERAGE))
+
+one: proto native ## run the tests of T, without the coverage gate: make one T=tests/ledger (a folder, file or test) K='a word of names'
+	@[[ -n "$(T)" ]] || { echo "say which: make one T=tests/ledger" >&2; exit 2; }
+	$(BIN)/python -m pytest $(T) $(if $(K),-k '$(K)') $(ARGS)
 
 test-long: proto native page ## run every test, slow ones too, with many more generated examples
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) --timeout=1800 $(ARGS)
@@ -120,9 +124,13 @@ format: venv ## apply the formatter and the linter's safe fixes
 
 bench: proto native page ## run every benchmark in bench/ for a few seconds each (one JSON line each)
 	@for script in $(sort $(wildcard bench/*.py)); do \
-	    case $$script in */_*) continue ;; esac; \
+	    case $$script in */against.py) continue ;; esac; \
 	    echo "== $$script"; $(BIN)/python $$script --json $(ARGS) | tail -n 1; \
 	done
+
+bench-against: proto native ## compare the main benchmarks with those of BASE=<commit>, by turns (under 20 minutes; QUICK=1: under five)
+	@[[ -n "$(BASE)" ]] || { echo "say what to compare with: make bench-against BASE=<commit>" >&2; exit 2; }
+	@$(BIN)/python bench/against.py $(BASE) $(if $(QUICK),--quick) $(ARGS)
 
 clean: ## remove .venv, stubs, compiled parts and caches
 	@for part in $(NATIVE); do $(MAKE) --silent -C $$part clean; done

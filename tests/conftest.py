@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import tests.identity  # noqa: F401 - who the tests are
+from tests import keeper
 from tests.certificates import OPENSSL, Authority
 
 # How wide the terminal is that the tests were started from is nothing to programs that they start; a library for
@@ -23,6 +24,11 @@ for _name in ("COLUMNS", "LINES"):
 # its modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+pytest_plugins = ("tests.unhurried",)
+
+# Whatever a test starts ends with this process, even if that is killed: what reads the pipe sees to it.
+_KEEPER = keeper.watch()
 
 # No deadlines: tests run on loaded machines and assert behaviour, not times. CI explores the same examples
 # each run, so that a red run is about the change; developers explore new ones, and `make test-long` many.
@@ -102,6 +108,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         if reason.startswith("needs "):
             report.outcome, report.longrepr = "failed", f"left out, which CI must not be: {reason}"
     return report
+
+
+def pytest_unconfigure() -> None:
+    """What is still there when all tests are over has been forgotten by its test, and ends now."""
+    assert _KEEPER.stdin is not None
+    _KEEPER.stdin.close()
+    _KEEPER.wait()
 
 
 RERUNS_MAX = 3
