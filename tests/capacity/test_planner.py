@@ -9,7 +9,7 @@ import pytest
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.capacity import Means, OrderState, PoolBound, Way
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Budget, Quota, TenantSpec
-from aliquot.coordinator.core.commands.queries import ExplainLease
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import InvalidField, NeverFits
 from tests.capacity.world import HOUR_MS, LEAD_MS, MINUTE_MS, Site, shape
@@ -36,6 +36,19 @@ def test_a_request_that_nothing_on_offer_could_ever_serve_is_refused_and_one_tha
     assert pool.allocate(request(count=2, gang_size=2)).waiting
     with pytest.raises(NeverFits):
         pool.allocate(request(count=2, gang_size=3))
+
+
+def test_why_a_request_waits_that_only_a_shape_on_offer_could_serve() -> None:
+    pool = Site()
+    pool.declare(shape(devices=2, nodes_max=2, model="H100-80"))
+    asked = request(count=2, models=(("H100-80",),))
+    told = pool.ask(Explain(asked))
+    assert not told.fits_now
+    assert not told.impossible
+    assert "no node that is here" in told.summary
+    lease = pool.allocate(asked)
+    assert lease.waiting
+    assert pool.ask(ExplainLease(lease.lease_id)).summary == told.summary
 
 
 def test_nodes_are_ordered_within_the_reaction_time_and_only_as_many_as_those_who_wait_need() -> None:

@@ -115,6 +115,75 @@ def test_it_overwrites_nothing_and_says_so(cli: Cli, tmp_path: Path) -> None:
     assert there.read_text() == "mine"
 
 
+WORD = "hunter2xyz"
+"""What somebody's secret is, which looks like no secret."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"secret_key={WORD}",
+        f"AWS_SECRET_ACCESS_KEY={WORD}",
+        f"pwd={WORD}",
+        f"password=/{WORD}",
+        f'password = """\n{WORD}\nmore {WORD}\n"""',
+        f"password = '''{WORD}",
+        f"password: |\n  {WORD}\n\n  and {WORD}\nnode: n1",
+        f"passphrase: >-\n    {WORD}\n",
+        f"tokens:\n  - {WORD}\n  - b{WORD}\nnode: n1",
+        f"--password {WORD}",
+        f"mysql --token={WORD}",
+        f"sshpass -p {WORD} ssh",
+        f"sshpass -p{WORD} ssh",
+        f"https://idp/callback?code={WORD}&state={WORD}",
+        f"code={WORD}",
+        f"tgram://{WORD}/123",
+        f"to = [\n  'slack://{WORD}/a/b',\n  \"discord://{WORD}\",\n]",
+        f"https://hooks.slack.com/services/T0/B0/{WORD}XX",
+        f"https://me:{WORD}@host/x",
+        f"postgres://u:{WORD}@h/db",
+        f"host=db user=a password={WORD}",
+        f"password: correct {WORD} staple",
+        f'"password": "a\\"{WORD}"',
+        f"{{'api_key': '{WORD}'}}",
+        f"labels: {{wandb: {WORD}}}",
+        f"auth = {{ user = 'a', pass = '{WORD}' }}",
+        f"PGPASSWORD={WORD} psql",
+        f"X-Api-Key: {WORD}",
+        f"Cookie: aliquot-7074={WORD}",
+        f"Authorization: Digest {WORD}",
+        f"password is {WORD}",
+        f"with the token {WORD}",
+        f"mySecretThing => {WORD}",
+        f"what_nobody_has_heard_of = '{WORD}'",
+        f"- name: DB_PASS\n  value: {WORD}",
+        f"2026-11-21T09:48:01.123Z INFO    aliquot.agent: no login password={WORD} node=n1",
+        f'{{"message": "x", "stripe": "{WORD}"}}',
+    ],
+)
+def test_what_is_not_known_to_be_harmless_is_not_shown(text: str) -> None:
+    said = redacted(text)
+    assert WORD not in said
+    assert redacted(said) == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-21T09:48:01.123Z INFO    aliquot.agent: agent started node=node-1 lease_id=l-1 tier=watchdog",
+        "error: can't reach 127.0.0.1:7070: connection refused",
+        'aliquot_device_healthy{node="n",uuid="GPU-5f3c",model="A100-40"} 1.0',
+        "ValueError: what was wrong",
+        'listen = "0.0.0.0:7070"\ngrace = "30s"\nretain = 512\nstrict = true',
+        '{"ts":"2026-11-21","level":"info","logger":"aliquot","message":"lease granted","lease_id":"l-1"}',
+        "see http://127.0.0.1:7071/metrics.",
+        "state_dir: /var/lib/aliquot",
+    ],
+)
+def test_what_others_need_stays_as_it_is(text: str) -> None:
+    assert redacted(text) == text
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

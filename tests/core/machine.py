@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import NodeSpec
-from tests.core.harness import Books
+from tests.core.harness import Books, request
 
 
 def walks(examples: int, steps: int) -> settings:
@@ -73,6 +76,29 @@ class BooksMachine(RuleBasedStateMachine):
         for lease in list(self.books.state.leases.values()):
             if self.is_heard(lease):
                 self.books.report(lease, c.ReportStatus.GONE if lease.ending else c.ReportStatus.ACTIVE)
+
+    @rule(
+        pick=st.integers(0),
+        share=st.sampled_from([100, 500, 1000]),
+        more=st.sampled_from([(1, 1), (1, 1), (2, 1), (9, 1), (1, 3), (2, 3)]),
+        models=st.sampled_from([(), (("A100",),), (("B200",),), (("T4-16",),)]),
+        tenant=st.sampled_from(["", "a", "nobody"]),
+        mig=st.booleans(),
+    )
+    def why(self, pick: int, share: int, more: tuple[int, int], **asked: Any) -> None:
+        """No question may fail, and none changes anything."""
+        before = state_hash(self.books.state)
+        lease = self.some_lease(pick)
+        if lease is not None:
+            assert self.books.ask(ExplainLease(lease.lease_id)).summary
+        count, gang_size = more
+        or_mig = asked.pop("mig") and count == 1
+        spec = request(1000 if count > 1 else share, count=count, gang_size=gang_size, or_mig=or_mig, **asked)
+        with contextlib.suppress(DomainError):
+            found = self.books.ask(Explain(spec))
+            assert found.summary
+            assert found.fits_now is (found.placement is not None)
+        assert state_hash(self.books.state) == before
 
     @rule()
     def fail_over(self) -> None:

@@ -16,6 +16,6 @@ def kinds(of: type[Fact]) -> Iterator[type[Fact]]:
 
 
 def test_each_fact_is_applied_by_one_subject() -> None:
-    applied = [kind for subject in SUBJECTS for kind in subject.APPLY]
+    applied = [kind for subject in SUBJECTS for kind in subject.apply]
     assert len(applied) == len(set(applied))
     assert set(kinds(Fact)) == set(applied)

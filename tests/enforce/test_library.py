@@ -57,6 +57,20 @@ def taking_symbols() -> set[str]:
     }
 
 
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="needs musl's compiler: apt-get install musl-tools")
+def test_programs_of_another_c_library_start_and_fork_under_it(tmp_path: Path) -> None:
+    source = tmp_path / "hello.c"
+    source.write_text(
+        "#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n"
+        'int main(void) { if (fork() == 0) { puts("child"); return 0; } wait(0); puts("parent"); return 0; }\n'
+    )
+    program = tmp_path / "hello"
+    subprocess.run(["musl-gcc", "-o", program, source], check=True)
+    environment = {"LD_PRELOAD": str(built_library())}
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child\nparent\n", "")
+
+
 def test_it_needs_nothing_but_an_old_c_library() -> None:
     needed = [line for line in dynamic_symbols(built_library(), "-u") if " U " in line]
     assert needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -198,9 +199,20 @@ def test_two_coordinators_never_share_a_file(tmp_path: Path) -> None:
     second.release()
 
 
-def test_the_file_is_private(tmp_path: Path) -> None:
-    written(tmp_path / "j.db", 1)
-    assert (tmp_path / "j.db").stat().st_mode & 0o077 == 0
+def test_no_file_is_open_to_others_at_any_time(tmp_path: Path) -> None:
+    """Its log and its index, too, and before the first clean stop: the pool's secret is in them."""
+    before = os.umask(0)
+    try:
+        journal = SqliteJournal(tmp_path / "j.db")
+        journal.open()
+        try:
+            made = sorted(tmp_path.iterdir())
+            assert {path.name for path in made} >= {"j.db", "j.db-wal", "j.db-shm"}
+            assert [path.name for path in made if path.stat().st_mode & 0o077] == []
+        finally:
+            journal.close()
+    finally:
+        os.umask(before)
 
 
 def forged(path: Path, seq: int, **changed: object) -> None:

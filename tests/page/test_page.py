@@ -204,6 +204,8 @@ HOSTILE = (
     "\U0001f680\U0001f469 a\u0300\u0301\u0302\u0303\u0304 \U0001f1fa\U0001f1f3",
     "W" * 100,
     "javascript:alert(1)",
+    "exp[lr=0.1]",
+    "train [/] eval [bold red]x[/]",
 )
 
 

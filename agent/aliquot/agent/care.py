@@ -233,6 +233,12 @@ class Care:
                     self._keep(asyncio.create_task(self._open_again(), name="open the driver again"))
                     raise
 
+    async def let_go(self) -> None:
+        """Close the driver and open it again, once. Raises `DeviceError` where it does not come back."""
+        async with self._lock, self._guard.alone() as run, self._events.paused():
+            await run("", self._backend.close)
+            await run("", self._backend.open, OPEN_TIMEOUT_S)
+
     async def _open_again(self) -> None:
         """The driver has not come back after a reset: try until it does. Meanwhile no device answers."""
         while True:

@@ -75,7 +75,7 @@ def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credent
     record = PoolRecord.read(Layout(socket.parent.parent))
     if named is None and record is not None:
         named = record.coordinator
-    places: list[Sequence[str]] = [[named]] if named else [made.addresses]
+    places: list[Sequence[str]] = [named.split(",")] if named else [made.addresses]
     if not named and made.ca_pem:
         ports = dict.fromkeys(address.rpartition(":")[2] for address in made.addresses)
         places.insert(0, [f"localhost:{port}" for port in ports if port.isdecimal()])

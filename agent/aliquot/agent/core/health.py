@@ -71,6 +71,23 @@ def on_failure(
     )
 
 
+def on_blindness(health: Health, reason: str, now_ms: int) -> Health:
+    """No device of the node answers: that is not this one's fault, and what it was silent for does not count."""
+    return replace(
+        health,
+        healthy=False,
+        reason=reason,
+        bad_ms=now_ms,
+        good_samples=0,
+        signal=_unless_silent(health),
+        silent_ms=None,
+    )
+
+
+def _unless_silent(health: Health) -> Signal | None:
+    return None if health.signal is NOT_ANSWERING else health.signal
+
+
 def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
     """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has one."""
     action = action_of(xid)
@@ -118,6 +135,11 @@ def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = 
 def on_repair(health: Health) -> Health:
     """The device was repaired, or tested and found well: what was before says nothing. The next sample judges."""
     return Health(trends=settled(health.trends))
+
+
+def complains(sample: HealthSample) -> bool:
+    """Whether a card says by itself that something is wrong with it."""
+    return _complaint(sample)[0] is not None
 
 
 def _complaint(sample: HealthSample) -> tuple[Signal | None, str]:

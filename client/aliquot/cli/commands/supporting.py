@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime as dt
 import io
 import os
@@ -10,7 +11,7 @@ import platform
 import sys
 import tarfile
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from itertools import islice
@@ -27,7 +28,7 @@ from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import AliquotError, LeaseState, Pool
 from aliquot.common.https import open_directly
 from aliquot.common.quantity import human_bytes
-from aliquot.common.redacting import GONE, redacted
+from aliquot.common.redacting import redacted
 from aliquot.common.tokens import bearer
 
 LEASES_MAX: Final = 2_000
@@ -71,14 +72,26 @@ class Bundle:
         self.files: dict[str, bytes] = {}
         self.missing: list[str] = []
 
-    def add(self, name: str, text: str) -> None:
-        """One more file."""
-        self.files[name] = redacted(text).encode()
+    def add(self, name: str, text: str, also: Collection[str] = ()) -> None:
+        """One more file; values of these names are shown, too."""
+        self.files[name] = redacted(text, also).encode()
 
     def have(self, name: str, text: Callable[[], str]) -> None:
         """One more file, or a line that says why there is none."""
+        self._have(name, lambda: self.add(name, text()))
+
+    def have_answer(self, name: str, ask: Callable[[], object]) -> None:
+        """The same, of an answer of the pool's."""
+
+        def add() -> None:
+            answer = ask()
+            self.add(name, dumps(answer, indent=2), set(_fields_in(answer)))
+
+        self._have(name, add)
+
+    def _have(self, name: str, add: Callable[[], None]) -> None:
         try:
-            self.add(name, text())
+            add()
         except AliquotError as error:
             self.missing.append(f"{name}: {error.message}")
         except (OSError, ValueError) as error:
@@ -137,31 +150,35 @@ def _ask(bundle: Bundle, pool: Pool, lease_ids: list[str]) -> None:
         "maintenance": pool.admin.maintenance,
         "set-aside": pool.admin.set_aside,
     }
+    asked |= {f"timelines/{lease_id}": partial(pool.timeline, lease_id) for lease_id in lease_ids[:TIMELINES_MAX]}
     for name, ask in asked.items():
-        bundle.have(f"{name}.json", partial(_answer, ask))
-    for lease_id in lease_ids[:TIMELINES_MAX]:
-        bundle.have(f"timelines/{lease_id}.json", partial(_answer, partial(pool.timeline, lease_id)))
+        bundle.have_answer(f"{name}.json", ask)
 
 
-def _answer(ask: Callable[[], object]) -> str:
-    return dumps(ask(), indent=2)
+def _fields_in(value: object) -> Iterator[str]:
+    """Names of ours in an answer, whose values are what they say. Keys of labels are anybody's."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _fields_in(each)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield field.name
+            yield from _fields_in(getattr(value, field.name))
 
 
 def _about(now: dt.datetime) -> dict[str, object]:
-    """Of this machine and program: the environment's names, and values that can hold no secret."""
+    """Of this machine and program: the environment's names are ours."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("ALIQUOT_")}
     return {
         "time": now.isoformat(timespec="seconds"),
         "aliquot": metadata.version("aliquot"),
         "python": sys.version,
         "platform": platform.platform(),
-        "environment": {name: value if _tells_nothing(name) else GONE for name, value in sorted(ours.items())},
+        "environment": dict(sorted(ours.items())),
         "packages": sorted(f"{each.name} {each.version}" for each in metadata.distributions()),
     }
-
-
-def _tells_nothing(name: str) -> bool:
-    return name.endswith(("_FILE", "_DIR")) or not any(word in name for word in ("TOKEN", "SECRET", "PASS", "JOURNAL"))
 
 
 def _metrics(url: str, token_file: Path | None) -> str:

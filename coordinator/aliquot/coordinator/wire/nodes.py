@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.books.health.records import OUT
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.values.types import (
     UNKNOWN,
@@ -198,6 +199,7 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
         compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
         mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
         best_tier=max(known_tiers(message.tiers), default=UNKNOWN) if message.mig_profile else UNKNOWN,
+        whole_only=message.whole_only,
     )
 
 
@@ -234,6 +236,7 @@ class NodeWriter:
             cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
             lends=spec.lends,
+            conditions=[types_pb2.NodeCondition(subject=subject, text=text) for subject, text in about.conditions],
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -306,8 +309,8 @@ class NodeWriter:
             foreign_bytes=device.foreign_bytes,
             mig_profile=spec.mig_profile,
             parent_uuid=spec.parent_uuid,
-            healthy=device.healthy,
-            health_reason=device.reason,
+            healthy=device.healthy and device.standing not in OUT,
+            health_reason=_why_out(device),
             leased_share_milli=use.share_milli if use is not None else 0,
             leased_memory_bytes=use.memory_bytes if use is not None else 0,
             node_id=node_id,
@@ -319,6 +322,7 @@ class NodeWriter:
             sign=sign_message(device.sign) if device.sign is not None else None,
             standing=int(device.standing),  # type: ignore[arg-type]
             incident=device.incident,
+            whole_only=spec.whole_only,
         )
         if spec.mig_start != UNKNOWN:
             message.mig_start = spec.mig_start
@@ -327,3 +331,10 @@ class NodeWriter:
         if spec.numa_node != UNKNOWN:
             message.numa_node = spec.numa_node
         return message
+
+
+def _why_out(device: Device) -> str:
+    """Why a device takes no new leases: its agent's reason, or that the pool has taken it out; empty: it takes some."""
+    if device.reason or device.standing not in OUT:
+        return device.reason
+    return f"{device.standing.name.lower()}: see `aliquot health {device.incident}`"

@@ -22,7 +22,19 @@ static void forked(void)
     throttle_forget();
 }
 
+/*
+ * Programs of musl (Alpine's images) are started with this library too. glibc's pthread_atfork is a static stub around
+ * __register_atfork, which musl lacks; musl's is a function of its own. So both are wanted weakly, and the one is called
+ * that is there: a symbol that is wanted in earnest would keep such a program from starting at all.
+ */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern __typeof__(pthread_atfork) pthread_atfork __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
 __attribute__((constructor)) static void loaded(void)
 {
-    pthread_atfork(NULL, NULL, forked);
+    if (__register_atfork)
+        __register_atfork(NULL, NULL, forked, __dso_handle);
+    else if (pthread_atfork)
+        pthread_atfork(NULL, NULL, forked);
 }

@@ -30,6 +30,7 @@ from aliquot.coordinator.core.books.access import (
 )
 from aliquot.coordinator.core.books.roles import GIVABLE, LEAST, Grant, Role, may_give
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     InvalidField,
@@ -40,6 +41,7 @@ from aliquot.coordinator.core.values.errors import (
     fields_refused,
 )
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 
 def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
@@ -268,3 +270,17 @@ def _check_room(state: Planning, principal: str, grants: int) -> None:
 
 def _other_administrator(state: Planning, principal: str) -> bool:
     return any(_ADMIN in other.grants for name, other in state.access.principals.items() if name != principal)
+
+
+DECIDES = Decides(
+    commands={
+        c.GrantRole: grant_role,
+        c.RevokeRole: revoke_role,
+        c.IssueToken: issue_token,
+        c.OpenSession: open_session,
+        c.RevokeTokens: revoke_tokens,
+    },
+    due={
+        Due.TOKEN: expired,
+    },
+)

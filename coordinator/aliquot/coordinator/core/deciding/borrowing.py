@@ -14,9 +14,11 @@ import msgspec
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.books.use import ShareRecalled
 from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, suspended
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand, EndReason, Placement, SlicePlan
 
 LENDERS_TRIED = 64
@@ -104,3 +106,10 @@ def look(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     if lease is None or lease.ended or not lease.ending:
         return []
     return recall(state, lease, "it ends", now_ms)
+
+
+DECIDES = Decides(
+    due={
+        Due.LOAN: look,
+    },
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.coordinator.core.books.demand import HOUR_MS, LEAST_COVERED_PERMILLE, DemandNoted, most_of
 from aliquot.coordinator.core.commands import NoteDemand
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 
 
@@ -14,3 +15,10 @@ def note(state: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:
     if command.covered_permille < LEAST_COVERED_PERMILLE or command.hour <= state.demand.latest or not over:
         return NOTHING
     return Decision((DemandNoted(at_ms=now_ms, hour=command.hour, milli=most_of(dict(command.milli))),))
+
+
+DECIDES = Decides(
+    commands={
+        NoteDemand: note,
+    },
+)

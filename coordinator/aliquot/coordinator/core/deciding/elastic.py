@@ -29,6 +29,7 @@ from aliquot.coordinator.core.books.leases.facts import SliceGone, SliceGrant
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of, slice_id_of
 from aliquot.coordinator.core.commands import AcknowledgeShape
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.memory import GrowthRound
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.elastic import Ceiling, ceiling_of
@@ -36,6 +37,7 @@ from aliquot.coordinator.core.rules.granting import offer, sterner
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.errors import InvalidField
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 TRIED_MAX = 32
 """Leases that one step of a round looks at."""
@@ -291,3 +293,14 @@ def _gone_without_agent(state: Planning, lease: Lease, pieces: Iterable[Slice], 
 
 def _agentless(state: Planning, piece: Slice) -> bool:
     return state.nodes[piece.plan.node_id].spec.agentless
+
+
+DECIDES = Decides(
+    commands={
+        AcknowledgeShape: acknowledge,
+    },
+    due={
+        Due.GROWTH: grow,
+        Due.SHRINK: notice_over,
+    },
+)

@@ -8,17 +8,20 @@ from aliquot.coordinator.core.books.leases.facts import (
     LeaseEnded,
     LeaseReleasing,
     LeaseRequeued,
+    LeasesForgotten,
     SliceFailed,
     SliceGone,
     SlicesReleasing,
 )
-from aliquot.coordinator.core.books.leases.records import Lease, Slice
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.commands import Release
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
 
@@ -225,3 +228,67 @@ def retry_elsewhere(
 def is_agentless(state: Planning, piece: Slice) -> bool:
     """Whether nobody will ever confirm this slice, because its node has no agent."""
     return state.nodes[piece.plan.node_id].spec.agentless
+
+
+def _time_limit(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting:
+        return []
+    due_ms = lease.granted_ms + lease.request.time_limit_ms
+    if not lease.request.time_limit_ms:
+        return []
+    if due_ms > now_ms:  # granted again since
+        return []
+    return end(state, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
+
+
+def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
+    lease = state.leases.get(lease_id)
+    if lease is None or lease.ended or lease.ending or lease.waiting:
+        return []
+    if lease.active_ms:
+        return resizing.unconfirmed(state, lease, now_ms)
+    if lease.granted_ms + state.config.confirm_timeout_ms > now_ms:  # granted again since
+        return []
+    silent = [
+        piece
+        for piece in lease.holding
+        if (piece.resume or piece.state) is SliceState.GRANTED and not is_agentless(state, piece)
+    ]
+    if not silent:
+        return []
+    story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
+    if lease.failures >= state.config.requeues_max:
+        return end(state, lease, EndReason.FAILED, now_ms, detail=story)
+    avoid = [piece.plan.device_uuid for piece in silent]
+    return retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
+
+
+def _forget(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
+    config = state.config
+    state.memory.forget_due_ms = 0
+    surplus = len(state.ended) - config.retain_ended_max
+    old: list[str] = []
+    for lease_id in state.ended:
+        overdue = state.leases[lease_id].ended_ms + config.retain_ended_ms <= now_ms
+        if len(old) == 1000 or not (overdue or len(old) < surplus):
+            break
+        old.append(lease_id)
+    if not old:
+        return []  # when the oldest is due is looked up anew
+    state.memory.forgot_ms = now_ms
+    return [LeasesForgotten(at_ms=now_ms, lease_ids=tuple(old))]
+
+
+DECIDES = Decides(
+    commands={
+        Release: release,
+    },
+    due={
+        Due.TIME_LIMIT: _time_limit,
+        Due.CONFIRM: _confirm,
+        Due.FORGET: _forget,
+    },
+)

@@ -28,6 +28,7 @@ from aliquot.coordinator.core.books.enrolment import (
     NodeInvited,
 )
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     AuthorityInUse,
@@ -40,6 +41,7 @@ from aliquot.coordinator.core.values.errors import (
     NodeNotFound,
 )
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 _ASK_AGAIN = "ask an operator for another: `aliquot node invite {node}`"
 
@@ -222,3 +224,18 @@ def note_trust(state: Planning, command: c.NoteTrust, now_ms: int) -> Decision[N
     if not node_id and not token_id:
         return NOTHING
     return Decision((AuthorityTrusted(now_ms, command.number, node_id, token_id),))
+
+
+DECIDES = Decides(
+    commands={
+        c.InviteNode: invite,
+        c.JoinNode: join,
+        c.DisenrolNode: disenrol,
+        c.RotateAuthority: rotate,
+        c.RetireAuthority: retire,
+        c.NoteTrust: note_trust,
+    },
+    due={
+        Due.INVITE: look_at_invite,
+    },
+)

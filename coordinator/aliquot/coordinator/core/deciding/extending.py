@@ -11,6 +11,7 @@ from aliquot.coordinator.core.books.maintenance import Phase, shown
 from aliquot.coordinator.core.books.tenancy.view import TenancyView
 from aliquot.coordinator.core.commands import ExtendLease
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
@@ -87,3 +88,10 @@ def _promises(state: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
         if closure is not None and closure.phase is Phase.CLOSING:
             name = state.inventory.node(node_id).spec.name
             yield closure.starts_ms, f"node {name} is maintained from {shown(closure.starts_ms)}"
+
+
+DECIDES = Decides(
+    commands={
+        ExtendLease: extend,
+    },
+)

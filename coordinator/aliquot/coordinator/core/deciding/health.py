@@ -30,6 +30,7 @@ from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding import moving
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.health import (
     covered,
@@ -440,3 +441,17 @@ def _ordered(
 
 def _look_again(state: Planning, incident: Incident, now_ms: int) -> None:
     look_soon(state, incident.number, now_ms + state.config.health_look_ms)
+
+
+DECIDES = Decides(
+    commands={
+        c.ReportCare: report_care,
+        c.ReportHit: report_hit,
+        c.QuarantineDevice: quarantine,
+        c.VerifyDevice: verify,
+        c.ReturnDevice: give_back,
+    },
+    due={
+        Due.HEALTH: look,
+    },
+)

@@ -16,10 +16,12 @@ from aliquot.coordinator.core.books.holds import (
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.rules.granting import chain_of, forbidden, granted, is_entitled, sterner, suspended
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import WorkKey, WorkKind
 from aliquot.coordinator.core.values.types import EndReason
 
@@ -123,3 +125,10 @@ def in_the_way(state: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
         elif entitled and not is_entitled(state, other):
             found.append(hold)
     return found
+
+
+DECIDES = Decides(
+    due={
+        Due.HOLD: expired,
+    },
+)

@@ -9,6 +9,7 @@ from aliquot.coordinator.core.books.nodes import (
 )
 from aliquot.coordinator.core.commands import LearnPrices
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     StaleLeader,
@@ -51,3 +52,12 @@ def learn(state: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
     if state.prices is not None and command.table.version <= state.prices.version:
         return NOTHING
     return Decision((PricesLearnt(at_ms=now_ms, table=command.table),))
+
+
+DECIDES = Decides(
+    commands={
+        c.StartLeading: start_leading,
+        c.RaiseEpoch: raise_epoch,
+        c.LearnPrices: learn,
+    },
+)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
-from aliquot.coordinator.core.books.ledger.facts import BooksClosed, CreditPosted, UsageCorrected, UseObserved
+from aliquot.coordinator.core.books.ledger.facts import (
+    BooksClosed,
+    BudgetCrossed,
+    CreditPosted,
+    UsageCorrected,
+    UsageFolded,
+    UseObserved,
+)
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.meters import ALERT_PERMILLE
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.deciding.subject import Decides
+from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE, Planning
 from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField
+from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 _MONEY_MAX = 1 << 62
 _DIGITS_MAX = 64
@@ -116,3 +127,40 @@ def _decimal(field: str, text: str) -> str:
     if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
         raise InvalidField(field, f"{text!r} is no whole decimal number", hint="such as -3600000000")
     return str(int(text))
+
+
+def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """Record that a budget reached a level; try requests again that waited for the next period."""
+    meter = state.meters.get(tenant)
+    if meter is None:
+        return []
+    period_start_ms = now_ms - now_ms % meter.budget.period.length_ms
+    if period_start_ms > meter.period_start_ms or now_ms == period_start_ms:
+        state.memory.look_again = True
+    reached = max((level for level in ALERT_PERMILLE if meter.permille(now_ms) >= level), default=0)
+    if reached and state.ledger.levels.get(tenant, (0, 0)) < (period_start_ms, reached):
+        return [BudgetCrossed(at_ms=now_ms, tenant=tenant, permille=reached, period_start_ms=period_start_ms)]
+    return []
+
+
+def _fold(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """Sum up the oldest usage: a step of those beyond what is kept entry by entry."""
+    state.memory.fold_due = False
+    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
+    if surplus <= 0:
+        return []
+    return [UsageFolded(at_ms=now_ms, up_to_number=state.ledger.nth_usage(min(surplus, FOLDED_AT_ONCE)))]
+
+
+DECIDES = Decides(
+    commands={
+        c.PostCredit: post_credit,
+        c.CorrectUsage: correct_usage,
+        c.ObserveUse: observe_use,
+        c.CloseBooks: close_books,
+    },
+    due={
+        Due.BUDGET: _budget,
+        Due.FOLD: _fold,
+    },
+)

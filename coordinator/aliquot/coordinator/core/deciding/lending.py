@@ -15,11 +15,13 @@ from aliquot.coordinator.core.books.tenancy.loans import NodeLent
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Balancing, PoolSpec
 from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.commands.outcomes import BalanceView, Decision, ProjectView
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import chain_of, least_held, suspended
 from aliquot.coordinator.core.rules.lending import NodeTransfer, Project, ProjectNode, plan
 from aliquot.coordinator.core.values.errors import InvalidField
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 HEADS_MAX = 16
 """Kinds of waiting requests of one tenant and queue that are looked at for how long they have waited."""
@@ -165,3 +167,13 @@ def _movable(state: Planning, move: NodeTransfer) -> Amount:
         min(quota.guaranteed.share_milli, sum(device.spec.compute_milli for device in devices)),
         min(quota.guaranteed.memory_bytes, sum(device.spec.leasable_bytes for device in devices)),
     )
+
+
+DECIDES = Decides(
+    commands={
+        Balance: balance,
+    },
+    due={
+        Due.BALANCE: look,
+    },
+)

@@ -28,6 +28,7 @@ from aliquot.coordinator.core.books.maintenance import (
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.deciding.nodes import drain_lease
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import InvalidField, MaintenanceExists, MaintenanceNotFound
 from aliquot.coordinator.core.values.fact import Fact
@@ -160,3 +161,14 @@ def _empty(state: Planning, window: Window, now_ms: int) -> list[Fact]:
     if again:
         state.memory.timers.add(now_ms + LOOK_AGAIN_MS, Due.MAINTENANCE, window.spec.name)
     return []
+
+
+DECIDES = Decides(
+    commands={
+        c.DeclareMaintenance: declare,
+        c.EndMaintenance: end,
+    },
+    due={
+        Due.MAINTENANCE: look,
+    },
+)

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled, Node
 from aliquot.coordinator.core.commands import ReportCut
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import offer
 from aliquot.coordinator.core.rules.mig import (
@@ -190,3 +191,13 @@ def _rests_until(state: Planning, cut: Cut) -> int:
     doubled = max(0, min(cut.failures - 1, 16))
     rest_ms = min(state.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, state.config.cut_rest_ms))
     return cut.settled_ms + rest_ms
+
+
+DECIDES = Decides(
+    commands={
+        ReportCut: report,
+    },
+    due={
+        Due.CUT: look,
+    },
+)

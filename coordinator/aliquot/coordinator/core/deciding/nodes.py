@@ -23,6 +23,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.node_orders import closes
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.health import judge, vanished
 from aliquot.coordinator.core.values.errors import (
@@ -346,3 +347,16 @@ def _write_off(state: Planning, lease_id: str, node_id: str, now_ms: int) -> lis
         reason = EndReason(lease.end_reason) if lease.end_reason else EndReason.FAILED
         facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease_id, reason=reason, detail=detail))
     return facts
+
+
+DECIDES = Decides(
+    commands={
+        c.DeclareNode: declare,
+        c.RemoveNode: remove,
+        c.Cordon: cordon,
+        c.RegisterNode: register,
+        c.NodeSilent: silent,
+        c.NodeHeard: heard,
+        c.ReportDevice: report_device,
+    },
+)

@@ -10,6 +10,7 @@ from aliquot.coordinator.core.books.nodes import NodeStateChanged
 from aliquot.coordinator.core.commands import ReconcileNode, ReportSlices, ReportStatus, SliceReport
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import NodeState
@@ -100,3 +101,11 @@ def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[
         )
     )
     return Decision(tuple(facts))
+
+
+DECIDES = Decides(
+    commands={
+        ReconcileNode: reconcile,
+        ReportSlices: report_slices,
+    },
+)

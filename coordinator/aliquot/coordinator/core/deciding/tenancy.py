@@ -38,6 +38,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
 from aliquot.coordinator.core.books.tenancy.view import Chain, TenancyView
 from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     Conflict,
@@ -48,6 +49,7 @@ from aliquot.coordinator.core.values.errors import (
     TenantNotFound,
 )
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 APPLIED_MAX = 10_000
@@ -289,3 +291,28 @@ def _quotas(tenancy: TenancyView) -> Iterator[tuple[str, str, Quota]]:
 
 def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
     return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
+
+
+def _offence(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+    """An offence of a tenant does not count any more: what it was held to may be over."""
+    state.memory.look_again = True
+    return offences_over(state, tenant, now_ms)
+
+
+def _quota(state: Planning, _: str, now_ms: int) -> list[Fact]:
+    """A window of a quota opens or closes; where nothing does, this moment was put in force already."""
+    return quotas_moved(state, now_ms)
+
+
+DECIDES = Decides(
+    commands={
+        c.Apply: apply,
+        c.MoveQuotas: move_quotas,
+        c.Withdraw: remove,
+        c.Forgive: forgive,
+    },
+    due={
+        Due.OFFENCE: _offence,
+        Due.QUOTA: _quota,
+    },
+)

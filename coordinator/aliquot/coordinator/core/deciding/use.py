@@ -21,6 +21,7 @@ from aliquot.coordinator.core.books.use import (
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.borrowing import recall
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import UseWindows, Window, classify
 from aliquot.coordinator.core.rules.use import acts_on, may_lend, policy_of, told_of_all
@@ -129,3 +130,12 @@ def confirm_notice(state: Planning, command: c.ConfirmNotice, now_ms: int) -> De
     if lease.ended or not lease.use.told < command.number <= lease.use.warned:
         return NOTHING
     return Decision((WarningTold(now_ms, lease.lease_id, command.number, command.by),))
+
+
+DECIDES = Decides(
+    commands={
+        c.LookAtUse: look,
+        c.ExemptLease: exempt,
+        c.ConfirmNotice: confirm_notice,
+    },
+)

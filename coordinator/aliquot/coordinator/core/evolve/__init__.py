@@ -30,6 +30,7 @@ from aliquot.coordinator.core.evolve import (
     tenancy,
     use,
 )
+from aliquot.coordinator.core.evolve.counting import recount_all
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import Fact
 
@@ -42,28 +43,37 @@ def evolve(state: State, fact: Fact) -> None:
 
 
 SUBJECTS = (
-    nodes,
-    leases,
-    leading,
-    mig,
-    tenancy,
-    holds,
-    ledger,
-    elastic,
-    maintenance,
-    access,
-    enrolment,
-    health,
-    use,
-    demand,
-    capacity,
+    nodes.SUBJECT,
+    tenancy.SUBJECT,
+    leases.SUBJECT,
+    leading.SUBJECT,
+    maintenance.SUBJECT,
+    mig.SUBJECT,
+    holds.SUBJECT,
+    elastic.SUBJECT,
+    health.SUBJECT,
+    use.SUBJECT,
+    access.SUBJECT,
+    enrolment.SUBJECT,
+    ledger.SUBJECT,
+    demand.SUBJECT,
+    capacity.SUBJECT,
 )
-"""Each tells in `APPLY` which of its facts changes what."""
+"""In the order in which their indexes are derived."""
 
 # One flat table: every fact, live and at replay, goes through it.
 _APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    kind: apply for subject in SUBJECTS for kind, apply in subject.APPLY.items()
+    kind: apply for subject in SUBJECTS for kind, apply in subject.apply.items()
 }
 
 ANY_FACT: Any = reduce(or_, _APPLY)
 """The union of all facts, for decoders: what is journalled is what is applied."""
+
+
+def rebuild_indexes(state: State) -> None:
+    """Derive every index of a State whose books are set and whose indexes are empty, as when a snapshot is loaded."""
+    for subject in SUBJECTS:
+        if subject.index is not None:
+            subject.index(state)
+    recount_all(state)  # over all subjects: who holds what, and what is kept for whom
+    state.offer_again()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aliquot.coordinator.core.books.access import (
     AccessBooks,
     Acted,
@@ -15,8 +12,8 @@ from aliquot.coordinator.core.books.access import (
     TokenIssued,
     TokensEnded,
 )
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -88,10 +85,14 @@ def index(state: State) -> None:
             state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    RoleGranted: _granted,
-    RoleRevoked: _revoked,
-    TokenIssued: _issued,
-    TokensEnded: _ended,
-    Acted: _acted,
-}
+SUBJECT = Subject(
+    name="access",
+    apply={
+        RoleGranted: _granted,
+        RoleRevoked: _revoked,
+        TokenIssued: _issued,
+        TokensEnded: _ended,
+        Acted: _acted,
+    },
+    index=index,
+)

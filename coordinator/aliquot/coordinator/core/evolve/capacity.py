@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.capacity import (
@@ -20,8 +17,8 @@ from aliquot.coordinator.core.books.capacity import (
     Spell,
     Way,
 )
+from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 
 SLOTS_KEPT = 4_096
 """Names of nodes that are away; beyond that, those are forgotten that have been away for two days."""
@@ -91,10 +88,25 @@ def _went(state: State, fact: NodeWent) -> None:
                 del books.slots[name]
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    CapacityDeclared: _declared,
-    NodeOrdered: _ordered,
-    OrderChanged: _changed,
-    NodeCame: _came,
-    NodeWent: _went,
-}
+def _check_capacity(state: State) -> None:
+    """No node is ordered twice at a time, and one that is being taken away holds nothing new."""
+    books = state.capacity
+    names = [(order.way, order.node_name) for order in books.orders.values()]
+    require(len(names) == len(set(names)), "a node is ordered twice")
+    for order in books.orders.values():
+        require(order.open, f"{order.order_id} is over, and still open")
+        require(order.number < books.next_order, f"{order.order_id} has a number that is given again")
+        require(order.node_name in books.slots, f"{order.order_id}: nothing is known of {order.node_name}")
+
+
+SUBJECT = Subject(
+    name="capacity",
+    apply={
+        CapacityDeclared: _declared,
+        NodeOrdered: _ordered,
+        OrderChanged: _changed,
+        NodeCame: _came,
+        NodeWent: _went,
+    },
+    check=_check_capacity,
+)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aliquot.coordinator.core.books.demand import DemandNoted
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 
 
 def _demand_noted(state: State, fact: DemandNoted) -> None:
@@ -15,4 +12,7 @@ def _demand_noted(state: State, fact: DemandNoted) -> None:
     state.touch_demand(fact.hour, fact.milli)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {DemandNoted: _demand_noted}
+SUBJECT = Subject(
+    name="demand",
+    apply={DemandNoted: _demand_noted},
+)

@@ -5,16 +5,13 @@ Growth is applied with the grants (`leases.evolve`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.elastic import LeaseShrinking, ShapeAcknowledged, SlicesKept, is_elastic
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceEvent, SliceState, advance
 from aliquot.coordinator.core.evolve import counting
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -88,8 +85,11 @@ def enlist(state: State, lease: Lease) -> None:
         state.elastic_begins(lease.lease_id)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    LeaseShrinking: _lease_shrinking,
-    SlicesKept: _slices_kept,
-    ShapeAcknowledged: _shape_acknowledged,
-}
+SUBJECT = Subject(
+    name="elastic",
+    apply={
+        LeaseShrinking: _lease_shrinking,
+        SlicesKept: _slices_kept,
+        ShapeAcknowledged: _shape_acknowledged,
+    },
+)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.enrolment import (
@@ -18,8 +15,8 @@ from aliquot.coordinator.core.books.enrolment import (
     NodeEnrolled,
     NodeInvited,
 )
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -83,13 +80,17 @@ def index(state: State) -> None:
         state.timers.add(invite.forgotten_ms, Due.INVITE, invite.invite_id)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    NodeInvited: _invited,
-    InviteUsed: _used,
-    InvitesForgotten: _forgotten,
-    NodeEnrolled: _enrolled,
-    NodeDisenrolled: _disenrolled,
-    AuthorityBegun: _begun,
-    AuthorityRetired: _retired,
-    AuthorityTrusted: _trusted,
-}
+SUBJECT = Subject(
+    name="enrolment",
+    apply={
+        NodeInvited: _invited,
+        InviteUsed: _used,
+        InvitesForgotten: _forgotten,
+        NodeEnrolled: _enrolled,
+        NodeDisenrolled: _disenrolled,
+        AuthorityBegun: _begun,
+        AuthorityRetired: _retired,
+        AuthorityTrusted: _trusted,
+    },
+    index=index,
+)

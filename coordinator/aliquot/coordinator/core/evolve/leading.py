@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aliquot.coordinator.core.books.leading import LeaderStarted, PricesLearnt
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 
 
 def _leader_started(state: State, fact: LeaderStarted) -> None:
@@ -18,7 +15,10 @@ def _prices_learnt(state: State, fact: PricesLearnt) -> None:
     state.prices = fact.table
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    LeaderStarted: _leader_started,
-    PricesLearnt: _prices_learnt,
-}
+SUBJECT = Subject(
+    name="leading",
+    apply={
+        LeaderStarted: _leader_started,
+        PricesLearnt: _prices_learnt,
+    },
+)

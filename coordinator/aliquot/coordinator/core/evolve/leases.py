@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.common.catalog import vendor_of
@@ -39,10 +36,12 @@ from aliquot.coordinator.core.books.use import NO_USE
 from aliquot.coordinator.core.evolve import counting, holds
 from aliquot.coordinator.core.evolve import elastic as resizing
 from aliquot.coordinator.core.evolve import use as using
+from aliquot.coordinator.core.evolve.counting import be_patient
+from aliquot.coordinator.core.evolve.elastic import enlist
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.evolve.tenancy import offended
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
@@ -433,18 +432,73 @@ def _free(state: State, lease: Lease, piece: Slice, slices: tuple[Slice, ...], a
     state.free_capacity()
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    LeaseQueued: _lease_queued,
-    LeaseGranted: _lease_granted,
-    LeaseGrown: _lease_grown,
-    SliceActive: _slice_active,
-    SliceFailed: _slice_failed,
-    SliceGone: _slice_gone,
-    SlicesAdopted: _slices_adopted,
-    LeaseReleasing: _lease_releasing,
-    LeaseExtended: _lease_extended,
-    SlicesReleasing: _slices_releasing,
-    LeaseRequeued: _lease_requeued,
-    LeaseEnded: _lease_ended,
-    LeasesForgotten: _leases_forgotten,
-}
+def _index(state: State) -> None:
+    """Who holds what, who waits, and what is due of them."""
+    for lease in state.leases.values():
+        if lease.key:
+            state.keys[(lease.request.tenant, lease.key)] = lease.lease_id
+        if not lease.ended:
+            _hold(state, lease)
+            _await(state, lease)
+
+
+def _hold(state: State, lease: Lease) -> None:
+    demand = lease.request.demand
+    holding = lease.holding
+    if holding:
+        state.count_lease(lease, len(holding))
+        if lease.gives_back:
+            state.ending[lease.lease_id] = None
+        if lease.current and not lease.end_reason:
+            enlist(state, lease)
+    members: dict[tuple[int, int], Slice] = {}
+    for piece in holding:
+        state.inventory.reserve(piece.plan)
+        state.slice_ids_by_node[piece.plan.node_id][piece.slice_id] = None
+        members.setdefault((piece.lease_epoch, piece.member), piece)
+    for piece in members.values():
+        state.inventory.reserve_member(piece.plan.node_id, demand)
+
+
+def _await(state: State, lease: Lease) -> None:
+    if lease.waiting:
+        resting = lease.not_before_ms > state.now_ms
+        state.lines.add(lease, resting=resting)
+        be_patient(state, lease)
+        if lease.preempted_at_ms:
+            state.since[Due.PREEMPTED].add(lease.preempted_at_ms[0], Due.PREEMPTED, lease.lease_id)
+        if resting:
+            state.timers.add(lease.not_before_ms, Due.RETRY, lease.lease_id)
+        return
+    if lease.ending:
+        return
+    if lease.request.time_limit_ms:
+        state.timers.add(lease.granted_ms + lease.request.time_limit_ms, Due.TIME_LIMIT, lease.lease_id)
+    for piece in lease.slices:
+        if piece.shed and piece.deadline_ms:
+            state.timers.add(piece.deadline_ms, Due.SHRINK, lease.lease_id)
+    if lease.lease_id in state.elastic:
+        state.since[Due.CONFIRM].add(lease.resized_ms, Due.CONFIRM, lease.lease_id)
+    if not lease.active_ms:
+        state.since[Due.CONFIRM].add(lease.granted_ms, Due.CONFIRM, lease.lease_id)
+
+
+SUBJECT = Subject(
+    name="leases",
+    apply={
+        LeaseQueued: _lease_queued,
+        LeaseGranted: _lease_granted,
+        LeaseGrown: _lease_grown,
+        SliceActive: _slice_active,
+        SliceFailed: _slice_failed,
+        SliceGone: _slice_gone,
+        SlicesAdopted: _slices_adopted,
+        LeaseReleasing: _lease_releasing,
+        LeaseExtended: _lease_extended,
+        SlicesReleasing: _slices_releasing,
+        LeaseRequeued: _lease_requeued,
+        LeaseEnded: _lease_ended,
+        LeasesForgotten: _leases_forgotten,
+    },
+    index=_index,
+)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
 
+from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.ledger import facts as f
-from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed
+from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed, postings
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS
-from aliquot.coordinator.core.books.ledger.ledger import close
+from aliquot.coordinator.core.books.ledger.ledger import CHARGED, close
 from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
+from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 
 
 def _rates_applied(state: State, fact: f.RatesApplied) -> None:
@@ -83,12 +83,33 @@ def _usage_folded(state: State, fact: f.UsageFolded) -> None:
     state.ledger.fold(fact.up_to_number)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    f.RatesApplied: _rates_applied,
-    f.CreditPosted: _credit_posted,
-    f.UsageCorrected: _usage_corrected,
-    f.UseObserved: _use_observed,
-    f.BudgetCrossed: _budget_crossed,
-    f.BooksClosed: _books_closed,
-    f.UsageFolded: _usage_folded,
-}
+def _check_ledger(state: State) -> None:
+    """Entries balance, are numbered without a gap in time, and what is being charged began when it should."""
+    for entry in state.ledger.entries:
+        sums: Counter[str] = Counter()
+        for posting in postings(entry):
+            sums[posting.unit] += posting.amount
+        require(not any(sums.values()), f"entry {entry.number} does not add up to zero")
+        require(entry.from_ms <= entry.to_ms, f"entry {entry.number} ends before it begins")
+    numbers = [entry.number for entry in state.ledger.entries]
+    require(numbers == sorted(set(numbers)), "entries are out of order")
+    for lease in state.leases.values():
+        for piece in lease.slices:
+            agentless_grant = piece.state is SliceState.GRANTED and piece.billing
+            charged = piece.billing and (piece.state in CHARGED or agentless_grant)
+            require(charged == bool(piece.billed_from_ms), f"{piece.slice_id}: charged, or not, in the wrong state")
+
+
+SUBJECT = Subject(
+    name="ledger",
+    apply={
+        f.RatesApplied: _rates_applied,
+        f.CreditPosted: _credit_posted,
+        f.UsageCorrected: _usage_corrected,
+        f.UseObserved: _use_observed,
+        f.BudgetCrossed: _budget_crossed,
+        f.BooksClosed: _books_closed,
+        f.UsageFolded: _usage_folded,
+    },
+    check=_check_ledger,
+)

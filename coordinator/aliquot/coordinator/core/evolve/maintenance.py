@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aliquot.coordinator.core.books.maintenance import (
     MaintenanceDeclared,
     MaintenanceEnded,
     MaintenanceMoved,
     Phase,
     Window,
+    closure_of,
 )
-from aliquot.coordinator.core.evolve.nodes import set_node
+from aliquot.coordinator.core.evolve.nodes import note_closure, set_node
+from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -64,8 +62,34 @@ def watch(state: State, window: Window) -> None:
     state.timers.add(window.due_ms, Due.MAINTENANCE, window.spec.name)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    MaintenanceDeclared: _declared,
-    MaintenanceMoved: _moved,
-    MaintenanceEnded: _ended,
-}
+def _check_maintenance(state: State) -> None:
+    """Every node is closed as the windows over it have it, and open otherwise."""
+    closed: set[str] = set()
+    for node_id, node in state.nodes.items():
+        require(node.closure == closure_of(state.windows, node.spec), f"{node_id} is closed, or open, for no reason")
+        require(
+            state.inventory.node(node_id).grantable == node.grantable, f"{node_id}: books and inventory differ on it"
+        )
+        if node.open and node.closure is not None:
+            closed.add(node_id)
+    require(closed == set(state.closed), "the index of nodes that windows close is off")
+
+
+def _index(state: State) -> None:
+    """When windows are looked at, and which nodes they close. Whether anything runs there is known by now."""
+    for window in state.windows.values():
+        watch(state, window)
+    for node in state.nodes.values():
+        note_closure(state, node)
+
+
+SUBJECT = Subject(
+    name="maintenance",
+    apply={
+        MaintenanceDeclared: _declared,
+        MaintenanceMoved: _moved,
+        MaintenanceEnded: _ended,
+    },
+    index=_index,
+    check=_check_maintenance,
+)

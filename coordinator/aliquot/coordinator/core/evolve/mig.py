@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled, Node
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Cut, CutState
 
 
@@ -60,7 +57,16 @@ def withheld(node: Node) -> dict[str, str]:
     return {uuid: f"the cut of {cut.card_uuid}" for cut in under_way for uuid in cut.lost_uuids}
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    CutOrdered: _cut_ordered,
-    CutSettled: _cut_settled,
-}
+def _index(state: State) -> None:
+    for node in state.nodes.values():
+        keep(state, node)
+
+
+SUBJECT = Subject(
+    name="mig",
+    apply={
+        CutOrdered: _cut_ordered,
+        CutSettled: _cut_settled,
+    },
+    index=_index,
+)

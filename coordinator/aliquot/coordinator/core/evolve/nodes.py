@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.leases.records import SliceEvent
@@ -22,9 +19,9 @@ from aliquot.coordinator.core.evolve import health, holds
 from aliquot.coordinator.core.evolve import tenancy as lending
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import NodeState
 
@@ -163,10 +160,23 @@ def note_closure(state: State, node: Node) -> None:
         state.emptying.pop(node_id, None)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    NodePut: _node_put,
-    NodeStateChanged: _node_state_changed,
-    NodeCordoned: _node_cordoned,
-    NodeRemoved: _node_removed,
-    DeviceChanged: _device_changed,
-}
+def _index(state: State) -> None:
+    """What there is, as arrays."""
+    for node_id, node in state.nodes.items():
+        state.node_ids_by_name[node.spec.name] = node_id
+        state.slice_ids_by_node[node_id] = {}
+        state.inventory.put_node(node.spec)
+        state.inventory.set_grantable(node_id, node.grantable)
+
+
+SUBJECT = Subject(
+    name="nodes",
+    apply={
+        NodePut: _node_put,
+        NodeStateChanged: _node_state_changed,
+        NodeCordoned: _node_cordoned,
+        NodeRemoved: _node_removed,
+        DeviceChanged: _device_changed,
+    },
+    index=_index,
+)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aliquot.coordinator.core.books.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
@@ -19,9 +16,9 @@ from aliquot.coordinator.core.books.tenancy.loans import MOVES_KEPT, Loan, NodeL
 from aliquot.coordinator.core.books.tenancy.offences import KEPT, counted_for_ms, policy_of
 from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
 from aliquot.coordinator.core.evolve.counting import recount_all
+from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -160,14 +157,41 @@ def forget_loan(state: State, node_id: str, at_ms: int) -> None:
         redeclared(state)
 
 
-APPLY: dict[type[Fact], Callable[[State, Any], None]] = {
-    OffencesForgotten: _offences_forgotten,
-    QuotasInForce: _quotas_in_force,
-    PoolApplied: _pool_applied,
-    TenantApplied: _tenant_applied,
-    QueueApplied: _queue_applied,
-    PoolRemoved: _pool_removed,
-    TenantRemoved: _tenant_removed,
-    QueueRemoved: _queue_removed,
-    NodeLent: _node_lent,
-}
+def _check_windows_of_quotas(state: State) -> None:
+    """Of every quota with windows, and of no other, it is known which is in force."""
+    tenancy = state.tenancy
+    quotas = {("t", name): tenant.spec.quota for name, tenant in tenancy.tenants.items()}
+    quotas |= {("q", name): queue.spec.quota for name, queue in tenancy.queues.items()}
+    with_windows = {key for key, quota in quotas.items() if quota.windows}
+    require(with_windows == set(tenancy.in_force), "what is in force of quotas with windows is off")
+    for key, item in tenancy.in_force.items():
+        require(key == (item.kind, item.name), f"{key}: another's windows")
+        require(-1 <= item.window < len(quotas[key].windows), f"{key}: window {item.window} does not exist")
+    edge_ms = min((item.until_ms for item in tenancy.in_force.values() if item.until_ms), default=0)
+    require(edge_ms == tenancy.edge_ms, "the next edge of a quota's window is off")
+
+
+def _index(state: State) -> None:
+    """Who is below whom, and when offences and windows of quotas change."""
+    state.tenancy.redeclared()
+    for tenant in state.tenancy.offences:
+        watch_offences(state, tenant)
+    watch_quotas(state)
+
+
+SUBJECT = Subject(
+    name="tenancy",
+    apply={
+        OffencesForgotten: _offences_forgotten,
+        QuotasInForce: _quotas_in_force,
+        PoolApplied: _pool_applied,
+        TenantApplied: _tenant_applied,
+        QueueApplied: _queue_applied,
+        PoolRemoved: _pool_removed,
+        TenantRemoved: _tenant_removed,
+        QueueRemoved: _queue_removed,
+        NodeLent: _node_lent,
+    },
+    index=_index,
+    check=_check_windows_of_quotas,
+)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import sqlite3
 import time
@@ -262,6 +263,11 @@ def snapshot_folder_of(path: Path) -> Path:
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    if not read_only:
+        # Before SQLite makes it: its log beside it, which holds the pool's secret as soon as anything does, takes over
+        # the mode that this file has then. A file that is there is not opened: closing it would drop SQLite's locks.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     return sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_S, cached_statements=32
@@ -280,7 +286,6 @@ def _prepare(connection: sqlite3.Connection, path: Path, secret: bytes) -> None:
                 "INSERT INTO meta VALUES (?, ?)",
                 [("format", FORMAT), ("leader_epoch", 0), ("pool_secret", secret)],
             )
-        path.chmod(0o600)
         return
     written = int(_meta(connection, "format"))
     if written > FORMAT:

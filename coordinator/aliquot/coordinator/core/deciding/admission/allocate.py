@@ -9,7 +9,8 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
-from aliquot.coordinator.core.deciding.admission.making_room import backfill
+from aliquot.coordinator.core.deciding.admission.means.backfilling import backfill
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey
 from aliquot.coordinator.core.rules.closing import why_not
@@ -123,3 +124,10 @@ def _others_first(state: Planning, queued: LeaseQueued) -> bool:
     request = queued.request
     key = LineKey(request.demand, (), request.priority, 0)
     return state.lines.has_line(state.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
+
+
+DECIDES = Decides(
+    commands={
+        Allocate: allocate,
+    },
+)

@@ -18,7 +18,8 @@ from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.admission.allocate import replayed
-from aliquot.coordinator.core.deciding.admission.making_room import ends_before
+from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_before
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
@@ -245,3 +246,13 @@ def _of_device(state: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
         left = max(device.memory_left_bytes, 0)
         return Reason.MEMORY_HELD, f"device {uuid}: {gib(memory)} was asked for; it has {gib(left)} left"
     return None
+
+
+DECIDES = Decides(
+    commands={
+        GrantOn: grant_on,
+    },
+    queries={
+        Fits: fits,
+    },
+)

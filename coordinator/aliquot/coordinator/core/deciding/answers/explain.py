@@ -6,12 +6,13 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands.outcomes import Explained
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
-from aliquot.coordinator.core.deciding.admission import shrinking
+from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.closing import why_not
-from aliquot.coordinator.core.rules.granting import check_access, held_to, is_entitled, offer, sterner
+from aliquot.coordinator.core.rules.granting import check_access, held_to, offer, sterner
 from aliquot.coordinator.core.rules.mig import as_profiles, conceivable, served_by
 from aliquot.coordinator.core.rules.offers import notes as notes_on_nodes
 from aliquot.coordinator.core.rules.offers import on_offer, servable
@@ -73,16 +74,14 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
         on_its_way = notes_on_nodes(state, lease, demand, now_ms)
-        impossible = shortfall.impossible and held is None and not conceivable(state, demand)
-        impossible = impossible and not on_offer(state, demand)
-        if shortfall.impossible and not impossible and held is None:
-            profile = as_profiles(state, demand)[0].mig_profile
-            summary = f"no part of a card is a {profile} now, but cards here can be cut so"
+        if shortfall.impossible and held is None:
+            otherwise = _otherwise(state, demand, summary)
+            impossible, summary = not otherwise, otherwise or summary
         notes += on_its_way
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
-        given, given_ms = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
-        if given:
-            start_ms = given_ms
+        shrunk = foresee(state, lease, demand, now_ms, GIVE_BACK)
+        if shrunk is not None:
+            given, start_ms, _ = shrunk
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
         else:
             would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)
@@ -116,9 +115,27 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     )
 
 
+def _otherwise(state: Planning, demand: Demand, summary: str) -> str:
+    """How a demand may be served that no card can serve as it is; empty: never."""
+    if conceivable(state, demand):
+        profile = as_profiles(state, demand)[0].mig_profile
+        return f"no part of a card is a {profile} now, but cards here can be cut so"
+    if on_offer(state, demand):
+        return f"no node that is here can serve it, but one of a shape on offer would: {summary}"
+    return ""
+
+
 def _story(lease: Lease) -> str:
     if lease.ended:
         return f"ended: {lease.end_reason}" + (f" ({lease.end_detail})" if lease.end_detail else "")
     if lease.ending:
         return f"ending: {lease.end_reason}; {len(lease.holding)} slices still hold their capacity"
     return f"{lease.state.name.lower()} on " + ", ".join(sorted({piece.plan.node_id for piece in lease.holding}))
+
+
+DECIDES = Decides(
+    queries={
+        Explain: explain_request,
+        ExplainLease: explain_lease,
+    },
+)

@@ -9,6 +9,7 @@ from aliquot.coordinator.core.books.health.cover import devices_on, leases_on
 from aliquot.coordinator.core.books.health.records import WORDS, CauseTotals, Incident, Standing
 from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.health import may_repair
 from aliquot.coordinator.core.values.errors import IncidentUnknown
@@ -107,3 +108,10 @@ def _waits_for(state: Planning, node: Node, incident: Incident, now_ms: int) -> 
             return f"a {word} by hand: its agent is not set to do that"
         return may_repair(state, incident, now_ms) or "its agent"
     return "; ".join(state.devices[d.uuid].reason for d in devices if not state.devices[d.uuid].healthy) or "its return"
+
+
+DECIDES = Decides(
+    queries={
+        GetHealth: health,
+    },
+)

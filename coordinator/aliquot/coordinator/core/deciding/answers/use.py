@@ -10,6 +10,7 @@ from aliquot.coordinator.core.books.ledger.meters import MONEY_SCALE, money_slop
 from aliquot.coordinator.core.books.roles import covers
 from aliquot.coordinator.core.books.use import QUIET, IdlePolicy
 from aliquot.coordinator.core.commands.queries import Query
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import Efficiency, UseWindows
 from aliquot.coordinator.core.rules.use import policy_of
@@ -104,3 +105,10 @@ def report(state: Planning, query: GetUse, now_ms: int) -> UseReport:
     rows.sort(key=lambda row: (-row.wasted_milli_ms, row.lease.arrival))
     currency = card.currency if card is not None else "credits"
     return UseReport(tuple(rows[: query.limit]), left_out + max(0, len(rows) - query.limit), currency)
+
+
+DECIDES = Decides(
+    queries={
+        GetUse: report,
+    },
+)

@@ -31,10 +31,12 @@ from aliquot.coordinator.core.deciding.node_orders import (
     node_of,
     over,
 )
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import is_up, open_orders
 from aliquot.coordinator.core.values.errors import Conflict, InvalidField, OrderNotFound, OrderTaken
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.timers import Due
 
 SOON_MS = 1_000
 CALM_MS = 60_000
@@ -296,3 +298,17 @@ def expect_demand(state: Planning, command: c.ExpectDemand, now_ms: int) -> Deci
 def replace_made(forecast: Forecast, now_ms: int) -> Forecast:
     """The forecast, made no later than now."""
     return forecast._replace(made_ms=min(forecast.made_ms or now_ms, now_ms))
+
+
+DECIDES = Decides(
+    commands={
+        c.DeclareCapacity: declare,
+        c.TakeOrders: take,
+        c.ReportOrder: report,
+        c.WithdrawOrder: withdraw,
+        c.ExpectDemand: expect_demand,
+    },
+    due={
+        Due.CAPACITY: look,
+    },
+)

@@ -12,6 +12,7 @@ from aliquot.coordinator.core.deciding.capacity.ahead import Advice
 from aliquot.coordinator.core.deciding.capacity.giving_back import Going, Kept, shrink
 from aliquot.coordinator.core.deciding.capacity.plan import Unserved, grow
 from aliquot.coordinator.core.deciding.capacity.waiting import Served
+from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import Here
 
@@ -88,3 +89,10 @@ def report(state: Planning, query: GetCapacity, now_ms: int) -> CapacityReport:
         month_micro=growth.costs.month_micro,
         oldest_wait_ms=growth.oldest_wait_ms,
     )
+
+
+DECIDES = Decides(
+    queries={
+        GetCapacity: report,
+    },
+)
