@@ -8,25 +8,18 @@ from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
 from aliquot.coordinator.core.commands import Admit
 from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Attempt, Decision
 from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.deciding import moving
-from aliquot.coordinator.core.deciding.admission import below_limits, shrinking
-from aliquot.coordinator.core.deciding.admission.making_room import backfill, make_room, reserve
-from aliquot.coordinator.core.deciding.admission.yielding import goes_first
-from aliquot.coordinator.core.deciding.borrowing import borrow
+from aliquot.coordinator.core.deciding.admission.means.order import attempt
+from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
-from aliquot.coordinator.core.rules.granting import granted, is_entitled, offer, offer_before, sterner, whole_pool
+from aliquot.coordinator.core.rules.granting import is_entitled, offer, sterner, whole_pool
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import ORDER, WorkKey, WorkKind
 
-CLOSED_ATTEMPTS = 4
-"""A look at nodes that close counts as so many attempts of a turn: a millisecond or two in a large pool."""
 RESTING_MAX = 64
 """Requests of a line on which deciding has failed that are passed over in one attempt."""
-BEHIND_MAX = 64
-"""Requests of a line that are checked for one that ends before maintenance begins."""
 
 
 def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
@@ -110,54 +103,7 @@ def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
         # Its back-off is over, and a device that has failed it is better than none.
         demand = wanted
         found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
-    if found.placement is not None:
-        first = goes_first(state, head, demand, found.placement, now_ms)
-        if first is not None:
-            facts = holding.give_up_of(state, first.lease.lease_id, now_ms, "the lease was granted elsewhere")
-            epoch = first.lease.lease_epoch + 1
-            return Attempt([*facts, granted(first.lease.lease_id, epoch, first.placement, now_ms)], again=True)
-        facts = holding.give_up_of(state, lease.lease_id, now_ms, "the lease was granted elsewhere")
-        return Attempt([*facts, granted(lease.lease_id, lease.lease_epoch + 1, found.placement, now_ms)], again=True)
-    if found.over is not None:
-        given = shrinking.within_limits(state, lease, demand, now_ms) if state.elastic else []
-        if given:
-            return Attempt(given)
-        return below_limits.reclaim(state, admission, lease, demand, now_ms)
-    if demand.opportunistic and state.lenders and (placement := borrow(state, lease, demand, now_ms)) is not None:
-        return Attempt([granted(lease.lease_id, lease.lease_epoch + 1, placement, now_ms)], again=True)
-    filled = backfill(
-        state, lease.request, demand, now_ms, lease_id=lease.lease_id, preempted_at_ms=lease.preempted_at_ms
-    )
-    if filled is not None:
-        return Attempt([granted(lease.lease_id, lease.lease_epoch + 1, filled, now_ms)], again=True)
-    behind = _behind(state, head, now_ms) if state.closed else []
-    if behind:
-        return Attempt(behind, again=True)
-    room = make_room(state, lease, demand, now_ms)
-    if room.facts:
-        return room
-    moved = moving.make_room(state, lease, demand, now_ms)
-    if moved:
-        return Attempt(moved)
-    kept = reserve(state, admission, lease, demand, now_ms)
-    return Attempt(kept, cost=max(room.cost, CLOSED_ATTEMPTS) if state.closed else room.cost)
-
-
-def _behind(state: Planning, head: Head, now_ms: int) -> list[Fact]:
-    """Grant a later request of the line that, unlike the head, ends before maintenance begins."""
-    place = state.lines.place_of(head.lease_id)
-    if place is None:
-        return []
-    for _, lease_id in state.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
-        lease = state.leases[lease_id]
-        demand = sterner(state, lease.request, head.line.demand, now_ms)
-        placement = offer_before(
-            state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
-        )
-        if placement is not None:
-            given_up = holding.give_up_of(state, lease_id, now_ms, "the lease was granted elsewhere")
-            return [*given_up, granted(lease_id, lease.lease_epoch + 1, placement, now_ms)]
-    return []
+    return attempt(state, Waiting(admission, head, lease, demand, found, now_ms))
 
 
 def start_pass(state: Planning, now_ms: int) -> AdmissionPass:

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands import Allocate, GrantOn
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
-from aliquot.coordinator.core.deciding.admission.making_room import backfill
+from aliquot.coordinator.core.deciding.admission.means.backfilling import backfill
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import LineKey

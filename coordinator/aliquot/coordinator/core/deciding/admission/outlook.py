@@ -12,17 +12,16 @@ from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.books.maintenance import shown
 from aliquot.coordinator.core.books.tenancy.limits import MILLIONTHS
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
-from aliquot.coordinator.core.deciding import holds as holding
-from aliquot.coordinator.core.deciding.admission.making_room import preemption_of
-from aliquot.coordinator.core.deciding.admission.yielding import may_yield
+from aliquot.coordinator.core.deciding.admission.means.order import PREEMPT, RESERVE, foresee
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen
+from aliquot.coordinator.core.deciding.admission.means.yielding import may_yield
 from aliquot.coordinator.core.known.memory import Outlook
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
 from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
 from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled, whole_pool
-from aliquot.coordinator.core.rules.preemption.leaving import expect, gone_by, take_off
-from aliquot.coordinator.core.rules.preemption.plan import Plan
+from aliquot.coordinator.core.rules.preemption.leaving import gone_by, take_off
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS, is_protected
 from aliquot.coordinator.core.values.types import Demand
 
@@ -50,29 +49,13 @@ def look_ahead(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
     known = state.memory.outlooks.get(key)
     if known is not None and known[0] <= now_ms < known[0] + OUTLOOK_MS:
         return known[1]
-    victims, start_ms, uncertainty_ms = _look(state, lease, demand, now_ms)
+    victims, start_ms, uncertainty_ms = foresee(state, lease, demand, now_ms, PREEMPT, RESERVE) or Foreseen()
     notes = _notes_on(state, lease, demand, victims, now_ms, start_ms=start_ms)
     found = victims, start_ms, uncertainty_ms, notes
     if len(state.memory.outlooks) >= OUTLOOKS_MAX:
         state.memory.outlooks.clear()
     state.memory.outlooks[key] = (now_ms, found)
     return found
-
-
-def _look(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> tuple[tuple[str, ...], int, int]:
-    planner = preemption_of(state)
-    if planner.may(lease):
-        entitled = is_entitled(state, lease)
-        giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, entitled=entitled))
-        plan = planner.find(lease, demand, now_ms, giving_way)
-        if isinstance(plan, Plan) and (plan.victims or plan.shortened):
-            most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
-            grace_ms = max([min(state.leases[i].request.grace_ms, most_ms) for i in (*plan.victims, *plan.shortened)])
-            return (*plan.victims, *plan.shortened), now_ms + grace_ms, 0
-        if entitled and not isinstance(plan, Plan) and plan.again_ms < NEVER_MS:
-            return (), plan.again_ms + state.config.reclaim_grace_ms, 0
-    found = expect(state, lease, demand, now_ms)
-    return ((), 0, 0) if found is None else ((), found.start_ms, found.uncertainty_ms)
 
 
 def _notes_on(

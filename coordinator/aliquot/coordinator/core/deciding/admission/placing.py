@@ -18,7 +18,7 @@ from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.admission.allocate import replayed
-from aliquot.coordinator.core.deciding.admission.making_room import ends_before
+from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_before
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning

@@ -6,13 +6,13 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
 from aliquot.coordinator.core.commands.outcomes import Explained
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
-from aliquot.coordinator.core.deciding.admission import shrinking
+from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
 from aliquot.coordinator.core.deciding.mig import notes as cuts_for
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.closing import why_not
-from aliquot.coordinator.core.rules.granting import check_access, held_to, is_entitled, offer, sterner
+from aliquot.coordinator.core.rules.granting import check_access, held_to, offer, sterner
 from aliquot.coordinator.core.rules.mig import as_profiles, conceivable, served_by
 from aliquot.coordinator.core.rules.offers import notes as notes_on_nodes
 from aliquot.coordinator.core.rules.offers import on_offer, servable
@@ -79,9 +79,9 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
             impossible, summary = not otherwise, otherwise or summary
         notes += on_its_way
         notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
-        given, given_ms = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
-        if given:
-            start_ms = given_ms
+        shrunk = foresee(state, lease, demand, now_ms, GIVE_BACK)
+        if shrunk is not None:
+            given, start_ms, _ = shrunk
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
         else:
             would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)

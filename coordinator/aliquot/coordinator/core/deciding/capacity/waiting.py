@@ -17,9 +17,8 @@ from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.commands import Balance
 from aliquot.coordinator.core.deciding import lending
 from aliquot.coordinator.core.deciding.admission import admit as admission
-from aliquot.coordinator.core.deciding.admission import shrinking
+from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, MOVE, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead
-from aliquot.coordinator.core.deciding.moving import could_make_room
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import Head
 from aliquot.coordinator.core.rules.granting import (
@@ -196,12 +195,12 @@ def _wait(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int
 
 
 def _shrink(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    given, _ = shrinking.outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
-    return f"elastic leases give back {len(given)} slices for it" if given else ""
+    found = foresee(state, lease, demand, now_ms, GIVE_BACK)
+    return f"elastic leases give back {len(found.giving)} slices for it" if found is not None else ""
 
 
 def _move(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    return "others are moved for it" if could_make_room(state, lease, demand, now_ms) else ""
+    return "others are moved for it" if foresee(state, lease, demand, now_ms, MOVE) is not None else ""
 
 
 def _lend(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:

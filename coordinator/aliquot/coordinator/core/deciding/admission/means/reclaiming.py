@@ -24,6 +24,7 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.books.tenancy.view import AccountView
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import ending as lifecycle
+from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.rules.granting import chain_of, guarantee_scale, is_entitled, least_held, suspended
@@ -41,6 +42,11 @@ LOOKED_AT_MAX = 512
 
 class _Unfinished(Exception):
     """Ends a turn's part of a search."""
+
+
+def attempt(state: Planning, waiting: Waiting) -> Attempt:
+    """Looks at `LOOKED_AT_MAX` leases in a turn, and goes on in the next."""
+    return reclaim(state, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms)
 
 
 def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:

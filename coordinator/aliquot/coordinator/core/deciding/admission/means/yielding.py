@@ -19,11 +19,14 @@ import msgspec
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy
+from aliquot.coordinator.core.commands.outcomes import Attempt
+from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import Head
 from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
-from aliquot.coordinator.core.rules.granting import is_entitled, offer, sterner
+from aliquot.coordinator.core.rules.granting import granted, is_entitled, offer, sterner
 from aliquot.coordinator.core.values.types import Demand, Placement
 
 TENANTS_MAX = 16
@@ -39,6 +42,18 @@ class Filler(NamedTuple):
 
     lease: Lease
     placement: Placement
+
+
+def attempt(state: Planning, waiting: Waiting) -> Attempt:
+    """Comparisons of integers with a bounded number of heads, and a placement on one node for `TRIED_MAX` of them."""
+    assert waiting.found.placement is not None
+    now_ms = waiting.now_ms
+    first = goes_first(state, waiting.head, waiting.demand, waiting.found.placement, now_ms)
+    if first is None:
+        return Attempt([])
+    facts = holding.give_up_of(state, first.lease.lease_id, now_ms, "the lease was granted elsewhere")
+    fact = granted(first.lease.lease_id, first.lease.lease_epoch + 1, first.placement, now_ms)
+    return Attempt([*facts, fact], again=True)
 
 
 def may_yield(demand: Demand) -> bool:

@@ -21,9 +21,17 @@ from aliquot.coordinator.core.books.tenancy.limits import held_of_kind, over_lim
 from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import holds as holding
+from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen, Waiting
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.rules.granting import chain_of, forbidden, guarantee_scale, least_held, suspended
+from aliquot.coordinator.core.rules.granting import (
+    chain_of,
+    forbidden,
+    guarantee_scale,
+    is_entitled,
+    least_held,
+    suspended,
+)
 from aliquot.coordinator.core.rules.preemption.leaving import leaves, take_off
 from aliquot.coordinator.core.rules.preemption.victims import is_protected
 from aliquot.coordinator.core.rules.trial import hold as hold_placement
@@ -38,6 +46,27 @@ MEMBERS_MAX = 256
 """Members of others that one search looks at, those of the lowest priority first."""
 SEARCH_REST_MAX_MS = 8_000
 """Each further search that finds nothing rests twice as long, up to this."""
+
+
+def attempt(state: Planning, waiting: Waiting) -> Attempt:
+    """Looks at `MEMBERS_MAX` members of others; each search that finds nothing rests twice as long as the last."""
+    if not state.elastic or waiting.room_is_coming(state) or waiting.kept_suffices:
+        return Attempt([])
+    entitled = is_entitled(state, waiting.lease)
+    return for_request(state, waiting.lease, waiting.demand, waiting.now_ms, entitled=entitled)
+
+
+def attempt_below_limits(state: Planning, waiting: Waiting) -> Attempt:
+    """Looks at the elastic leases of one account."""
+    if not state.elastic:
+        return Attempt([])
+    return Attempt(within_limits(state, waiting.lease, waiting.demand, waiting.now_ms))
+
+
+def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+    """The same search, without its rest."""
+    given, start_ms = outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
+    return Foreseen(given, start_ms) if given else None
 
 
 def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
