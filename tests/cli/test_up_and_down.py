@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from aliquot import simgpu
 from aliquot.cli._exits import Exit
 from aliquot.cli.localpool import Layout, PoolRecord
 from aliquot.cli.localpool.record import ProcessId
@@ -25,6 +26,7 @@ from tests.cli.conftest import PROGRAM
 from tests.polling import eventually
 
 WITH_PAGE = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
+LIBRARY_MISMATCH = 18
 UP = [*WITH_PAGE, "--no-console"]
 
 
@@ -139,6 +141,25 @@ def test_parts_that_die_are_started_again(root: Path) -> None:
             _await_another(root, before)
             eventually(lambda: _ready(pool))
         assert pool.get(lease_id).running
+
+
+def test_a_part_that_ends_again_and_again_or_can_not_start_takes_nothing_else_down(root: Path) -> None:
+    record = up(root)
+    scenario = next(root.glob("nodes/*.gpus"))
+    with Pool(record["coordinator"], timeout_s=30) as pool:
+        for name in ("agent of node-1", "coordinator", "agent of node-1", "coordinator"):
+            before = _part(root, name)
+            os.kill(before.pid, signal.SIGKILL)
+            _await_another(root, before)
+        with simgpu.Scenario(scenario) as gpus:
+            gpus.fail("init", LIBRARY_MISMATCH)  # the driver was replaced underneath: the next agent can't open it
+            before = _part(root, "agent of node-1")
+            os.kill(before.pid, signal.SIGKILL)
+            _await_another(root, before)
+            assert list(pool.nodes()), "the coordinator answers"
+            gpus.clear_faults()
+        eventually(lambda: _ready(pool))
+    assert _record(root).supervisor.pid == record["supervisor"]
 
 
 def test_ctrl_c_stops_everything(root: Path) -> None:

@@ -35,7 +35,7 @@ SECONDS_MAX = 366 * 86_400
 MICRO_MAX = 1 << 53
 _SPARE_PERMILLE = 100
 _READY_PERMILLE = 930
-"""What is meant where a declaration leaves them out. Journals of before keep what they meant: see `CapacityPolicy`."""
+"""What is meant where a declaration leaves them out."""
 _DEFAULT = CapacityPolicy()
 
 
