@@ -15,7 +15,8 @@ NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
 
 PAGE := console/aliquot/console/static/index.html
-PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json
+PAGE_SOURCES := $(wildcard console/page/*.* console/page/src/* console/page/src/*/*.ts*) tests/console/openapi.json \
+    common/aliquot/common/request_fields.json
 
 # Pytest's own arguments, as in: make test ARGS='-k placement'. The coverage gate is for the whole suite alone.
 ARGS ?=

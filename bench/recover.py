@@ -50,7 +50,7 @@ def state_hash(journal: Path) -> dict[str, Any]:
     """The hash of the books as another process replays them from the journal."""
     code = (
         "import json, sys, pathlib, time\n"
-        "from aliquot.coordinator.core.snapshot import state_hash\n"
+        "from aliquot.coordinator.core.evolve.snapshot import state_hash\n"
         "from aliquot.coordinator.writing.journal.replay import replay\n"
         "from aliquot.coordinator.writing.journal.sqlite import SqliteJournal\n"
         "began = time.monotonic()\n"
@@ -138,7 +138,7 @@ def state_hash_at(journal: Path, seq: int) -> str:
     code = (
         "import sys, pathlib\n"
         "from aliquot.coordinator.core.evolve import evolve\n"
-        "from aliquot.coordinator.core.snapshot import from_snapshot, state_hash\n"
+        "from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash\n"
         "from aliquot.coordinator.core.state import State\n"
         "from aliquot.coordinator.writing.journal.sqlite import SqliteJournal\n"
         "journal, seq = SqliteJournal(pathlib.Path(sys.argv[1])), int(sys.argv[2])\n"

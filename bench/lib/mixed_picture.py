@@ -1,4 +1,4 @@
-"""Table and picture of `bench/placement.py --mixed` for docs/placement.md.
+"""Table and picture of `bench/placement.py --mixed` for docs/measured.md.
 
     python bench/placement.py --mixed openb --policies ... --seeds 10 --json > openb.json
     python bench/lib/mixed_picture.py docs/img/placement-mixed.svg openb.json spot.json

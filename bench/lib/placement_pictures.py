@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/placement.md from real runs on the openb list (seed 42).
+"""Draws the pictures of docs/measured.md from real runs on the openb list (seed 42).
 
     ALIQUOT_TRACES=DIR python bench/lib/placement_pictures.py docs/img
 

@@ -22,7 +22,7 @@ from aliquot.v1 import (
     pool_pb2_grpc,
     types_pb2,
 )
-from tests.access.people import OTHER, OWN, Person, a_stranger, introduce, watching
+from tests.access.people import OTHER, OWN, Person, introduce, watching
 from tests.access.test_matrix import EXPECTED
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
@@ -43,12 +43,12 @@ async def lost(stub: Any, lease_id: str) -> Any:
 
 
 async def test_a_refusal_does_not_say_whose_a_lease_is() -> None:
-    async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
+    async with running(settings_for()) as pool:
         people = await introduce(pool.channel)
         theirs = (await people.admin.lease(OTHER)).lease_id
         acknowledge = leases_pb2.AcknowledgeShapeRequest(lease_id=theirs)
         workload, _ = await people.workload()
-        for stub in (people["user"].leases, people["manager"].leases, workload.leases, stranger):
+        for stub in (people["user"].leases, people["manager"].leases, workload.leases):
             assert OTHER not in await refused(lost(stub, theirs))
             assert OTHER not in await refused(stub.AcknowledgeShape(acknowledge))
         for person in (people["user"], people["manager"], workload):

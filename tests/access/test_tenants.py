@@ -8,9 +8,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.core import commands as c
 from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, pool_pb2, types_pb2
-from tests.access.people import OTHER, OWN, a_stranger, give, introduce, refusal, watching
+from tests.access.people import OTHER, OWN, give, introduce, refusal, watching
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
 
@@ -121,25 +120,6 @@ async def test_a_refusal_says_what_is_missing_and_what_gets_it() -> None:
             ("user", "Allocate"),
             ("viewer", "Allocate"),
         ]
-
-
-async def test_launchers_from_before_there_were_tokens_keep_their_leases_and_no_others() -> None:
-    async with running(settings_for()) as pool, a_stranger(pool.address) as stranger:
-        people = await introduce(pool.channel)
-        leading = pool.coordinator.leading
-        assert leading is not None
-        spec = pool.coordinator.view.leases[(await people.admin.lease(OWN)).lease_id].request
-        old = await leading.writer.submit(c.Allocate("l-0000000000001", spec))
-        keeping: Any = stranger.KeepAlive()
-        await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[old.lease_id]))
-        assert (await keeping.read()).kept == 1
-        theirs = await people.admin.lease(OWN)
-        await keeping.write(leases_pb2.KeepAliveRequest(lease_ids=[theirs.lease_id]))
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await keeping.read()
-        assert reason_of(refused.value) == "ROLE_MISSING"
-        assert await refusal(stranger.Release(leases_pb2.ReleaseRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
-        assert await refusal(stranger.Get(leases_pb2.GetRequest(lease_id=old.lease_id))) == "TOKEN_MISSING"
 
 
 async def test_a_manager_sets_ceilings_within_those_of_its_tenant() -> None:

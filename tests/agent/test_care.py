@@ -358,6 +358,12 @@ async def test_the_kernels_log_tells_of_xids_and_whose_they_are(node: Node, coor
             file.write(f"3,{number},5,-;NVRM: Xid (PCI:{bus}): 31, pid={job.pid}, name=python, MMU Fault\n")
         file.write(f"3,5,6,-;NVRM: Xid (PCI:{bus}): 45, pid='<unknown>', name=<unknown>, Ch 00000008\n")
         file.write(f"3,6,7,-;NVRM: Xid (PCI:{other_bus}): 79, pid=1, GPU has fallen off the bus.\n")
+    await coordinator.until(lambda: "XID 79" in node.log, "the line was heard")
+    other = next(each for each in node.status().devices if each.uuid == node.uuids[1])
+    assert other.healthy, "a line alone takes no card out: it may be forged"
+    node.scenario.lose(1)
+    with log.open("a") as file:
+        file.write(f"3,8,7,-;NVRM: GPU {other_bus}.0: GPU has fallen off the bus.\n")
     told = await until_unwell(coordinator, node.uuids[1])
     assert told.sign.cause == "off-the-bus"
     await coordinator.until(lambda: bool(hits), "the lease is told")

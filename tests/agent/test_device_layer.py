@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +142,6 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
         read_trace(path)
     with pytest.raises(BackendUnavailable):
         read_trace(tmp_path / "missing.json")
-
-
-def test_a_trace_of_before_islands_were_any_vendors_is_still_read(tmp_path: Path) -> None:
-    recorder = Recorder(ReplayBackend(Trace((replace(INFO, fabric_island=3),), (Frame(0),))))
-    recorder.open()
-    recorder.discover()
-    path = tmp_path / "trace.json"
-    recorder.write(path)
-    path.write_bytes(path.read_bytes().replace(b"fabric_island", b"nvlink_island"))
-    assert read_trace(path).devices[0].fabric_island == 3
 
 
 async def test_an_agent_runs_on_a_trace(node: Node, coordinator: Coordinator, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from aliquot.agent.local.server import MAX_CONNECTIONS_PER_UID, MAX_WITH_KEPT, has_room
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, ROOT, SECRET, Node, auntil, desired
@@ -19,6 +20,22 @@ from tests.agent.test_enforcement_on_processes import grant
 
 STRANGER_UID = 54_321
 OTHER_UID = 54_322
+
+
+SLICES_SEEN = """
+import os, sys
+from aliquot.v1 import local_pb2
+from tests.agent.localclient import ask, become
+become(sys.argv[2])
+status = ask(sys.argv[1], local_pb2.LocalRequest(status=local_pb2.LocalStatusRequest())).status
+print(*[piece.slice_id for piece in status.slices])
+"""
+
+
+def slices_seen_by(node: Node, uid: int) -> list[str]:
+    command = [sys.executable, "-c", SLICES_SEEN, str(node.socket), str(uid or "")]
+    done = subprocess.run(command, cwd=ROOT, env=node.base_environment(), capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 def attach(
@@ -60,6 +77,36 @@ async def test_only_the_leases_user_may_attach(open_node: Node, coordinator: Coo
     await asyncio.to_thread(node.start, coordinator.address)
     code, output = await asyncio.to_thread(as_user, OTHER_UID, "true")
     assert output.startswith("UID_MISMATCH"), "who was first is remembered over a restart"
+
+
+def test_few_users_keep_nobody_out_of_the_socket_and_no_number_of_them_root() -> None:
+    connections: dict[int, int] = {}
+
+    def connect(uid: int) -> bool:
+        mine = connections.get(uid, 0)
+        if not has_room(uid, mine, sum(connections.values())):
+            return False
+        connections[uid] = mine + 1
+        return True
+
+    taken = [sum(connect(uid) for _ in range(100)) for uid in range(1_000, 1_004)]
+    assert taken == [MAX_CONNECTIONS_PER_UID] * 4
+    assert [connect(2_000) for _ in range(5)] == [True, True, True, True, False], "a fifth user has what is kept for it"
+    for uid in range(3_000, 4_000):
+        connect(uid)
+    assert sum(connections.values()) == MAX_WITH_KEPT, "and all that is bounded"
+    assert connect(0)
+
+
+@pytest.mark.root("to act as several users")
+async def test_users_see_only_the_slices_of_their_own_leases(open_node: Node, coordinator: Coordinator) -> None:
+    node = open_node
+    await grant(node, coordinator, desired(node.uuids[0]))
+    job = node.job("true", TEST_UID=str(STRANGER_UID))
+    await asyncio.to_thread(job.communicate, timeout=30)
+    assert await asyncio.to_thread(slices_seen_by, node, STRANGER_UID) == ["l-1.1.0"]
+    assert await asyncio.to_thread(slices_seen_by, node, OTHER_UID) == []
+    assert await asyncio.to_thread(slices_seen_by, node, 0) == ["l-1.1.0"]
 
 
 @pytest.mark.root("to act as several users")

@@ -73,6 +73,9 @@ class Counting:
     def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
         return ()
 
+    def deaf(self) -> str:
+        return ""
+
 
 class Drawn:
     """A source of randomness that counts how often it was asked, and for what."""

@@ -98,6 +98,30 @@ def test_no_schedule_gains_more_than_the_stated_time(
     assert attack.most_in_a_minute() <= RULES.over_max_ms + 2 * DENSE_MS
 
 
+def test_leases_that_are_exceeded_for_a_moment_and_given_back_count_together_for_their_tenant() -> None:
+    watch, now_ms, over_ms, ended, others = Watch(), 0, 0, 0, 0
+    for number in range(60):
+        lease = f"churn-{number}"
+        for step in range(3):  # over for 600 ms, then given back
+            seen = usage([reservation(lease, LIMIT)], [use(1_000 + number, MUCH, lease)], MUCH)
+            watch, decisions = judge(watch, seen, {f"{lease}.1.0": Tier.WATCHDOG}, RULES, now_ms, lambda _: "tenant")
+            now_ms += 300 if step < 2 else 0
+            over_ms += 300 if step < 2 else 0
+            ended += any(decision.act is Act.END_LEASE for decision in decisions)
+            if ended:
+                break
+        if ended:
+            break
+        watch, _ = judge(watch, usage([], [], 0), {}, RULES, now_ms, lambda _: "tenant")
+        now_ms += 100
+    assert ended
+    assert over_ms <= RULES.over_max_ms + 600
+    seen = usage([reservation("other", LIMIT)], [use(9, MUCH, "other")], MUCH)
+    _, decisions = judge(watch, seen, {"other.1.0": Tier.WATCHDOG}, RULES, now_ms + 100, lambda _: "another tenant")
+    others += sum(decision.act in (Act.KILL_ALL, Act.END_LEASE) for decision in decisions)
+    assert not others, "another tenant has a record of its own"
+
+
 def test_a_relay_that_obeys_each_signal_is_ended_with_its_lease() -> None:
     attack = Attack([(1_000, True, 1)], obeys=True, gaps=[1.0])
     attack.run(60_000)

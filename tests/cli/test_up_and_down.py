@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 
+from aliquot import simgpu
 from aliquot.cli._exits import Exit
 from aliquot.cli.localpool import Layout, PoolRecord
 from aliquot.cli.localpool.record import ProcessId
@@ -22,9 +24,11 @@ from aliquot.client import NodeState, Pool, PoolError
 from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import ConfigError
 from tests.cli.conftest import PROGRAM
+from tests.fleet_columns import read_snapshot
 from tests.polling import eventually
 
 WITH_PAGE = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
+LIBRARY_MISMATCH = 18
 UP = [*WITH_PAGE, "--no-console"]
 
 
@@ -96,13 +100,14 @@ def test_its_page_lets_its_owner_in_without_a_token(root: Path) -> None:
     link = next(word for word in done.stdout.replace("\n", " ").split() if "#code=" in word)
     made = aliquot("console", record.console, "--json", "-c", record.coordinator)
     for url in (link, json.loads(made.stdout)["url"]):
-        page, _, code = url.partition("#code=")
+        page, _, words = url.partition("#")
+        opening = dict(parse_qsl(words))
         assert page == f"{record.console}/login"
         http = httpx.Client(base_url=f"{record.console}/api/v1", headers={"X-Aliquot-Console": "1"})
         with http:
-            assert http.post("/session", json={"code": code}).json()["principal"] == "admin"
-            assert http.get("/fleet").json()["size"] == 1
-            assert http.post("/session", json={"code": code}).status_code == 401
+            assert http.post("/session", json=opening).json()["principal"] == "admin"
+            assert list(read_snapshot(http.get("/fleet").content).states) == [1]
+            assert http.post("/session", json=opening).status_code == 401
     down = aliquot("down", "--json", "--state-dir", str(root))
     assert "console" in {part["name"] for part in json.loads(down.stdout)["stopped"]}
     assert not any(part.alive for part in record.parts)
@@ -139,6 +144,25 @@ def test_parts_that_die_are_started_again(root: Path) -> None:
             _await_another(root, before)
             eventually(lambda: _ready(pool))
         assert pool.get(lease_id).running
+
+
+def test_a_part_that_ends_again_and_again_or_can_not_start_takes_nothing_else_down(root: Path) -> None:
+    record = up(root)
+    scenario = next(root.glob("nodes/*.gpus"))
+    with Pool(record["coordinator"], timeout_s=30) as pool:
+        for name in ("agent of node-1", "coordinator", "agent of node-1", "coordinator"):
+            before = _part(root, name)
+            os.kill(before.pid, signal.SIGKILL)
+            _await_another(root, before)
+        with simgpu.Scenario(scenario) as gpus:
+            gpus.fail("init", LIBRARY_MISMATCH)  # the driver was replaced underneath: the next agent can't open it
+            before = _part(root, "agent of node-1")
+            os.kill(before.pid, signal.SIGKILL)
+            _await_another(root, before)
+            assert list(pool.nodes()), "the coordinator answers"
+            gpus.clear_faults()
+        eventually(lambda: _ready(pool))
+    assert _record(root).supervisor.pid == record["supervisor"]
 
 
 def test_ctrl_c_stops_everything(root: Path) -> None:

@@ -71,8 +71,6 @@ class ScriptedCoordinator:
         self.lost: dict[str, str] = {}
         self.preempting: dict[str, int] = {}
         self.mute_keep_alive = False
-        self.places_in_batches = True
-        """Older ones don't know of them."""
         self.shown: dict[str, list[str]] = {}
         """What callers have shown as their token, by call."""
         self.accepted: set[str] | None = None
@@ -170,7 +168,7 @@ class ScriptedCoordinator:
                     response.results.add(error=fault.status)
                 else:
                     response.results.add(lease=self._allocate(item)[0])
-            for grant in request.grants if self.places_in_batches else ():
+            for grant in request.grants:
                 item = leases_pb2.AllocateRequest(request=grant.request, idempotency_key=grant.idempotency_key)
                 response.results.add(lease=self._allocate(item)[0])
         return response

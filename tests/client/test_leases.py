@@ -246,16 +246,6 @@ def test_batches_have_a_result_for_each_item(pool: Any, coordinator: ScriptedCoo
     assert isinstance(released[-1], LeaseNotFound)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["batches", "one-by-one"])
-def test_batches_of_places(pool: Any, coordinator: ScriptedCoordinator, known: bool) -> None:
-    """A coordinator of before does not know of places in batches: it is asked one by one."""
-    coordinator.places_in_batches = known
-    found = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
-    again = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
-    assert [lease.lease_id for lease in found] == [lease.lease_id for lease in again]
-    assert coordinator.calls["GrantOn"] == (0 if known else 4)
-
-
 def test_lists_go_through_all_pages(pool: Any, coordinator: ScriptedCoordinator) -> None:
     ids = {pool.allocate("1").lease_id for _ in range(8)}
     assert {lease.lease_id for lease in pool.leases()} == ids
@@ -284,3 +274,10 @@ def test_invalid_fields_are_named(pool: Any, coordinator: ScriptedCoordinator) -
     with pytest.raises(InvalidRequest) as caught:
         pool.lease("1")
     assert [(item.subject, item.description) for item in caught.value.violations] == [("request.tenant", "is empty")]
+
+
+def test_batches_of_places(pool: Any, coordinator: ScriptedCoordinator) -> None:
+    found = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
+    again = pool.grant_on_batch(["1", "0.5"], ["n-1", "n-2"], keys=["a", "b"])
+    assert [lease.lease_id for lease in found] == [lease.lease_id for lease in again]
+    assert coordinator.calls["GrantOn"] == 0

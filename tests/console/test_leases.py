@@ -153,3 +153,17 @@ async def test_what_is_held_for_nothing_and_who_may_for_a_while(site: Site) -> N
         assert (await http.get("/use", params={"quiet_only": True})).json()["rows"] == []
         exempt = await http.post(f"/leases/{lease['lease_id']}:exempt", json={"for_s": 3600, "reason": "lunch"})
         assert exempt.json()["use"]["exempt_reason"] == "lunch"
+
+
+@pytest.mark.parametrize("text", ["exp[lr=0.1]", "train [/] eval", "[link=http://x]y[/link]", ":smile: {0} %s \\n"])
+async def test_words_of_people_are_text(site: Site, text: str) -> None:
+    lease = await site.ask("user", tenant="vision", name=text)
+    async with site.browse("user") as http, site.browse("operator") as operator:
+        shown = (await http.get(f"/leases/{lease['lease_id']}")).json()
+        assert shown["name"] == text
+        body = {"request": {"gpu": "0.25", "tenant": "vision", "labels": {"what": text}}}
+        refused = (await http.post("/leases", json=body)).json()
+        assert repr(text) in refused["detail"]
+        assert (await operator.post("/nodes/n1:cordon", json={"reason": text})).json()["reason"] == text
+        assert text in {each["reason"] for each in (await http.get("/nodes")).json()["items"]}
+        await operator.post("/nodes/n1:uncordon")

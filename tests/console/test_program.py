@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
+from aliquot.console.settings import Settings
 from tests.client.real_pool import real_pool
 
 PROGRAM = [sys.executable, "-c", "import sys; from aliquot.console.main import main; sys.exit(main())"]
@@ -44,3 +50,43 @@ def test_what_it_can_not_do_is_said_in_one_line() -> None:
     assert ended.returncode == 1
     assert "without TLS" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
+def test_an_address_with_brackets_keeps_them() -> None:
+    command = [*PROGRAM, "--host", "::1", "--port", "0", "--coordinator", "127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        try:
+            address = json.loads(console.stdout.readline().partition(" ")[2])["address"]
+            assert address.startswith("http://[::1]:")
+            assert httpx.get(f"{address}/healthz").status_code == 200
+        finally:
+            console.kill()
+
+
+def test_any_of_its_addresses_is_a_name_of_its_own() -> None:
+    origin = Settings(host="2001:db8::5", names=("[2001:db8::6]", "2001:db8::7")).origin
+    for host in ("[2001:db8::5]:7074", "[2001:db8::6]", "[2001:db8::7]:1", "[::1]:7074"):
+        assert origin.knows(host), host
+    assert not origin.knows("[2001:db8::8]")
+
+
+def test_strangers_who_send_nothing_keep_nothing() -> None:
+    """As a program, as it is started: what 60 of them hold is gone when their time is up, bodies are not read."""
+    command = [*PROGRAM, "--port", "0", "--coordinator", "127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console, contextlib.ExitStack() as stack:
+        assert console.stdout is not None
+        stack.callback(console.kill)
+        host, port = urlsplit(json.loads(console.stdout.readline().partition(" ")[2])["address"]).netloc.split(":")
+        head = f"POST /api/v1/leases HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3900000\r\n\r\n".encode()
+        strangers = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(60)]
+        for stranger in strangers:
+            with contextlib.suppress(OSError):  # refused while it is being sent
+                stranger.sendall(head + b" " * 3_000_000)
+        for stranger in strangers:
+            stranger.settimeout(60)
+            with contextlib.suppress(ConnectionError):
+                assert b" 401 " in stranger.recv(1 << 16).split(b"\r\n")[0]
+        status = Path(f"/proc/{console.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 160 * 1024, "60 bodies of 3 MB are 180 MB"

@@ -33,10 +33,9 @@ from tests.journal.facts import GIB, Story, opened
 
 DATA = Path(__file__).with_name("data")
 MEANINGS = {
-    "sqlite-1-busy-1.tar.gz": "3d1d722a565d181c57d46589c7319e0d2daf06674595a1d8640dc156de72115c",
-    "sqlite-1-busy-3.tar.gz": "44afe5c9213504fd64d1d598cfcdd4233658204c058d0584d0c5a787294ea74a",
+    "sqlite-1-busy-1.tar.gz": "0370ca1374239dbec1c34a78bb7acf5eecde66bda8de5f02a425148c0c9337bf",
+    "sqlite-1-busy-2.tar.gz": "238ebb627d75986a85407679b0da42995cb6a6ae90f246d68ba479f8f7094301",
     "sqlite-1-eventful.db": "4a786c6b3b48c8e904774b852aeefcab2c7edf65af1bfba83d37a5d48c961e70",
-    "sqlite-1-prerelease.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
     "sqlite-1.db": "f29e38d95d99895a72aa4970e406e6bfbeb1689aa16dc535142fd2395813fe24",
 }
 """SHA-256 of `meaning`, by file."""

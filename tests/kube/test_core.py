@@ -13,10 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MIB
 from aliquot.common.request import parse_request
+from aliquot.common.tiers import Tier
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.core import gangs, names
 from aliquot.kube.core.accounts import AccountRule, NoAccount, account_of, priority_of
-from aliquot.kube.core.asking import Asked, PodAskError, asked_by, min_tier_word, or_mig, request_text
+from aliquot.kube.core.asking import Asked, PodAskError, asked_by, options_of, request_text
 from aliquot.kube.core.extending import FilterArgs, PreemptArgs, scores, split
 from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.core.pods import Gang, PodRecord, flatten
@@ -91,21 +92,21 @@ def test_what_contradicts_itself_is_said(asked: RawPod, said: str) -> None:
 
 
 def test_a_tier_that_is_none_is_refused() -> None:
-    assert min_tier_word(Asked(25, min_tier="driver")) == "DRIVER"
-    with pytest.raises(PodAskError):
-        min_tier_word(Asked(25, min_tier="strong"))
+    assert options_of(Asked(25, options=(("min_tier", "driver"),))) == {"min_tier": Tier.DRIVER}
+    with pytest.raises(PodAskError, match=r"aliquot\.dev/min-tier: 'strong' is no tier"):
+        options_of(Asked(25, options=(("min_tier", "strong"),)))
 
 
 async def test_a_pod_says_that_a_mig_instance_will_do_as_well() -> None:
     requests = Requests(cast("KubeClient", None), "here")
     for said, expected in (("true", True), ("True", True), ("false", False), ("", False)):
-        asked = pod(percent(25), annotations={names.OR_MIG: said})
-        assert or_mig(asked_by(asked)) is expected
+        asked = pod(percent(25), annotations={"aliquot.dev/or-mig": said})
+        assert options_of(asked_by(asked)).get("or_mig", False) is expected
         made = await requests.of(asked)
         assert made is not None
         assert made.request.or_mig is expected
     with pytest.raises(PodAskError, match="neither true nor false"):
-        or_mig(asked_by(pod(percent(25), annotations={names.OR_MIG: "maybe"})))
+        options_of(asked_by(pod(percent(25), annotations={"aliquot.dev/or-mig": "maybe"})))
 
 
 @given(percent_=st.integers(1, 100), mib=st.integers(0, 1 << 20))

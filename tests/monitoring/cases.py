@@ -66,6 +66,12 @@ CASES: dict[str, Case] = {
     "GPUHighTemperature": _device("temperature_celsius", "85x100", "80x100"),
     "GPUCriticalTemperature": _device("temperature_celsius", "93x100", "90x100"),
     "AliquotDeviceUnwell": _device("healthy", "0x100", "1x40 0x10 1x50"),
+    "AliquotSenseDeaf": Case(
+        {'aliquot_agent_sense{node="gpu-07", sense="kernel-log"}': "0x100"},
+        {'aliquot_agent_sense{node="gpu-07", sense="kernel-log"}': "1x40 0x10 1x50"},
+        "30m",
+        {"node": "gpu-07", "sense": "kernel-log", "severity": "warning"},
+    ),
     "AliquotXidFatal": Case(
         {_XIDS: "0x50 1x50"},
         {_XIDS: "1x100", _PROGRAMS: "0+10x100"},

@@ -204,6 +204,8 @@ HOSTILE = (
     "\U0001f680\U0001f469 a\u0300\u0301\u0302\u0303\u0304 \U0001f1fa\U0001f1f3",
     "W" * 100,
     "javascript:alert(1)",
+    "exp[lr=0.1]",
+    "train [/] eval [bold red]x[/]",
 )
 
 
@@ -252,7 +254,8 @@ async def test_by_keyboard_alone(visitor: Visitor) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
-    await expect(page.locator("main button.danger")).to_be_focused()
+    # A dialog that is hidden may be in the page for a moment longer.
+    await expect(page.locator("main button.danger:not(dialog *)")).to_be_focused()
     await page.keyboard.press("Enter")
     await _tab_to(page, "dialog button.danger")
     await page.keyboard.press("Enter")

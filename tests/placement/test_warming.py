@@ -56,10 +56,13 @@ async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -
     assert settled == [1]
 
 
-async def test_a_large_pool_wants_it_before_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_pool_wants_it_for_a_few_requests_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
+    monkeypatch.setattr(warming, "LOOK_S", 0.001)
     monkeypatch.setattr(accelerated, "_loaded", [])
-    await wanted(lambda: 0, devices=warming.LARGE_POOL)
+    looks = iter([0, 0, 1, 2, 2 + warming.LARGE_PASSES_PER_LOOK])
+    await wanted(lambda: next(looks), devices=warming.LARGE_POOL)
+    assert next(looks, None) is None, "it was loaded before anybody asked for anything"
     assert accelerated.kernel() is not None
 
 

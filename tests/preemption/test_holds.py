@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books import holds as readiness
 from aliquot.coordinator.core.books.holds import HoldBroken
 from aliquot.coordinator.core.books.leases.records import LeaseState
 from aliquot.coordinator.core.evolve import holds as evolve
@@ -104,14 +103,14 @@ def test_a_hold_is_looked_at_once_for_what_changes_on_its_node(monkeypatch: pyte
     high = ask(books, count=8, cpu_milli=1_000, priority=10)
     assert len(books.state.holds[high.lease_id].device_uuids) == 8
     books.report(low, c.ReportStatus.GONE, index=0)
-    right, looks = readiness.is_complete, 0
+    right, looks = evolve.look_at_hold, 0
 
-    def is_complete(*asked: Any) -> bool:
+    def look_at_hold(*asked: Any) -> None:
         nonlocal looks
         looks += 1
-        return right(*asked)
+        right(*asked)
 
-    monkeypatch.setattr(evolve, "is_complete", is_complete)
+    monkeypatch.setattr(evolve, "look_at_hold", look_at_hold)
     leave(books, low)
     assert books.again(high).state is LeaseState.GRANTED
     assert looks == 7 + 1, "for each slice that goes, and for the member that goes with the last"

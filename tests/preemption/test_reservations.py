@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.holds import HoldBroken, HoldCreated, HoldReleased
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
-from aliquot.coordinator.core.deciding.admission.making_room import RESERVATIONS_MAX
+from aliquot.coordinator.core.deciding.admission.means.reserving import RESERVATIONS_MAX
 from aliquot.coordinator.core.values.types import NodeSpec, Topology
 from tests.core.harness import Books, node, request
 from tests.preemption.asking import ask, leave, run, state_of

@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.leases.facts import LeaseReleasing
 from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.commands.queries import ExplainLease
-from aliquot.coordinator.core.deciding.admission.below_limits import LOOKED_AT_MAX
+from aliquot.coordinator.core.deciding.admission.means.reclaiming import LOOKED_AT_MAX
 from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State

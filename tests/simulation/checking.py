@@ -54,7 +54,7 @@ class Verdict:
     """What caught it: the first thing that was wrong. Empty: nothing was."""
 
     def row(self) -> str:
-        """A line of the table in docs/simulation.md."""
+        """A line of the table in docs/measured.md."""
         caught = self.violation.partition(" s: ")[2] or self.violation or "**not caught**"
         return f"| {self.name} | {self.mistake} | {caught} | {self.where} | {self.simulated_s:.0f} s, {self.events} |"
 

@@ -73,6 +73,7 @@ def test_there_are_as_many_variants_and_kinds_of_faults_as_promised() -> None:
 
 
 def test_every_variant_and_every_kind_of_fault_is_described() -> None:
-    described = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text("utf-8")
+    pages = Path(__file__).parents[2] / "docs"
+    described = (pages / "simulation.md").read_text("utf-8") + (pages / "measured.md").read_text("utf-8")
     assert not [kind for kind in KINDS if f"| `{kind}` |" not in described]
     assert not [mutant.name for mutant in MUTANTS if f"| {mutant.name} | {mutant.mistake} |" not in described]

@@ -14,7 +14,7 @@ from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Sli
 from aliquot.coordinator.core.books.ledger.ledger import open_entries
 from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, PoolSpec, Quota, TenantSpec
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
-from aliquot.coordinator.core.deciding.admission import shrinking as giving_back
+from aliquot.coordinator.core.deciding.admission.means import giving_back
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.values.errors import InvalidField
 from tests.core.harness import GIB, Books, node, request

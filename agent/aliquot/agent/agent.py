@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,14 +16,17 @@ from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
 from aliquot.agent.core.kernel_log import bus_of
+from aliquot.agent.core.signals import SIGNALS
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
+from aliquot.agent.disk.log_mark import LogMark
 from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
+from aliquot.agent.enforce.mps_control import installed as mps_installed
 from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.limits_setter import LimitSetter
@@ -38,13 +42,17 @@ from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
+from aliquot.agent.reopening import Reopener
 from aliquot.agent.reporting import Description, Reporter
+from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.world import World
+from aliquot.common.errors import ConfigError
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.tiers import Tier
 from aliquot.common.tls import ClientTls, is_local_address
 
 log = logging.getLogger(__name__)
@@ -53,6 +61,7 @@ T = TypeVar("T")
 OPEN_TIMEOUT_S = 60.0
 DRIVER_RETRY_S = 10.0
 FIRST_ROUND_S = 10.0
+MPS_MISSING = "the tier `mps` is named and nvidia-cuda-mps-control is not installed: install it, or take the tier away"
 NO_HOST_PIDS = "the agent is in a PID namespace of its own, but the driver tells the host's pids: run it with hostPID"
 
 
@@ -92,7 +101,12 @@ class Agent:
             monotonic_s=world.monotonic_s,
         )
         powerless = world.kernel.available()
-        self._note("containment", containment.note)
+        if settings.containment is not ContainmentMode.PROCESS_GROUP:
+            state.senses.tell(CGROUPS, containment.note)
+        if Tier.MPS.word in settings.enforcement.tiers:
+            state.senses.tell(MPS, "" if mps_installed() else MPS_MISSING)
+        if settings.ignore_signals:
+            self._note("ignored", f"by its settings these take no card out here: {', '.join(settings.ignore_signals)}")
         self._note("signals", powerless)
         self._note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
         self._cuda = CudaDriver(world.try_cuda)
@@ -101,6 +115,7 @@ class Agent:
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays, settings.watchdog.over_max)
         watchdog = Watchdog(state, containment, signaller, rules, world.clock, limits.observe)
         mailbox = Mailbox(state, world.clock)
+        state.senses.changed = mailbox.request_snapshot
         self.poller = Poller(
             state=state,
             backend=backend,
@@ -170,9 +185,15 @@ class Agent:
             clock=world.clock,
             lease_of=lambda pid: _lease_of(containment, pid),
         )
-        self._events = world.make_events(backend, events.take)
+        self._events = world.make_events(backend, events.take, partial(state.senses.tell, DRIVER_EVENTS))
         self._kernel_log = (
-            world.make_kernel_log(Path(settings.kernel_log), self._card_at, events.take)
+            world.make_kernel_log(
+                Path(settings.kernel_log),
+                self._card_at,
+                events.take,
+                partial(state.senses.tell, KERNEL_LOG),
+                LogMark(checkpoint.log_record, state.boot_id, world.records),
+            )
             if settings.kernel_log
             else None
         )
@@ -188,6 +209,7 @@ class Agent:
             settings=settings.repair,
             devices=settings.devices,
         )
+        self._reopener = Reopener(self.poller, self.care, settings.poll.health / 1000)
         description = Description(
             pool=settings.pool,
             labels=settings.labels(),
@@ -300,6 +322,7 @@ class Agent:
             tasks.create_task(self.poller.run(), name="poller")
             tasks.create_task(self.controller.run(), name="controller")
             tasks.create_task(self._events.run(), name="events")
+            tasks.create_task(self._reopener.run(), name="reopener")
             if self._kernel_log is not None:
                 tasks.create_task(self._kernel_log.run(), name="kernel log")
             tasks.create_task(self._connect(), name="stream")
@@ -387,6 +410,17 @@ def _coordinators(settings: Settings, member: Membership | None) -> Coordinators
     return Coordinators(addresses, tls, member)
 
 
+def _ignored(causes: Iterable[str]) -> frozenset[str]:
+    """Raises `ConfigError` for a cause that there is not."""
+    known = {signal.cause for signal in SIGNALS if signal.takes_out}
+    for cause in causes:
+        if cause not in known:
+            raise ConfigError(
+                f"ignore_signals: there is no signal {cause!r}", hint=f"one of {', '.join(sorted(known))}"
+            )
+    return frozenset(causes)
+
+
 def _intervals(settings: Settings) -> Intervals:
     poll = settings.poll
     return Intervals(
@@ -396,6 +430,7 @@ def _intervals(settings: Settings) -> Intervals:
         health_s=poll.health / 1000,
         calm_s=poll.calm / 1000,
         discovery_s=poll.discovery / 1000,
+        ignored=_ignored(settings.ignore_signals),
     )
 
 

@@ -198,7 +198,9 @@ class Care:
         for device in self._devices(order):
             uuid = device.info.uuid
             sample = await self._guard.run(uuid, lambda uuid=uuid: self._backend.health(uuid))  # type: ignore[misc]
-            judged = health.on_sample(health.on_repair(device.health), sample, self._world.clock.monotonic_ms())
+            now_ms = self._world.clock.monotonic_ms()
+            fresh = health.on_repair(device.health)
+            judged = health.on_sample(fresh, sample, now_ms, ignored=self._poller.ignored)
             if not judged.healthy:
                 return f"the repair had no effect: {judged.reason}"
         self._forgive(order)
@@ -232,6 +234,12 @@ class Care:
                 except DeviceError:
                     self._keep(asyncio.create_task(self._open_again(), name="open the driver again"))
                     raise
+
+    async def let_go(self) -> None:
+        """Close the driver and open it again, once. Raises `DeviceError` where it does not come back."""
+        async with self._lock, self._guard.alone() as run, self._events.paused():
+            await run("", self._backend.close)
+            await run("", self._backend.open, OPEN_TIMEOUT_S)
 
     async def _open_again(self) -> None:
         """The driver has not come back after a reset: try until it does. Meanwhile no device answers."""

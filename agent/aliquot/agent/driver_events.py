@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from aliquot.agent.core import health
+from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS
 from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
 from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, signal_of
@@ -63,7 +64,7 @@ class DriverEvents:
             log.warning("the driver reported %s without saying of which device", event)
             return
         for device in list(self._state.devices.values()):
-            if device.info.physical_uuid == event.uuid and _concerns(device, event):
+            if event.uuid in (device.info.physical_uuid, ALL_CARDS) and _concerns(device, event):
                 if event.kind is not EventKind.XID:
                     self._log(device.info.uuid, event, times)
                     self._take_other(device, event.kind)
@@ -73,7 +74,7 @@ class DriverEvents:
                     continue
                 self._log(device.info.uuid, event, times)
                 if self._count(device, event.xid, times) not in _OF_NO_CONCERN:
-                    await self._take_xid(device, event.xid)
+                    await self._take_xid(device, event)
 
     def _heard_already(self, uuid: str, event: DeviceEvent) -> bool:
         """Whether this is what the other ear tells: the driver and the log tell most XIDs both."""
@@ -114,21 +115,31 @@ class DriverEvents:
         device.xids[severity] += times
         return severity
 
-    async def _take_xid(self, device: DeviceState, xid: int) -> None:
+    async def _take_xid(self, device: DeviceState, event: DeviceEvent) -> None:
+        """The driver's word counts. The log's is a reason to ask: its lines can be forged, so that a card is taken out
+        for one only where the card or its driver confirms that something is wrong.
+        """
         uuid = device.info.uuid
+        confirmed = not event.from_log
         try:
             sample = await self._guard.run(uuid, partial(self._backend.health, uuid))
+            confirmed = confirmed or health.complains(sample)
         except DeviceError:
-            sample = HealthSample()
-        now_ms = self._clock.monotonic_ms()
-        self._poller.set_health(device, health.on_xid(device.health, xid, sample.recovery_action, now_ms))
+            sample, confirmed = HealthSample(), True  # it does not answer: that is one more sign
+        if confirmed and event.said != HARMLESS:
+            now_ms = self._clock.monotonic_ms()
+            self._poller.set_health(
+                device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms, self._poller.ignored)
+            )
         self._tell(uuid)
 
     def _take_other(self, device: DeviceState, kind: EventKind) -> None:
         if kind is EventKind.UNAVAILABLE:
             now_ms = self._clock.monotonic_ms()
             said = "the driver reports it as unavailable"
-            self._poller.set_health(device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS))
+            self._poller.set_health(
+                device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS, ignored=self._poller.ignored)
+            )
         self._tell(device.info.uuid)
 
     def _tell(self, uuid: str) -> None:

@@ -31,6 +31,7 @@ from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
+from aliquot.agent.senses import DRIVER
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog
@@ -63,6 +64,8 @@ class Intervals:
     calm_s: float = 10.0
     """How long all signs must have been good before a device counts as healthy again."""
     discovery_s: float = 300.0
+    ignored: frozenset[str] = frozenset()
+    """Causes that take no card out here."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,10 @@ class _LastPoll:
     health_s: float = NEVER
     failures: int = 0
     """In a row."""
+    lost: bool = False
+    """Whether the last of them was that the device is gone."""
+    hung: bool = False
+    """Whether it was that no answer came."""
     unmeasured: int = 0
     """Lists of processes in a row without the memory of any of them."""
 
@@ -133,8 +140,16 @@ class Poller:
         """By device: something may be due sooner than its task waits for."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._polled: set[str] = set()
+        self.blinded = asyncio.Event()
+        """Set when no device answers any more: see `why_blind`."""
+        self._reopened_well = False
         self.first_round = asyncio.Event()
         """Set when every device was polled once (or did not answer)."""
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """Causes that take no card out here."""
+        return self._intervals.ignored
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
@@ -162,6 +177,10 @@ class Poller:
         self._state.notes.pop("unleasable", None)
         if found.unleasable:
             self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
+        self._state.notes.pop("whole-only", None)
+        whole_only = [f"GPU {info.index} ({info.uuid}): {info.whole_only}" for info in found.devices if info.whole_only]
+        if whole_only:
+            self._state.notes["whole-only"] = "; ".join(whole_only)
         self._state.notes.pop("untold", None)
         if found.untold:
             self._state.notes["untold"] = "; ".join(found.untold)
@@ -304,7 +323,9 @@ class Poller:
             return
         finally:
             self._observe_poll(self._world.monotonic_s() - begun)
-        asked.failures = 0
+        asked.failures, asked.lost, asked.hung = 0, False, False
+        self._reopened_well = False
+        self._state.senses.tell(DRIVER)
         if want_memory:
             asked.memory_s, asked.part = now, self._world.poll_random.uniform(SHORTEST_PART, 1.0)
         asked.load_s = now if want_load else asked.load_s
@@ -356,7 +377,9 @@ class Poller:
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
-            self.set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
+            self.set_health(
+                device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self._intervals.ignored)
+            )
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
@@ -401,11 +424,43 @@ class Poller:
             device.load = LoadSample()
             device.process_percent = device.process_peaks = None
             lost = OFF_THE_BUS if isinstance(error, DeviceLost) else None
+            asked.lost = lost is not None
+            asked.hung = isinstance(error, DeviceHung)
+            blind = self.why_blind()
+            if blind:
+                # The fault is this agent's, or the driver's as a whole: no card is to blame, nobody is to be ended.
+                self._state.senses.tell(DRIVER, f"no device answers: {error.message}")
+                self.blinded.set()
+                for each in self._state.devices.values():
+                    now_ms = self._clock.monotonic_ms()
+                    self.set_health(each, health.on_blindness(each.health, f"{blind}: {error.message}", now_ms))
+                    self._mailbox.device_polled(each.info.uuid)
+                return
             if lost is not None:
                 # It may be there in another shape: cut into parts, or by another driver.
                 self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
                 self._discovered.set()
-            self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost))
+            self.set_health(
+                device,
+                health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost, ignored=self.ignored),
+            )
+
+    def why_blind(self) -> str:
+        """Why what fails is not the devices' own fault: all of them fail alike. Empty: at least one answers, or each
+        has a fault of its own. A single card is believed to be at fault where the driver itself could be opened again.
+        """
+        asked = [self._asked.setdefault(uuid, _LastPoll()) for uuid in self._state.devices]
+        if not asked or any(each.lost or not (each.hung or each.failures > FAILURES_TOLERATED) for each in asked):
+            return ""
+        if len(asked) == 1 and (self._reopened_well or asked[0].hung):
+            return ""
+        return "no device of this node answers this agent"
+
+    def reopened(self, *, well: bool) -> None:
+        """The driver was opened again, or could not be."""
+        self._reopened_well = well
+        for uuid in self._state.devices:
+            self.poll_soon(uuid)
 
     def set_health(self, device: DeviceState, now: health.Health) -> None:
         """What is thought of the device from now on; a change is logged and told."""

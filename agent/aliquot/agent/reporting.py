@@ -28,6 +28,8 @@ from aliquot.agent.wire import (
 from aliquot.agent.world import Machine
 from aliquot.v1 import agent_pb2, types_pb2
 
+CONDITIONS_MAX = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -93,7 +95,10 @@ class Reporter:
                 host_memory_bytes=self._machine.memory_bytes(),
                 agent_version=self._description.version,
                 driver_version=self._state.driver.driver_version,
-                reason="; ".join(self._state.notes.values()),
+                conditions=[
+                    types_pb2.NodeCondition(subject=subject, text=text)
+                    for subject, text in list(self._state.conditions().items())[:CONDITIONS_MAX]
+                ],
                 remedies=self._care.offered,
                 lends=True,
                 care=[care_result_to_wire(number, result) for number, result in self._care.results.items()],

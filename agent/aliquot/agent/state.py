@@ -17,6 +17,7 @@ from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
 from aliquot.agent.core.xid import XidSeverity
+from aliquot.agent.senses import Senses
 
 MAX_NOTES = 64
 MAX_ACTS = 256
@@ -70,6 +71,7 @@ class NodeState:
     actual: dict[str, Actual] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     """What this agent can't do here, and why, by subject."""
+    senses: Senses = field(default_factory=Senses)
     happened: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     """What went wrong, latest last: damaged files, lost devices."""
     acts: deque[EnforcementAct] = field(default_factory=lambda: deque(maxlen=MAX_ACTS))
@@ -87,6 +89,10 @@ class NodeState:
     def infos(self) -> dict[str, DeviceInfo]:
         """Every device's description, by UUID."""
         return {uuid: device.info for uuid, device in self.devices.items()}
+
+    def conditions(self) -> dict[str, str]:
+        """All that keeps this node from being as it should, by subject: what people are told of it."""
+        return self.notes | self.senses.deaf()
 
     def polled(self) -> dict[str, DeviceState]:
         """Every device that is polled, by UUID."""

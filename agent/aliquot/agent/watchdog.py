@@ -56,7 +56,8 @@ class Watchdog:
             self._observe(piece)
         tiers = self._tiers(usage)
         before = self._watch.of(usage.device_uuid).offences
-        self._watch, decisions = judge(self._watch, usage, tiers, self._rules, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._watch, decisions = judge(self._watch, usage, tiers, self._rules, now_ms, self._tenant_of)
         for slice_id, offence in self._watch.of(usage.device_uuid).offences.items():
             if offence.why and not (slice_id in before and before[slice_id].why):
                 self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
@@ -68,8 +69,8 @@ class Watchdog:
         """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""
         if self._watch.quiet(device_uuid):
             return False
-        leases = {record.spec.lease_id for record in self._state.reserved_on(device_uuid)}
-        return self._watch.suspects(device_uuid, leases)
+        tenants = {self._tenant_of(record.spec.lease_id) for record in self._state.reserved_on(device_uuid)}
+        return self._watch.suspects(device_uuid, tenants)
 
     @property
     def saw_strays(self) -> bool:
@@ -91,6 +92,11 @@ class Watchdog:
             for piece in usage.slices
             if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
         }
+
+    def _tenant_of(self, lease_id: str) -> str:
+        """Who answers for a lease: its tenant, where it has one."""
+        records = self._state.book.of_lease(lease_id)
+        return records[0].spec.tenant or lease_id if records else lease_id
 
     def _note_breach(self, device_uuid: str, slice_id: str, tier: Tier) -> None:
         if tier in HARD_TIERS:

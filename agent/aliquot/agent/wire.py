@@ -226,6 +226,7 @@ def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]
         tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],
         compute_milli=info.compute_milli,
         mig_start=info.mig_start,
+        whole_only=bool(info.whole_only),
     )
 
 

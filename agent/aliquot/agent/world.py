@@ -24,7 +24,7 @@ from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.devices.kmsg import KernelLog
+from aliquot.agent.devices.kmsg import KernelLog, Mark
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.membership import read_membership, write_membership
@@ -72,6 +72,9 @@ class Machine(Protocol):
 
     def memory_bytes(self) -> int | None:
         """None where that is not known."""
+
+
+TakeEvent = Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]
 
 
 class Records(Protocol):
@@ -197,12 +200,8 @@ class World:
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
     make_tiers: MakeTiers = assemble
     try_cuda: Callable[[], str] = try_to_load
-    make_events: Callable[[DeviceBackend, Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Events] = (
-        EventWatcher
-    )
-    make_kernel_log: Callable[
-        [Path, Callable[[str], str], Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]], Log
-    ] = KernelLog
+    make_events: Callable[[DeviceBackend, TakeEvent, Callable[[str], None]], Events] = EventWatcher
+    make_kernel_log: Callable[[Path, Callable[[str], str], TakeEvent, Callable[[str], None], Mark], Log] = KernelLog
     run_command: Callable[[Sequence[str], float], Awaitable[Ended]] = run_command
     make_host: MakeHost = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from aliquot.cli._out import Out
 from aliquot.client import ClientTls, Pool, PoolError, Request, RetryPolicy, Serve, Tier, Topology
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
+from aliquot.common.request_fields import REQUEST_FIELDS
 from aliquot.common.stopping import STOP_SIGNALS, validate_stop_signal
 
 CALL_TIMEOUT_S = 10.0
@@ -71,13 +73,16 @@ def open_pool(
     )
 
 
+_WORTH_TELLING = frozenset({"JOURNAL_UNAVAILABLE", "OVERLOADED", "ROLES_CHANGED"})
+
+
 def _teller(args: argparse.Namespace) -> Callable[[PoolError, float], None]:
     """Says once of each reason why a call is sent again: a full disk is no secret for the length of a time-out."""
     out = Out.of(args)
     told: set[str] = set()
 
     def tell(error: PoolError, wait_s: float) -> None:
-        if error.stated_reason and error.stated_reason not in told:
+        if error.stated_reason in _WORTH_TELLING - told:
             told.add(error.stated_reason)
             out.note(f"{error.message}; trying again for up to {args.timeout:g} s")
 
@@ -87,100 +92,29 @@ def _teller(args: argparse.Namespace) -> Callable[[PoolError, float], None]:
 def request(parser: argparse.ArgumentParser, *, detached: bool = False) -> None:
     """Options that describe what is asked for."""
     group = parser.add_argument_group("what is asked for")
-    group.add_argument("--tenant", "-t", default="", help="who pays (ALIQUOT_TENANT)")
-    group.add_argument("--queue", "-q", default="", help="where to wait (default: the tenant's)")
-    group.add_argument("--pool", default="", help="a named set of devices (default: any)")
-    group.add_argument("--priority", "-p", type=int, default=0, help="-1000..1000, higher first")
-    group.add_argument("--name", default="", help="for people")
-    group.add_argument("--label", action="append", type=pair, default=[], metavar="KEY=VALUE", help="for people")
-    group.add_argument("--gang", type=positive, default=1, metavar="N", help="members, placed all or nothing")
-    group.add_argument("--min-slices", type=int, default=0, metavar="N", help="elastic: keeps at least N")
-    group.add_argument("--max-slices", type=int, default=0, metavar="N", help="elastic: grows up to N while idle")
-    group.add_argument("--cpu", type=milli, default=0, metavar="CPUS", help="per member: 4, 500m")
-    group.add_argument("--memory", type=size, default=0, metavar="BYTES", help="host memory per member: 16Gi")
-    group.add_argument(
-        "--min-tier", type=tier, default=Tier.UNSPECIFIED, metavar="TIER", help=f"at least: {_words(Tier)}"
-    )
-    group.add_argument("--or-mig", action="store_true", help="of a part of a card: a MIG instance will do as well")
-    group.add_argument("--node", action="append", default=[], metavar="NODE", help="only on these nodes (id or name)")
-    group.add_argument("--avoid-node", action="append", default=[], metavar="NODE", help="not on these")
-    group.add_argument("--selector", action="append", type=pair, default=[], metavar="KEY=VALUE", help="node labels")
-    group.add_argument(
-        "--topology",
-        type=topology,
-        default=Topology.UNSPECIFIED,
-        metavar="WORD",
-        help=f"between the devices of a member: {_words(Topology)}",
-    )
-    group.add_argument("--affinity-group", default="", metavar="NAME", help="leases counted together by the next two")
-    group.add_argument("--max-per-node", type=int, default=0, metavar="N", help="members of the affinity group")
-    group.add_argument("--spread-domains", action="store_true", help="prefer domains with few of the group")
-    group.add_argument("--time-limit", type=whole_seconds, default=0, metavar="TIME", help="end it after: 2h")
-    group.add_argument("--min-run", type=whole_seconds, default=0, metavar="TIME", help="not preempted before")
-    group.add_argument("--grace", type=whole_seconds, default=0, metavar="TIME", help="stop signal to SIGKILL (30s)")
-    group.add_argument(
-        "--stop-signal",
-        type=stop_signal,
-        default="",
-        metavar="NAME",
-        help=f"by which its programs are told to end: {', '.join(STOP_SIGNALS)} (default: TERM)",
-    )
-    group.add_argument(
-        "--serve",
-        type=serve,
-        default=Serve.UNSPECIFIED,
-        metavar="WORD",
-        help=f"where its programs run: {_words(Serve)}; remote ones are told an endpoint",
-    )
-    group.add_argument("--preemptible", action="store_true", help="may be taken back")
-    group.add_argument("--movable", action="store_true", help="may be moved to another device")
-    group.add_argument(
-        "--opportunistic", action="store_true", help="may use what idle leases do not, and goes when they do"
-    )
-    group.add_argument("--no-queue", action="store_true", help="refuse instead of waiting in the queue")
-    parser.set_defaults(ttl=0)
-    if not detached:
-        group.add_argument("--ttl", type=whole_seconds, default=0, metavar="TIME", help="kept alive within (60s)")
+    parser.set_defaults(ttl_s=0)
+    for field in REQUEST_FIELDS:
+        if field.name == "ttl_s" and detached:
+            continue  # it needs no keep-alive
+        how, words = dict(_KINDS[field.kind]), _words_of(field.kind)
+        if field.metavar:
+            how["metavar"] = field.metavar
+        names = [field.option, field.short] if field.short else [field.option]
+        group.add_argument(*names, dest=field.name, help=field.help.format(words=words), **how)
 
 
 def read_request(
     gpu: str, args: argparse.Namespace, *, node_ids: Sequence[str] | None = None, detached: bool = False
 ) -> Request:
     """The request that the options describe."""
-    return Request(
-        gpu=gpu,
-        tenant=args.tenant,
-        queue=args.queue,
-        pool=args.pool,
-        priority=args.priority,
-        name=args.name,
-        labels=dict(args.label),
-        gang_size=args.gang,
-        min_count=args.min_slices,
-        max_count=args.max_slices,
-        cpu_milli=args.cpu,
-        host_memory_bytes=args.memory,
-        min_tier=args.min_tier,
-        node_ids=tuple(args.node if node_ids is None else node_ids),
-        avoid_node_ids=tuple(args.avoid_node),
-        node_selector=dict(args.selector),
-        topology=args.topology,
-        affinity_group=args.affinity_group,
-        max_per_node=args.max_per_node,
-        spread_domains=args.spread_domains,
-        time_limit_s=args.time_limit,
-        min_run_s=args.min_run,
-        grace_s=args.grace,
-        preemptible=args.preemptible,
-        movable=args.movable,
-        opportunistic=args.opportunistic,
-        or_mig=args.or_mig,
-        no_queue=args.no_queue,
-        serve=args.serve,
-        stop_signal=args.stop_signal,
-        ttl_s=0 if detached else args.ttl,
-        detached=detached,
-    )
+    given: dict[str, Any] = {
+        field.name: dict(found) if field.kind == "pairs" else tuple(found) if field.kind == "names" else found
+        for field in REQUEST_FIELDS
+        for found in (getattr(args, field.name),)
+    }
+    if node_ids is not None:
+        given["node_ids"] = tuple(node_ids)
+    return Request(gpu, **given, detached=detached)
 
 
 def seconds(text: str) -> float:
@@ -262,5 +196,31 @@ def stop_signal(text: str) -> str:
         raise argparse.ArgumentTypeError(error.explain()) from error
 
 
+def _words_of(kind: str) -> str:
+    """The words that an option of this kind takes."""
+    if kind == "signal":
+        return ", ".join(STOP_SIGNALS)
+    return _words(_ENUMERATIONS[kind]) if kind in _ENUMERATIONS else ""
+
+
 def _words(kind: type[Tier | Topology | Serve]) -> str:
     return ", ".join(word.lower().replace("_", "-") for word in kind if word.name != "UNSPECIFIED")
+
+
+_ENUMERATIONS: Mapping[str, type[Tier | Topology | Serve]] = {"tier": Tier, "topology": Topology, "serve": Serve}
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "text": {"default": ""},
+    "flag": {"action": "store_true"},
+    "integer": {"type": int, "default": 0},
+    "count": {"type": positive, "default": 1, "metavar": "N"},
+    "seconds": {"type": whole_seconds, "default": 0, "metavar": "TIME"},
+    "bytes": {"type": size, "default": 0, "metavar": "BYTES"},
+    "milli": {"type": milli, "default": 0, "metavar": "CPUS"},
+    "pairs": {"action": "append", "type": pair, "default": [], "metavar": "KEY=VALUE"},
+    "names": {"action": "append", "default": []},
+    "tier": {"type": tier, "default": Tier.UNSPECIFIED, "metavar": "TIER"},
+    "topology": {"type": topology, "default": Topology.UNSPECIFIED, "metavar": "WORD"},
+    "serve": {"type": serve, "default": Serve.UNSPECIFIED, "metavar": "WORD"},
+    "signal": {"type": stop_signal, "default": ""},
+}
+"""How the command line reads each kind of field of a request."""

@@ -268,7 +268,7 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
                 str(node.slices),
                 ", ".join(word.lower() for word in node.serves),
                 words.age(node.last_heard_ms, now_ms),
-                node.reason,
+                node.reason or ", ".join(condition.subject for condition in node.conditions),
             )
         )
     return table(
@@ -312,7 +312,7 @@ def devices_table(nodes: Iterable[Node]) -> Table:
                     words.amount(device.foreign_bytes),
                     words.UNKNOWN if busy is None else f"{busy}%",
                     words.UNKNOWN if heat is None else f"{heat}°C",
-                    words.tiers(device.tiers),
+                    "whole only" if device.whole_only else words.tiers(device.tiers),
                     Text("healthy", "green") if device.healthy else Text(device.health_reason or "unhealthy", "red"),
                 )
             )

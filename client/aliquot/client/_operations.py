@@ -143,24 +143,7 @@ def grant_on_batch(
             ]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        found = _results(context, answer, timeout_s)
-        if len(found) != len(chunk):  # a coordinator that does not know of places in batches: one by one
-            for request, place, key in chunk:
-                try:
-                    lease = yield from allocate(
-                        context,
-                        request,
-                        place,
-                        key=key,
-                        wait_until=values.WaitUntil.GRANTED,
-                        wait_s=timeout_s,
-                        timeout_s=timeout_s,
-                    )
-                except errors.PoolError as error:
-                    found.append(error)
-                else:
-                    found.append(lease)
-        results += found
+        results += _results(context, answer, timeout_s)
     return results
 
 

@@ -7,15 +7,18 @@ a role that may read them. Probes are for everybody. There is TLS where the prog
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
+import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError, SecurityError
@@ -29,6 +32,12 @@ _HASHED: Final = "sha256:"
 _FILE_BYTES_MAX: Final = 4_096
 _HEADER_CHARS_MAX: Final = tokens.CHARS_MAX + len(tokens.SCHEME)
 _ACCEPT_CHARS_MAX: Final = 1_024
+CONNECTIONS_MAX: Final = 64
+PART: Final = 4
+"""One address may have this part of all, unless it is this machine's."""
+REQUEST_S: Final = 30.0
+"""However slowly it is asked, or what is answered is taken: a thread each would be kept by whoever sends a byte now and
+then."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -190,7 +199,34 @@ def _shown(authorization: str) -> str:
 class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], tls: _Secured | None) -> None:
         self._tls = tls
+        self._begun: dict[object, tuple[str, float]] = {}
+        """From which address, and since when, by connection."""
         super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
+        """See the base class. Whoever comes when there is no room is not answered."""
+        host = str(client_address[0])
+        theirs = sum(host == other for other, _ in list(self._begun.values()))
+        most = CONNECTIONS_MAX if _only_here(host) else CONNECTIONS_MAX // PART
+        if len(self._begun) >= CONNECTIONS_MAX or theirs >= most:
+            self.shutdown_request(request)
+            return
+        self._begun[request] = host, time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the base class's
+        """See the base class."""
+        self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second: end what lasts too long. Its thread then reads the end."""
+        late = time.monotonic() - REQUEST_S
+        for request, (_, begun) in list(self._begun.items()):
+            if begun < late:
+                with contextlib.suppress(OSError):
+                    # Beneath TLS, whose own state is the other thread's.
+                    socket.socket.shutdown(request, socket.SHUT_RDWR)  # type: ignore[arg-type]
 
     def get_request(self) -> tuple[ssl.SSLSocket, object] | tuple[object, object]:  # type: ignore[override]
         """The handshake is made by the thread of the request, so that a slow one keeps nobody else waiting."""

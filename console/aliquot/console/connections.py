@@ -36,8 +36,7 @@ class Entrance:
 
     def enter(self, address: str) -> bool:
         """One more, if there is room."""
-        local = is_local_address(f"[{address}]:0" if ":" in address else f"{address}:0")
-        part = self.most if local else self.most // PART
+        part = self.most if is_local_address(address) else self.most // PART
         if self.now >= self.most or self._of[address] >= part:
             return False
         self.now += 1

@@ -21,6 +21,7 @@ from aliquot.common.notify import notify
 from aliquot.common.tls import ClientTls
 from aliquot.console.app import make_app, version
 from aliquot.console.connections import Entrance, protocol
+from aliquot.console.origin import in_authority
 from aliquot.console.settings import Settings, parse_settings
 
 STALLED_MS = 30_000
@@ -58,7 +59,8 @@ def serve(settings: Settings) -> None:
     )
     _allow_many_connections()
     with _listen(settings) as listener:
-        address = "{}:{}".format(*listener.getsockname()[:2])
+        host, port = listener.getsockname()[:2]
+        address = f"{in_authority(host)}:{port}"
         scheme = "https" if config.is_ssl else "http"
         sys.stdout.write(f"ready {json.dumps({'address': f'{scheme}://{address}'})}\n")
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import is_local_address
-from aliquot.console.origin import Origin, without_port
+from aliquot.console.origin import Origin, in_authority, without_port
 
 ENV_PREFIX = "ALIQUOT_CONSOLE_"
 POOLS_MAX = 1_000
@@ -60,7 +60,7 @@ class Settings:
         """Raises ConfigError where these can't go together."""
         if (self.tls.certificate_file is None) != (self.tls.key_file is None):
             raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
-        if self.tls.certificate_file is None and not is_local_address(f"{self.host}:{self.port}"):
+        if self.tls.certificate_file is None and not is_local_address(self.host):
             raise ConfigError(
                 f"refusing to serve {self.host} without TLS: tokens would be readable on their way",
                 hint="give --tls-cert and --tls-key, or put a proxy that has them in front of 127.0.0.1",
@@ -78,8 +78,8 @@ class Settings:
         """What the header `Host` may name, without a port."""
         own = () if self.host in {"0.0.0.0", "::"} else (self.host,)  # noqa: S104 - compared, not listened on
         behind = without_port(urlsplit(self.url).netloc)
-        names = ("localhost", "127.0.0.1", "[::1]", *own, *self.names, behind)
-        return frozenset(name.lower() for name in names if name)
+        names = ("localhost", "127.0.0.1", "::1", *own, *self.names, behind)
+        return frozenset(in_authority(name.strip("[]")).lower() for name in names if name)
 
     @property
     def origin(self) -> Origin:

@@ -54,7 +54,6 @@ class Coordinator(Collector):
         """The parts that work while this coordinator leads; None before."""
         self._garbage_collector = self._means.garbage_collector()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
-        settings.agent_rule()
         self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
         self._tracing = make_tracing(settings, self._means.version)
         self._loop = asyncio.get_running_loop()

@@ -184,7 +184,6 @@ class Leading:
                 view, pool_id(journal.pool_secret), unenrolled=settings.agents.unenrolled, entropy=means.entropy
             ),
             certifier=certifier,
-            allowed=settings.agent_rule(),
         )
         self.sweep_timer = SweepTimer(
             clock,

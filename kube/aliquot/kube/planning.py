@@ -10,14 +10,15 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from aliquot.client import AsyncPool, Explanation, Request, Tier
+from aliquot.client import AsyncPool, Explanation, Request
 from aliquot.common.errors import ConfigError
 from aliquot.common.files import read_text
 from aliquot.kube.core import names
 from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of
-from aliquot.kube.core.asking import min_tier_word, or_mig, request_text
+from aliquot.kube.core.asking import request_text
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.holding.requests import given_by
 
 _COUNTS: Final = ("parallelism", "replicas", "numNodes", "size")
 _DEPTH_MAX: Final = 12
@@ -121,15 +122,13 @@ async def plan(
         return Plan(template.where, template.count, "", gang=False)
     labels = template.pod.metadata.labels or {}
     account = account_of(rules, record.namespace, {}, labels, labels.get(names.QUEUE, ""))
-    tier = min_tier_word(record.asked)
     request = Request(
         request_text(record.asked),
         tenant=tenant or account.tenant,
         queue=account.queue,
-        min_tier=Tier(tier) if tier else Tier.UNSPECIFIED,
-        or_mig=or_mig(record.asked),
         preemptible=True,
         detached=True,
+        **given_by(record.asked),
     )
     gang = record.gang is not None
     size = (record.gang.size or template.count) if record.gang is not None else template.count

@@ -207,6 +207,10 @@ class SimBackend:
         """XIDs are handed to the poller directly."""
         return ()
 
+    def deaf(self) -> str:
+        """Nothing is missed."""
+        return ""
+
 
 class SimGuard:
     """Calls that may hang. It stands in for `aliquot.agent.devices.guard.DeviceGuard`, whose threads have own tests."""

@@ -34,7 +34,7 @@ from tests.simulation.sim.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How large and how long. All times are simulated. As it stands: the pool of the figures in docs/simulation.md."""
+    """How large and how long. All times are simulated. As it stands: the pool of the figures in docs/measured.md."""
 
     nodes: int = 200
     launchers: int = 60

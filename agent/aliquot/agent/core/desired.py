@@ -80,6 +80,7 @@ class Verdict:
 
 def judge(book: Book, fence: Fence, batch: Batch, devices: Mapping[str, DeviceInfo], now_ms: int) -> Verdict:
     """Decide what a batch changes. Pure: the book itself is left alone. `now_ms` is the monotonic clock."""
+    # A coordinator that was replaced may still send; nothing of what it wants is looked at, whatever it is.
     refused = _fenced(fence, batch)
     if refused is not None:
         return Verdict(leader_epoch=fence.leader_epoch, refusals=(refused,))
@@ -95,11 +96,14 @@ def judge(book: Book, fence: Fence, batch: Batch, devices: Mapping[str, DeviceIn
             refusals.append(stale)
             continue
         changed = _stopped(known, order, batch, now_ms) if order.stop else _run(scratch, known, order, batch, devices)
+        # Batches are repeated after every reconnection: what is so already costs no write, and is confirmed again.
         if changed == known:
             repeats.append(order.spec.slice_id)
             continue
         scratch.put(changed)
         records.append(changed)
+    # A full batch names all the coordinator knows here. What it does not name is kept apart rather than stopped: books
+    # that were restored from a backup would otherwise end what runs.
     quarantined = _unnamed(scratch, batch) if batch.full else []
     named = set(batch.settled)
     settled = [known.slice_id for known in book if not known.holds and known.slice_id in named]

@@ -14,9 +14,10 @@ The rules, as README and the audit log state them:
 - A process of a lease on a device where its lease has no slice is a *stray*: it is over a limit of zero. It
   gets SIGTERM when two looks in a row saw known memory of it there, or one of them if its lease strayed before
   within the last minute; then SIGKILL after the grace.
-- The **lease** is answerable: its time over any limit within the last minute is added up, whoever of its processes
-  held the memory, on whichever device. When it reaches `Rules.over_max_ms`, all its processes are killed. If others
-  take too much after that within the minute, the lease ends.
+- The **tenant** is answerable: the time that any of its leases was over any limit within the last minute is added up,
+  whoever of their processes held the memory, on whichever device, also of leases given back since. When it reaches
+  `Rules.over_max_ms`, all processes of the lease that is over are killed. If others take too much after that within
+  the minute, be it under another lease, that lease ends.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
 - Slices of the tier `driver` are judged as well: it denies by itself, but not what a process took before it was
   attached, nor managed memory, and a limit that fails must not go unnoticed. Contexts may not be charged to
@@ -27,7 +28,7 @@ The rules, as README and the audit log state them:
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -123,7 +124,7 @@ class DeviceWatch:
     strays: Mapping[ProcessKey, Offence] = field(default_factory=dict)
     warned: frozenset[str] = frozenset()
     over: frozenset[str] = frozenset()
-    """Leases that were over a limit here."""
+    """Tenants of which a lease was over a limit here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,9 @@ class Watch:
 
     devices: Mapping[str, DeviceWatch] = field(default_factory=dict)
     records: Mapping[str, Record] = field(default_factory=dict)
-    """By lease: those that were over a limit within the last minute."""
+    """By tenant: those of which a lease was over a limit within the last minute, also one that was given back since. A
+    tenant that takes lease after lease, and exceeds each for a moment, gains nothing by that.
+    """
     strayed_ms: Mapping[str, int] = field(default_factory=dict)
     """When processes of leases were last seen on devices where they have no slice, within the last minute."""
 
@@ -145,11 +148,11 @@ class Watch:
         device = self.devices.get(device_uuid)
         return not self.records and (device is None or not (device.offences or device.strays))
 
-    def suspects(self, device_uuid: str, leases: Iterable[str]) -> bool:
-        """Whether a device, on which these leases have slices, is to be looked at more often."""
+    def suspects(self, device_uuid: str, tenants: Iterable[str]) -> bool:
+        """Whether a device, on which these tenants have slices, is to be looked at more often."""
         device = self.of(device_uuid)
         strays = any(stray.why for stray in device.strays.values())
-        return bool(device.offences) or strays or any(lease in self.records for lease in leases)
+        return bool(device.offences) or strays or any(tenant in self.records for tenant in tenants)
 
     def without(self, device_uuid: str) -> Watch:
         """When a device has gone."""
@@ -218,9 +221,16 @@ def _unexplained_bytes(first: DeviceUsage, second: DeviceUsage) -> dict[str, int
 
 
 def judge(
-    watch: Watch, usage: DeviceUsage, tiers: Mapping[str, Tier], rules: Rules, now_ms: int
+    watch: Watch,
+    usage: DeviceUsage,
+    tiers: Mapping[str, Tier],
+    rules: Rules,
+    now_ms: int,
+    tenant_of: Callable[[str], str] = str,
 ) -> tuple[Watch, list[Decision]]:
-    """Decide about one look at one device. `tiers`: the tier that holds each slice now (absent: none is set yet)."""
+    """Decide about one look at one device. `tiers`: the tier that holds each slice now (absent: none is set yet).
+    `tenant_of` names the tenant of a lease; one without any answers for itself.
+    """
     before = watch.of(usage.device_uuid)
     looked_ms = before.looked_ms if before.looked_ms is not None else now_ms
     since_ms = max(looked_ms, now_ms - rules.unseen_max_ms)
@@ -257,14 +267,19 @@ def judge(
         if rules.stop_strays:
             strayed_ms[holder.lease_id] = now_ms
     records = {lease: kept for lease, known in watch.records.items() if (kept := known.within(now_ms)) is not None}
-    for lease_id in over.keys() | before.over:
-        begun_ms = looked_ms if lease_id in before.over else min(excess.since_ms for excess in over[lease_id])
-        records[lease_id] = records.get(lease_id, Record()).add(begun_ms, now_ms)
+    owners = {lease_id: tenant_of(lease_id) or lease_id for lease_id in over}
+    since = dict.fromkeys(before.over, looked_ms)
     for lease_id, excesses in over.items():
-        record, said = _judge_lease(records[lease_id], usage.device_uuid, excesses, rules, now_ms)
-        records[lease_id] = record
+        begun_ms = min(excess.since_ms for excess in excesses)
+        if owners[lease_id] not in before.over:
+            since[owners[lease_id]] = min(since.get(owners[lease_id], begun_ms), begun_ms)
+    for owner, begun_ms in since.items():
+        records[owner] = records.get(owner, Record()).add(begun_ms, now_ms)
+    for lease_id, excesses in over.items():
+        owner = owners[lease_id]
+        records[owner], said = _judge_lease(records[owner], usage.device_uuid, excesses, rules, now_ms)
         decisions += said
-    seen = DeviceWatch(now_ms, offences, strays, frozenset(warned), frozenset(over))
+    seen = DeviceWatch(now_ms, offences, strays, frozenset(warned), frozenset(owners.values()))
     return Watch({**watch.devices, usage.device_uuid: seen}, records, strayed_ms), decisions
 
 
@@ -289,7 +304,8 @@ def _judge_lease(
     present = frozenset(
         use.process for use in chain.from_iterable(excess.uses for excess in excesses) if use.process is not None
     )
-    why = f"{first.why}, and was over its limits for {record.over_ms} ms within {WINDOW_MS // 1000} s"
+    seconds = WINDOW_MS // 1000
+    why = f"{first.why}, and its tenant was over the limits of leases for {record.over_ms} ms within {seconds} s"
     if present and present <= record.killed and now_ms - (record.killed_ms or 0) < KILL_AGAIN_MS:
         return record, []
     act = Act.KILL_ALL

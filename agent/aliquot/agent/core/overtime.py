@@ -1,4 +1,4 @@
-"""How long a lease was over its limits of late, whoever of its processes held the memory. Pure.
+"""How long leases of a tenant were over their limits of late, whoever of their processes held the memory. Pure.
 
 A look at a device tells of a moment. What counts between two looks is the worst that both allow: a lease that was over
 its limit at either of them counts as over all the time between them.
@@ -16,12 +16,12 @@ WINDOW_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a lease has done within the window."""
+    """What leases of one tenant have done within the window."""
 
     spans: tuple[tuple[int, int], ...] = ()
-    """From when to when it was over a limit: disjoint, the earliest first."""
+    """From when to when one was over a limit: disjoint, the earliest first."""
     killed_ms: int | None = None
-    """When all of its processes were killed last."""
+    """When all processes of one were killed last."""
     killed: frozenset[ProcessKey] = frozenset()
     """Those of them that were seen then: one that is slow to end is no new offence."""
 

@@ -37,6 +37,8 @@ class DeviceInfo:
     """What it has of its card's compute, in thousandths; less than all for a MIG instance."""
     mig_start: int | None = None
     """A MIG instance's first slice of its card's memory."""
+    whole_only: str = ""
+    """Why no parts of it can be leased, and what to do about it; empty: they can."""
     memory_shared: bool = False
     """Its memory is its card's, which the card's other parts take from as well."""
 
@@ -183,9 +185,12 @@ class DeviceEvent:
     """Whose program it was, where that is told."""
     from_log: bool = False
     """Read in the kernel's log, which tells the same XIDs as the driver, and others."""
+    said: str = ""
+    """What the log says of it beside, for people."""
 
     def __str__(self) -> str:
-        return f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"
+        what = f"XID {self.xid}" if self.kind is EventKind.XID else f"health event {self.kind!r}"
+        return f"{what} ({self.said})" if self.said else what
 
 
 @dataclass(frozen=True, slots=True)

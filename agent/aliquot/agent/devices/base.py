@@ -132,3 +132,8 @@ class DeviceBackend(Protocol):
 
     def wait_events(self, timeout_ms: int) -> Sequence[DeviceEvent]:
         """Block until the driver reports something, at most so long. Called from a thread of its own."""
+
+    def deaf(self) -> str:
+        """Why events of some devices, or of all, will not be heard; empty: as far as drivers of this kind tell of any,
+        they are. Asked after `wait_events`, from its thread.
+        """

@@ -25,9 +25,17 @@ class EventWatcher:
     waiting must not keep the agent from ending.
     """
 
-    def __init__(self, backend: DeviceBackend, take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]],
+        tell: Callable[[str], None] = lambda why_deaf: None,
+    ) -> None:
+        """`tell` takes why events are not heard; empty: they are."""
         self._backend = backend
         self._take = take
+        self._tell = tell
+        self._told: str | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._pending: dict[DeviceEvent, int] = {}
@@ -79,14 +87,21 @@ class EventWatcher:
             try:
                 with self._waiting:
                     events = () if self._paused.is_set() else self._backend.wait_events(WAIT_MS)
+                    why_deaf = self._backend.deaf()
             except DeviceError as error:
-                log.warning("waiting for device events failed: %s", error.message)
+                self._say(loop, error.message)
                 self._stopping.wait(RETRY_S)
                 continue
+            self._say(loop, why_deaf)
             for event in events:
                 if loop.is_closed():
                     return
                 loop.call_soon_threadsafe(self._put, event)
+
+    def _say(self, loop: asyncio.AbstractEventLoop, why_deaf: str) -> None:
+        if why_deaf != self._told and not loop.is_closed():
+            self._told = why_deaf
+            loop.call_soon_threadsafe(self._tell, why_deaf)
 
     def _put(self, event: DeviceEvent) -> None:
         if event not in self._pending and len(self._pending) == MAX_PENDING:

@@ -38,6 +38,10 @@ from aliquot.agent.enforce.mig import MigEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
+_EXCLUSIVE = frozenset({pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD})
+_ONE_PROCESS = (
+    "its compute mode lets one process in at a time, so it is leased whole only: `nvidia-smi -c DEFAULT` allows parts"
+)
 POWER_LIMIT_S = 60.0
 _HEALTH_FIELDS = (
     pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
@@ -118,8 +122,9 @@ class NvmlBackend:
         problems: list[str] = []
         for index in range(self._query.demand("", "Count", pynvml.nvmlDeviceGetCount)):
             try:
-                handle = self._query.demand("", "HandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, index)
-                uuid = text(self._query.demand("", "UUID", pynvml.nvmlDeviceGetUUID, handle))
+                nth = f"GPU {index}"  # what one card refuses is not refused by the next
+                handle = self._query.demand(nth, "HandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, index)
+                uuid = text(self._query.demand(nth, "UUID", pynvml.nvmlDeviceGetUUID, handle))
                 pci = self._query.ask(uuid, "PciInfo", pynvml.nvmlDeviceGetPciInfo, handle)
             except DeviceError as error:
                 problems.append(f"GPU {index}: {error.message}")
@@ -131,10 +136,15 @@ class NvmlBackend:
         found: list[DeviceInfo] = []
         cards: list[Card] = []
         card_problems: list[str] = []
+        unleasable: list[str] = []
         for index, uuid, handle in physical:
             try:
+                why_not = self._why_not(uuid, handle)
+                if why_not:
+                    unleasable.append(f"GPU {index} ({uuid}): {why_not}")
+                    continue
                 whole = self._describe(index, uuid, handle, bus_ids[uuid], island_of.get(uuid))
-                instances = self._instances(whole, handle, handles)
+                instances = self._instances(whole, handle, handles, problems)
             except DeviceError as error:
                 problems.append(f"GPU {index} ({uuid}): {error.message}")
                 continue
@@ -148,7 +158,20 @@ class NvmlBackend:
             found += instances if instances is not None else [whole]
         self._handles = handles
         self._infos = {info.uuid: info for info in found}
-        return Discovery(tuple(found), tuple(problems), tuple(cards), tuple(card_problems))
+        return Discovery(tuple(found), tuple(problems), tuple(cards), tuple(card_problems), tuple(unleasable))
+
+    def _why_not(self, uuid: str, handle: object) -> str:
+        """Why a card that answers can't be leased at all; empty: it can."""
+        if self._compute_mode(uuid, handle) == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+            return "its compute mode is PROHIBITED, so no program can use it: `nvidia-smi -c DEFAULT` mends that"
+        newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
+        older = newer or self._query.ask(uuid, "MemoryInfo", pynvml.nvmlDeviceGetMemoryInfo, handle)
+        if older is None:
+            return "the driver does not tell its memory, as where a GPU shares the machine's: no parts can be cut of it"
+        return ""
+
+    def _compute_mode(self, uuid: str, handle: object) -> int | None:
+        return self._query.ask(uuid, "ComputeMode", pynvml.nvmlDeviceGetComputeMode, handle)
 
     def _describe(self, index: int, uuid: str, handle: object, bus_id: str, island: int | None) -> DeviceInfo:
         name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle))
@@ -164,9 +187,12 @@ class NvmlBackend:
             pci_bus_id=bus_id,
             numa_node=numa_node_of(bus_id),
             fabric_island=island,
+            whole_only=_ONE_PROCESS if self._compute_mode(uuid, handle) in _EXCLUSIVE else "",
         )
 
-    def _instances(self, whole: DeviceInfo, handle: object, handles: dict[str, object]) -> list[DeviceInfo] | None:
+    def _instances(
+        self, whole: DeviceInfo, handle: object, handles: dict[str, object], problems: list[str]
+    ) -> list[DeviceInfo] | None:
         """The MIG instances of a GPU; None where it is not in MIG mode. Fills in their handles."""
         mode = self._query.ask(whole.uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle)
         if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
@@ -175,12 +201,16 @@ class NvmlBackend:
         most = self._query.ask(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
         for number in range(most):
             ask = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
-            part = self._query.ask(whole.uuid, "MigDeviceHandleByIndex", ask, handle, number)
+            part = self._query.ask(whole.uuid, f"MigDeviceHandleByIndex {number}", ask, handle, number)
             if part is None:
                 continue
-            uuid = text(self._query.demand(whole.uuid, "MIG UUID", pynvml.nvmlDeviceGetUUID, part))
-            name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, part))
-            memory = self._memory(uuid, part)
+            try:
+                uuid = text(self._query.demand(whole.uuid, f"MIG UUID {number}", pynvml.nvmlDeviceGetUUID, part))
+                name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, part))
+                memory = self._memory(uuid, part)
+            except DeviceError as error:
+                problems.append(f"GPU {whole.index} ({whole.uuid}), MIG instance {number}: {error.message}")
+                continue
             handles[uuid] = part
             found.append(
                 DeviceInfo(
@@ -332,6 +362,10 @@ class NvmlBackend:
             }
             self._events = EventSource(self._query, physical)
         return self._events.wait(timeout_ms)
+
+    def deaf(self) -> str:
+        """Of cards that take no wish for events."""
+        return self._events.deaf if self._events is not None else ""
 
     def _device(self, uuid: str) -> str:
         """A device; not a card of which only parts are."""

@@ -32,6 +32,8 @@ class EventSource:
         self._set: Any = query.ask("", "EventSetCreate", pynvml.nvmlEventSetCreate)
         self.listening = [uuid for uuid, handle in cards.items() if self._register(uuid, handle)]
         """Cards whose events will be heard."""
+        self.deaf = _named([uuid for uuid in cards if uuid not in self.listening])
+        """Why those of others will not; empty: there are no others."""
 
     def _register(self, uuid: str, handle: object) -> bool:
         if self._set is None:
@@ -71,10 +73,11 @@ class EventSource:
         ]
 
     def _uuid_of(self, device: object) -> str:
+        """Never remembered as not offered: the handle may be any card's, and one that is refused is not all."""
         if not device:
             return ""
         try:
-            return text(self._query.ask("", "UUID", pynvml.nvmlDeviceGetUUID, device) or "")
+            return text(self._query.ask("", "UUID", pynvml.nvmlDeviceGetUUID, device, remember=False) or "")
         except DeviceError:
             return ""
 
@@ -85,3 +88,7 @@ class EventSource:
                 pynvml.nvmlEventSetFree(self._set)
             except pynvml.NVMLError:
                 return
+
+
+def _named(deaf: list[str]) -> str:
+    return f"the driver takes no wishes for events of {', '.join(sorted(deaf))}" if deaf else ""

@@ -40,8 +40,11 @@ class Query:
         """Calls into the library so far, for measuring what a poll costs."""
         self._not_offered: dict[tuple[str, str], str] = {}
 
-    def ask(self, device: str, question: str, call: Callable[..., T], *args: object) -> T | None:
+    def ask(self, device: str, question: str, call: Callable[..., T], *args: object, remember: bool = True) -> T | None:
         """The answer, or None where it is not offered (remembered) or absent (not remembered).
+
+        What is remembered is of `device` and `question` alone, so together they must name what was asked: an index or
+        a link that differs makes another question.
 
         Raises `DeviceLost` and `DeviceError`.
         """
@@ -52,7 +55,8 @@ class Query:
             return call(*args)
         except pynvml.NVMLError as error:
             if error.value in NOT_OFFERED:
-                self._not_offered[device, question] = str(error)
+                if remember:
+                    self._not_offered[device, question] = str(error)
                 return None
             if error.value in ABSENT:
                 return None

@@ -50,18 +50,17 @@ def _peers(query: Query, uuid: str, handle: object) -> set[str]:
     found: set[str] = set()
     for link in range(_LINKS_MAX):
         try:
-            active = query.ask(uuid, "NvLinkState", pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            active = query.ask(uuid, f"NvLinkState {link}", pynvml.nvmlDeviceGetNvLinkState, handle, link)
         except DeviceError:
             break  # fewer links than this
-        if active is None:
-            break
         if not active:
-            continue
-        kind = query.ask(uuid, "NvLinkRemoteDeviceType", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+            continue  # one that is off, or refused, says nothing of the next
+        ask = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType
+        kind = query.ask(uuid, f"NvLinkRemoteDeviceType {link}", ask, handle, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             found.add(_SWITCH)
             continue
-        remote = query.ask(uuid, "NvLinkRemotePciInfo", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        remote = query.ask(uuid, f"NvLinkRemotePciInfo {link}", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         if remote is not None:
             found.add(bus_id_of(remote.busId))
     return found
@@ -72,11 +71,11 @@ def links_up(query: Query, uuid: str, handle: object) -> int | None:
     up: int | None = None
     for link in range(_LINKS_MAX):
         try:
-            active = query.ask(uuid, "NvLinkState", pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            active = query.ask(uuid, f"NvLinkState {link}", pynvml.nvmlDeviceGetNvLinkState, handle, link)
         except DeviceError:
             break  # fewer links than this
         if active is None:
-            break
+            continue
         up = (up or 0) + bool(active)
     return up
 

@@ -120,6 +120,10 @@ class Recorder:
             self._add(Frame(self._elapsed_ms(), events=events))
         return events
 
+    def deaf(self) -> str:
+        """See `DeviceBackend`."""
+        return self._wrapped.deaf()
+
     def trace(self) -> Trace:
         """What was recorded until now."""
         with self._lock:

@@ -33,8 +33,6 @@ T = TypeVar("T")
 FORMAT = "aliquot-device-trace"
 VERSION = 1
 MAX_TRACE_BYTES = 1 << 30
-_OLDER, _NEWER = b'"nvlink_island":', b'"fabric_island":'
-"""Traces of before other vendors' devices had islands too."""
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +69,7 @@ def read_trace(path: Path) -> Trace:
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise BackendUnavailable(f"{path} is larger than {MAX_TRACE_BYTES} bytes")
-        trace = msgspec.json.decode(path.read_bytes().replace(_OLDER, _NEWER), type=Trace)
+        trace = msgspec.json.decode(path.read_bytes(), type=Trace)
     except (OSError, msgspec.DecodeError) as error:
         raise BackendUnavailable(
             f"{path} is not a device trace: {error}", hint="record one with devices.recorder"

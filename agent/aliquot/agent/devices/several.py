@@ -232,6 +232,11 @@ class SeveralKinds:
             raise DeviceError("; ".join(problems))
         return heard
 
+    def deaf(self) -> str:
+        """Of any kind."""
+        told = ((kind.name, kind.backend.deaf()) for kind in self._kinds if kind.backend is not None)
+        return "; ".join(f"{name}: {why}" for name, why in told if why)
+
     def of(self, uuid: str) -> DeviceBackend:
         """The backend of a device or a card. Raises `DeviceError`."""
         kind = self._of.get(uuid)

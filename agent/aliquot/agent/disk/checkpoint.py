@@ -139,6 +139,11 @@ class Checkpoint:
         """Where it is written what was done to sick cards."""
         return self.directory / f"care{_SUFFIX}"
 
+    @property
+    def log_record(self) -> Path:
+        """Where it is written how far the kernel's log was heard."""
+        return self.directory / f"log{_SUFFIX}"
+
     # -----------------------------------------------------------------------------------------------
     # reservations
 

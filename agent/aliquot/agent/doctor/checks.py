@@ -21,6 +21,7 @@ from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.signals import PidFds
 
 NODE_NAME = "doctor"
+KERNEL_LOG_PATH = "/dev/kmsg"
 
 
 class Mark(enum.StrEnum):
@@ -46,6 +47,8 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield _driver(backend, why_no_driver)
     for name, problem in found.kinds.items():
         yield Finding(f"devices {name}", Mark.BAD if problem else Mark.GOOD, problem or "answer")
+    for text in found.problems:
+        yield Finding("GPU", Mark.BAD, f"can't be read, so it is not there for leases: {text}")
     for text in found.unleasable:
         yield Finding("GPU", Mark.NOTE, f"can't be leased: {text}")
     for device in found.devices:
@@ -61,6 +64,9 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     for problem in found.card_problems:
         yield Finding("MIG", Mark.NOTE, f"{problem}: such a card can't be cut anew")
     yield Finding("kernel", Mark.GOOD, platform.release())
+    yield _kernel_log()
+    if not why_no_driver:
+        yield _driver_events(backend)
     yield _user()
     yield _cgroups()
     missing = PidFds().available()
@@ -87,6 +93,8 @@ def _driver(backend: DeviceBackend, why_not: str) -> Finding:
 def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
     subject = f"GPU {device.index}"
     parts = [f"{device.product_name}, {device.leasable_bytes >> 20} MiB leasable"]
+    if device.whole_only:
+        return Finding(subject, Mark.NOTE, f"{parts[0]}; {device.whole_only}")
     if device.mig_profile:
         parts.append(f"MIG {device.mig_profile}")
     try:
@@ -104,6 +112,25 @@ def _card(card: Card) -> Finding:
     parts = ", ".join(f"{part.profile} from {part.start}" for part, _ in card.parts) or "no parts yet"
     ways = ", ".join(sorted(profile.name for profile in card.profiles))
     return Finding("MIG", Mark.GOOD, f"{card.uuid}: {parts}; with `mig.repartition` it may be cut anew into {ways}")
+
+
+def _kernel_log() -> Finding:
+    path = Path(KERNEL_LOG_PATH)
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        text = f"{path} can't be read ({error.strerror}): XIDs that NVML does not tell are not heard"
+        return Finding("kernel-log", Mark.NOTE, f"{text}; run the agent as root, or give it CAP_SYSLOG and the device")
+    return Finding("kernel-log", Mark.GOOD, f"{path} can be read")
+
+
+def _driver_events(backend: DeviceBackend) -> Finding:
+    try:
+        backend.wait_events(0)
+        deaf = backend.deaf()
+    except DeviceError as error:
+        deaf = error.message
+    return Finding("driver-events", Mark.NOTE if deaf else Mark.GOOD, deaf or "the driver tells its events")
 
 
 def _user() -> Finding:

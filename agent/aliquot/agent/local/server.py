@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_UID = 64
+KEPT_PER_UID = 4
+"""Any user has so many, also where few others have taken all the rest."""
+MAX_WITH_KEPT = 768
+"""Of all users but root, with what is kept for each; root's are counted apart, so that nobody can keep it out."""
 IDLE_S = 60.0
 REQUEST_S = 5.0
 WRITE_S = 5.0
@@ -43,6 +47,13 @@ class SocketUnusable(AliquotError):
     """The socket can't be made: another agent answers on it, the path is something else, too long, or not writable."""
 
     reason = "SOCKET"
+
+
+def has_room(uid: int, mine: int, of_all: int) -> bool:
+    """Whether a user who has so many connections may have one more."""
+    if mine >= MAX_CONNECTIONS_PER_UID:
+        return False
+    return uid == 0 or of_all < MAX_CONNECTIONS or (mine < KEPT_PER_UID and of_all < MAX_WITH_KEPT)
 
 
 class LocalServer:
@@ -76,7 +87,7 @@ class LocalServer:
             peer = peer_of(writer.get_extra_info("socket"))
             uid = peer.uid
             mine = self._connections.get(uid, 0)
-            if mine >= MAX_CONNECTIONS_PER_UID or sum(self._connections.values()) >= MAX_CONNECTIONS:
+            if not has_room(uid, mine, sum(self._connections.values())):
                 uid = -1
                 raise Busy("too many connections to the agent", hint="close some, or try again")
             self._connections[uid] = mine + 1
@@ -108,7 +119,7 @@ class LocalServer:
         if kind == "info":
             return local_pb2.LocalResponse(info=self._service.info())
         if kind == "status":
-            return local_pb2.LocalResponse(status=self._service.status())
+            return local_pb2.LocalResponse(status=self._service.status(peer))
         if kind == "attach":
             return local_pb2.LocalResponse(attach=await self._service.attach(peer, request.attach))
         if kind == "attach_cgroup":

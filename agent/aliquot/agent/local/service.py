@@ -78,13 +78,22 @@ class LocalService:
             agent_version=self._version,
             coordinator=self._state.coordinator,
             connected=self._state.connected,
-            notes=[*self._state.notes.values(), *self._state.happened],
+            notes=[*self._state.conditions().values(), *self._state.happened],
         )
 
-    def status(self) -> local_pb2.LocalStatus:
-        """Every slice and device of this node; no secrets."""
+    def status(self, peer: Peer) -> local_pb2.LocalStatus:
+        """Every device of this node, and the slices of the peer's leases: those that its user was the first to attach
+        to. Root and the agent's own user see all slices. No secrets.
+        """
         slices = []
-        for record in self._state.book.holding():
+        sees_all = peer.uid in (0, os.geteuid())
+        shown = [
+            record
+            for record in self._state.book.holding()
+            if sees_all or self._attachments.owner_of(record.spec.lease_id) == peer.uid
+        ]
+        leases = {record.spec.lease_id for record in shown}
+        for record in shown:
             spec = record.spec
             actual = self._state.actual_of(spec.slice_id)
             device = self._state.devices.get(spec.device_uuid)
@@ -122,6 +131,7 @@ class LocalService:
                 why=each.decision.why,
             )
             for each in self._state.acts
+            if sees_all or each.decision.holder.lease_id in leases
         ]
         return local_pb2.LocalStatus(slices=slices, devices=devices, acts=acts)
 

@@ -102,7 +102,7 @@ _DEVICE_GAUGES: tuple[tuple[str, str, Value], ...] = (
         "Double-bit memory errors since the driver was loaded.",
         lambda d: d.health_sample.uncorrected_errors,
     ),
-    (_HEALTHY, "1 when the device takes new leases.", lambda d: int(d.health.healthy)),
+    (_HEALTHY, "1 while its agent finds nothing wrong with the device.", lambda d: int(d.health.healthy)),
 )
 
 
@@ -236,7 +236,12 @@ class NodeCollector(Collector):
             kinds.add_metric([self._state.name, name], int(not problem))
         calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
         calls.add_metric([self._state.name], self._calls())
-        yield from (acts, breaches, sent, connected, sessions, kinds, calls)
+        senses = GaugeMetricFamily(
+            "aliquot_agent_sense", "1 while the agent perceives by it, 0 while it is deaf.", labels=("node", "sense")
+        )
+        for name, why_deaf in self._state.senses.all().items():
+            senses.add_metric([self._state.name, name], int(not why_deaf))
+        yield from (acts, breaches, sent, connected, sessions, kinds, senses, calls)
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]

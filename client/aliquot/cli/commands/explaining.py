@@ -63,7 +63,7 @@ def _fits(args: argparse.Namespace) -> int:
     out = Out.of(args)
     with options.open_pool(args) as pool:
         request = with_node_ids(pool, options.read_request(args.gpu, args, node_ids=()))
-        found = pool.fits(request, args.node)
+        found = pool.fits(request, args.node_ids)
     if out.as_json:
         out.document({"nodes": found})
     else:

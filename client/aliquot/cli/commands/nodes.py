@@ -39,6 +39,9 @@ def _nodes(args: argparse.Namespace) -> int:
             out.show(views.nodes_table(nodes))
         if args.devices or args.node:
             out.show(views.devices_table(nodes), *cards_view(nodes))
+        if args.node:
+            for condition in nodes[0].conditions:
+                out.show(f"{condition.subject}: {condition.text}")
     return Exit.OK
 
 

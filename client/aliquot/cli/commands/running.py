@@ -86,7 +86,7 @@ def _run(args: argparse.Namespace) -> int:
     with options.open_pool(args) as pool:
         if args.remote:
             args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
-            nodes = [node_id_of(pool, name) for name in args.node]
+            nodes = [node_id_of(pool, name) for name in args.node_ids]
             request = options.read_request(args.gpu, args, node_ids=nodes)
             launcher = elsewhere.launcher()
             if args.stop_signal:
@@ -96,11 +96,11 @@ def _run(args: argparse.Namespace) -> int:
             code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)
             return code if code >= 0 else 128 - code
         agents = _agents_here(pool)
-        wanted = {node_id_of(pool, name) for name in args.node} if args.node else set(agents)
+        wanted = {node_id_of(pool, name) for name in args.node_ids} if args.node_ids else set(agents)
         here = sorted(wanted & set(agents))
         if not here:
             raise Refused(
-                f"{', '.join(args.node)} is another machine, and programs can only be started on this one so far",
+                f"{', '.join(args.node_ids)} is another machine, and programs can only be started on this one so far",
                 hint="start `aliquot run` there",
                 reason="REMOTE_EXECUTION",
             )

@@ -32,8 +32,9 @@ from aliquot.common.tls import ClientTls, host_of, is_local_address
 START_TIMEOUT_S = 60.0
 AGENT_METRICS_PORT = 9478
 CONSOLE_PORT = 7074
-RESTARTS_MAX = 5
-RESTART_WINDOW_S = 60.0
+RESTART_WINDOW_S = 120.0
+"""Restarts within this time make the pause before the next longer."""
+RESTART_PAUSE_MAX_S = 30.0
 Say = Callable[[str], None]
 
 
@@ -130,6 +131,8 @@ class LocalPool:
         self.console: Child | None = None
         """Serves REST and the page, where it is installed and wanted."""
         self._restarts: dict[str, list[float]] = {}
+        self._not_before: dict[str, float] = {}
+        """By part: when it may be started again, by the monotonic clock."""
         self._metrics_port = free_port(plan.metrics_port)
         self.coordinator = self._coordinator_child()
 
@@ -306,24 +309,24 @@ class LocalPool:
         return next(node for node in self.nodes if node.name == name)
 
     def tend(self) -> None:
-        """Restart parts that have ended by themselves. Raises `ChildFailed` for one that keeps ending."""
+        """Restart parts that have ended by themselves, one that keeps ending after longer and longer pauses. No part
+        takes the others down: programs run on without an agent, and agents without a coordinator.
+        """
         for child in self.children:
-            if child.running:
+            now_s = time.monotonic()
+            if child.running or now_s < self._not_before.get(child.name, 0.0):
                 continue
-            recent = [at for at in self._restarts.get(child.name, []) if at > time.monotonic() - RESTART_WINDOW_S]
-            if len(recent) >= RESTARTS_MAX and child is self.console:
-                self._say(f"the console keeps ending, and is left out; its log is {child.log}")
-                self.console = None
-                continue
-            if len(recent) >= RESTARTS_MAX:
-                raise child.failure(f"{child.name} ended {len(recent) + 1} times within {RESTART_WINDOW_S:g} s")
-            self._restarts[child.name] = [*recent, time.monotonic()]
-            self._say(f"{child.name} (pid {child.pid}) has ended; starting it again")
-            if child is self.coordinator:
-                self.start_coordinator()
-            else:
-                child.start()
-                child.wait_ready(START_TIMEOUT_S)
+            recent = [at for at in self._restarts.get(child.name, []) if at > now_s - RESTART_WINDOW_S]
+            self._restarts[child.name] = [*recent, now_s]
+            self._not_before[child.name] = now_s + min(RESTART_PAUSE_MAX_S, 2.0 ** len(recent) - 1)
+            self._say(f"{child.name} (pid {child.pid}) has ended; starting it again; its log is {child.log}")
+            try:
+                if child is self.coordinator:
+                    self.start_coordinator()
+                else:
+                    child.start()  # that it is ready shows in the pool; to wait for it would keep the others waiting
+            except (ChildFailed, OSError) as error:
+                self._say(f"{child.name} could not be started, and is tried again: {error}")
             self.write_record()
 
     def write_record(self) -> None:

@@ -327,7 +327,7 @@ class Lease:
     set_aside: tuple[str, ...] = ()
     """What the coordinator leaves alone about it, because deciding failed too often. Only `get` tells."""
     asked_by: str = ""
-    """The principal; empty: from before there were any."""
+    """The principal that asked for it."""
     ended_by: str = ""
     """Empty: the pool ended it, or it has not ended."""
     warnings: tuple[str, ...] = ()

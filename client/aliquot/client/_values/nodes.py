@@ -135,6 +135,8 @@ class Device:
     """Leases that hold some of it, at most 64."""
     incident: int = 0
     """The open incident that covers it (`Pool.admin.health`); 0: none."""
+    whole_only: bool = False
+    """No parts of it are leased: its compute mode lets one process in at a time."""
     standing: Standing = Standing.UNSPECIFIED
     sign: Sign | None = None
     """None: it is well, or its agent does not say why not."""
@@ -207,6 +209,14 @@ class Closure:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """A sense in which a node's agent is deaf, or something that it can't do there."""
+
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A machine with devices."""
 
@@ -238,3 +248,5 @@ class Node:
     """What its agent can do about sick cards: reset, reboot, verify."""
     lends: bool = False
     """Its agent knows slices that use the share of idle leases."""
+    conditions: tuple[NodeCondition, ...] = ()
+    """What keeps it from being as it should, as its agent says."""

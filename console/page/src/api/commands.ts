@@ -1,5 +1,6 @@
 /** The same action elsewhere: as `curl`, as an `aliquot` command, in Python, in Kubernetes. */
 import { pathOf, type Call } from "./client";
+import { given } from "./request";
 import type { Asked } from "./types";
 
 /** A word for a shell, quoted where it must be. */
@@ -24,27 +25,12 @@ export function curl(call: Call): string {
   return lines.join(" \\\n  ");
 }
 
-const FLAGS: [keyof Asked, string][] = [
-  ["name", "--name"],
-  ["tenant", "--tenant"],
-  ["queue", "--queue"],
-  ["pool", "--pool"],
-  ["priority", "--priority"],
-  ["gang_size", "--gang"],
-];
-
-function flags(asked: Asked): string[] {
-  const words: string[] = [];
-  for (const [field, flag] of FLAGS) {
-    const value = asked[field];
-    if (value !== undefined && value !== "") words.push(flag, String(value));
-  }
-  if (asked.min_tier) words.push("--min-tier", asked.min_tier.toLowerCase());
-  if (asked.or_mig) words.push("--or-mig");
-  if (asked.time_limit_s) words.push("--time-limit", `${asked.time_limit_s}s`);
-  if (asked.preemptible) words.push("--preemptible");
-  return words;
-}
+const flags = (asked: Asked): string[] =>
+  given(asked).flatMap(([field, value]) => {
+    if (value === true) return [field.option];
+    if (field.kind === "tier") return [field.option, String(value).toLowerCase()];
+    return [field.option, field.kind === "seconds" ? `${value}s` : String(value)];
+  });
 
 export const asRun = (asked: Asked): string =>
   [command("run", "--gpu", asked.gpu, ...flags(asked)), "--", "python train.py"].join(" ");

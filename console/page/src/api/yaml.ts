@@ -1,4 +1,5 @@
 /** A pod that asks for the same. */
+import { given } from "./request";
 import type { Asked } from "./types";
 
 export function asYaml(asked: Asked): string {
@@ -9,8 +10,10 @@ export function asYaml(asked: Asked): string {
   ].filter(Boolean);
   const annotations = [
     `    aliquot.dev/request: ${JSON.stringify(asked.gpu)}`,
-    asked.min_tier && `    aliquot.dev/min-tier: ${asked.min_tier.toLowerCase()}`,
-    asked.or_mig && `    aliquot.dev/or-mig: "true"`,
+    ...given(asked).map(
+      ([field, value]) =>
+        field.annotation && `    ${field.annotation}: ${value === true ? '"true"' : String(value).toLowerCase()}`,
+    ),
     gang && `    aliquot.dev/gang-size: "${asked.gang_size}"`,
   ].filter(Boolean);
   return [

@@ -5,6 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { ask, newKey, Refusal, type Call } from "../api/client";
 import { asAlloc, asExplain, asPython, asRun, curl } from "../api/commands";
 import { compose, parse, type Amounts } from "../api/grammar";
+import { asked as askedBy, fields, isNumber } from "../api/request";
 import type { Asked, Explanation, Lease, Status, Tenancy } from "../api/types";
 import { get } from "../api/client";
 import { nowMs } from "../live/clock";
@@ -46,21 +47,18 @@ export function Ask(): JSX.Element {
 }
 
 /** The request in the page's address. */
-function askedOf(): Asked {
-  const asked: Asked = { gpu: param("gpu", "0.25,8Gi").trim() };
-  for (const name of ["tenant", "queue", "pool", "name"] as const) {
-    const value = param(name);
-    if (value) asked[name] = value;
-  }
-  for (const name of ["priority", "gang_size", "time_limit_s"] as const) {
-    const value = Number(param(name));
-    if (Number.isInteger(value) && value !== 0) asked[name] = value;
-  }
-  if (param("min_tier")) asked.min_tier = param("min_tier") as Asked["min_tier"];
-  if (param("preemptible")) asked.preemptible = true;
-  if (param("or_mig")) asked.or_mig = true;
-  return asked;
-}
+const askedOf = (): Asked => askedBy(param("gpu", "0.25,8Gi").trim(), param);
+
+/** How inputs of the form differ from plain ones. */
+const INPUTS: Record<string, Record<string, unknown>> = {
+  tenant: { list: "tenants" },
+  queue: { list: "queues" },
+  gang_size: { min: 1, placeholder: "1" },
+  priority: { min: -1000, max: 1000, placeholder: "0" },
+  time_limit_s: { min: 1, placeholder: "never" },
+  name: { maxLength: 128 },
+};
+const IN_FORM = fields.filter((field) => field.page);
 
 interface Explained {
   value: Explanation | undefined;
@@ -166,39 +164,33 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
           </Field>
         </div>
       )}
-      <details open={["tenant", "queue", "gang_size", "priority", "min_tier", "or_mig"].some((name) => param(name))}>
+      <details open={IN_FORM.some((field) => param(field.name))}>
         <summary>more</summary>
         <div class="grid">
-          <Field label="Tenant">{input("tenant", { list: "tenants" })}</Field>
-          <Field label="Queue">{input("queue", { list: "queues" })}</Field>
-          <Field label="Members, all or nothing">{input("gang_size", { type: "number", min: 1, placeholder: "1" })}</Field>
-          <Field label="Priority">{input("priority", { type: "number", min: -1000, max: 1000, placeholder: "0" })}</Field>
-          <Field label="Ends after, seconds">{input("time_limit_s", { type: "number", min: 1, placeholder: "never" })}</Field>
-          <Field label="Limit enforced at least by">
-            <select value={param("min_tier")} onChange={(event) => setParams({ min_tier: valueOf(event) })}>
-              <option value="">anything</option>
-              {["WATCHDOG", "PRELOAD", "MPS", "DRIVER", "MIG"].map((tier) => (
-                <option value={tier}>{tier.toLowerCase()}</option>
-              ))}
-            </select>
-          </Field>
-          <Field label="Name, for people">{input("name", { maxLength: 128 })}</Field>
-          <label class="check">
-            <input
-              type="checkbox"
-              checked={param("preemptible") !== ""}
-              onChange={(event) => setParams({ preemptible: event.currentTarget.checked ? "yes" : "" })}
-            />
-            may be taken back
-          </label>
-          <label class="check">
-            <input
-              type="checkbox"
-              checked={param("or_mig") !== ""}
-              onChange={(event) => setParams({ or_mig: event.currentTarget.checked ? "yes" : "" })}
-            />
-            a MIG instance will do as well
-          </label>
+          {IN_FORM.filter((field) => field.kind !== "flag").map((field) => (
+            <Field label={field.page}>
+              {field.kind === "tier" ? (
+                <select value={param(field.name)} onChange={(event) => setParams({ [field.name]: valueOf(event) })}>
+                  <option value="">anything</option>
+                  {["WATCHDOG", "PRELOAD", "MPS", "DRIVER", "MIG"].map((tier) => (
+                    <option value={tier}>{tier.toLowerCase()}</option>
+                  ))}
+                </select>
+              ) : (
+                input(field.name, { ...(isNumber(field) && { type: "number" }), ...INPUTS[field.name] })
+              )}
+            </Field>
+          ))}
+          {IN_FORM.filter((field) => field.kind === "flag").map((field) => (
+            <label class="check">
+              <input
+                type="checkbox"
+                checked={param(field.name) !== ""}
+                onChange={(event) => setParams({ [field.name]: event.currentTarget.checked ? "yes" : "" })}
+              />
+              {field.page}
+            </label>
+          ))}
         </div>
         <datalist id="tenants">
           {tenants.map((each) => (

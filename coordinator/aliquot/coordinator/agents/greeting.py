@@ -13,7 +13,6 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.identity import AgentRule
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.session import Context, Session, refuse_second
@@ -48,7 +47,6 @@ class Greeter:
         roster: Roster,
         pool_secret: bytes,
         version: str,
-        allowed: AgentRule,
         prover: Prover,
         certifier: Certifier,
     ) -> None:
@@ -59,7 +57,6 @@ class Greeter:
         self._roster = roster
         self._pool_secret = pool_secret
         self._version = version
-        self._allowed = allowed
         self._prover = prover
         self._certifier = certifier
         self._epochs = 0
@@ -88,7 +85,6 @@ class Greeter:
         names.validate_node(hello.node_id, "hello.node_id")
         if not hello.boot_id or len(hello.boot_id) > limits.MAX_NAME_CHARS:
             raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
-        self._allowed(context, hello.node_id)
         key_sha256 = await self._prover.prove(hello, context)
         now_ms = self._clock.monotonic_ms()
         refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._roster.suspect_ms)

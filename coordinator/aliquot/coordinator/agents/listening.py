@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 MAX_PROBLEM_CHARS = 512
 _PCI_CHARS_MAX = 64
+CONDITIONS_MAX = 32
 
 
 class Listener:
@@ -129,6 +130,13 @@ class Listener:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
             healthy, reason, sign = device.healthy, device.health_reason, _sign_of(device)
             self._give(session, device.uuid, device.foreign_bytes, healthy=healthy, reason=reason, sign=sign)
+        self._telemetry.put_conditions(
+            session.node_id,
+            tuple(
+                (plain_text(each.subject, limits.MAX_NAME_CHARS), plain_text(each.text, TEXT_CHARS_MAX))
+                for each in snapshot.node.conditions[:CONDITIONS_MAX]
+            ),
+        )
         await self._care(session, snapshot)  # after what the devices say now: that they are well counts
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:

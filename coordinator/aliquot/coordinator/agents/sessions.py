@@ -8,7 +8,6 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.greeting import Greeter
-from aliquot.coordinator.agents.identity import AgentRule, any_agent
 from aliquot.coordinator.agents.listening import Listener
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
@@ -46,7 +45,6 @@ class Sessions:
         version: str,
         prover: Prover,
         certifier: Certifier,
-        allowed: AgentRule = any_agent,
     ) -> None:
         self._writer = writer
         self._metrics = metrics
@@ -59,7 +57,6 @@ class Sessions:
             roster=roster,
             pool_secret=pool_secret,
             version=version,
-            allowed=allowed,
             prover=prover,
             certifier=certifier,
         )

@@ -6,7 +6,7 @@ what it says. Followers get records that can't be taken back, and nobody gets an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aliquot.coordinator.core.books.enrolment import Enrolled, Generation
 from aliquot.coordinator.core.books.leases.records import Lease
@@ -47,7 +47,17 @@ class Outbox:
         self._view = view
         self._hub = hub
         self._waiters = waiters
-        self._followers = tuple(followers)
+        followers = tuple(followers)
+        # Only who overrides a method is called by it: most follow one kind of record, and leases change
+        # thousands of times a second.
+        self._of_leases = [each.lease_changed for each in followers if _overrides(each, Follower.lease_changed)]
+        self._of_nodes = [each.node_changed for each in followers if _overrides(each, Follower.node_changed)]
+        self._of_devices = [each.device_changed for each in followers if _overrides(each, Follower.device_changed)]
+        self._of_keys = [each.enrolment_changed for each in followers if _overrides(each, Follower.enrolment_changed)]
+        self._of_authority = [
+            each.authority_changed for each in followers if _overrides(each, Follower.authority_changed)
+        ]
+        self._of_moves = [each.node_moved for each in followers if _overrides(each, Follower.node_moved)]
 
     def publish(self, commit: Commit) -> None:
         """A group is durable."""
@@ -77,25 +87,29 @@ class Outbox:
         self._tell(changed, changes)
 
     def _tell(self, commit: Commit, changes: Iterable[tuple[Lease | None, Lease | None]]) -> None:
-        changed, followers = self._waiters.changed, self._followers
+        changed, of_leases = self._waiters.changed, self._of_leases
         for old, new in changes:
-            for follower in followers:
-                follower.lease_changed(old, new)
+            for follow_lease in of_leases:
+                follow_lease(old, new)
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
         for move in commit.node_moves:
-            for follower in followers:
-                follower.node_moved(move)
+            for follow_move in self._of_moves:
+                follow_move(move)
         for node_id, node in commit.nodes:
-            for follower in followers:
-                follower.node_changed(node_id, node)
+            for follow_node in self._of_nodes:
+                follow_node(node_id, node)
         for uuid, _ in commit.devices:
-            for follower in followers:
-                follower.device_changed(uuid)
+            for follow_device in self._of_devices:
+                follow_device(uuid)
         for node_id, enrolled in commit.books.enrolled:
-            for follower in followers:
-                follower.enrolment_changed(node_id, enrolled)
+            for follow_key in self._of_keys:
+                follow_key(node_id, enrolled)
         if commit.books.generations is not None:
-            for follower in followers:
-                follower.authority_changed(commit.books.generations)
+            for follow_authority in self._of_authority:
+                follow_authority(commit.books.generations)
+
+
+def _overrides(follower: Follower, method: Callable[..., None]) -> bool:
+    return getattr(type(follower), method.__name__) is not method

@@ -30,6 +30,8 @@ class AboutNode:
     agent_version: str = ""
     driver_version: str = ""
     last_heard_ms: int = 0
+    conditions: tuple[tuple[str, str], ...] = ()
+    """(subject, text): what keeps the node from being as it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,12 @@ class Telemetry:
         about = self._nodes.get(node_id)
         if about is not None:
             about.driver_version = version
+
+    def put_conditions(self, node_id: str, conditions: tuple[tuple[str, str], ...]) -> None:
+        """A node's agent has told what it can't do or perceive there."""
+        about = self._nodes.get(node_id)
+        if about is not None:
+            about.conditions = conditions
 
     def heard(self, node_id: str, at_ms: int) -> None:
         """A node was last heard then."""

@@ -45,11 +45,6 @@ class Authenticator:
             for token_id in self._ids_of.pop(principal, ()):
                 self._known.pop(token_id, None)
 
-    @staticmethod
-    def has_token(metadata: Metadata) -> bool:
-        """Whether the call shows anything."""
-        return any(key == tokens.METADATA_KEY for key, _ in metadata)
-
     def find(self, metadata: Metadata) -> Caller:
         """Whose token these metadata hold. Raises Unauthenticated."""
         for key, value in metadata:

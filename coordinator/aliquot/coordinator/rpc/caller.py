@@ -52,17 +52,11 @@ class Caller:
         return self.lease_id == lease.lease_id or may(self.grants, Action.READ_LEASES, lease.request.tenant)
 
     def must_hold(self, lease: Lease, others: Action) -> None:
-        """Raises RoleMissing unless it may act for this lease: it asked for it or runs in it, or `others` is allowed.
-
-        A lease from before there were principals is anybody's in its tenant who could have asked for it;
-        its launcher, which knows no tokens, may keep it alive.
-        """
+        """Raises RoleMissing unless it asked for this lease or runs in it, or `others` is allowed."""
         if self.lease_id == lease.lease_id:
             return
-        if not self.principal and not lease.by and others is Action.KEEP_OTHERS:
-            return
         tenant = lease.request.tenant
-        if lease.by in ("", self.principal) and may(self.grants, Action.HOLD_OWN, tenant):
+        if lease.by == self.principal and may(self.grants, Action.HOLD_OWN, tenant):
             return
         if not may(self.grants, others, tenant):
             raise missing(self, others, tenant if self.may_see(lease) else "")

@@ -24,7 +24,7 @@ from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import NOBODY, Caller, caller, missing, set_caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
-from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING, UNCOUNTED
+from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
 from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
@@ -70,8 +70,6 @@ class Door:
         """The caller, if it may make this call anywhere, and now. Raises Unauthenticated, RoleMissing, Overloaded."""
         if call.method in BY_THEMSELVES:
             return NOBODY
-        if call.method in UNCOUNTED and not self.authenticator.has_token(call.invocation_metadata):
-            return NOBODY  # who may look after leases from before there were principals
         who = self.authenticator.find(call.invocation_metadata)
         if call.method not in KEEPING and (early_ms := self.rates.take(who.principal)):
             raise Overloaded(
@@ -101,7 +99,7 @@ class Door:
     def wrap(self, method: str, handler: Handler) -> Handler:
         """A method as it is called behind the door."""
         handler = tolerant(handler, partial(self.admit_again, method))
-        return self.lasting.wrap(handler, counted=method not in UNCOUNTED) if method in LASTING else handler
+        return self.lasting.wrap(handler, counted=method not in KEEPING) if method in LASTING else handler
 
 
 class Gate(grpc.GenericRpcHandler):

@@ -30,21 +30,17 @@ class Keeping:
         self._view = view
         self._keepalive = keepalive
         self._activity = activity
-        self._streams = self._unknown_streams = 0
+        self._streams = 0
 
     @contextmanager
     def stream(self) -> Iterator[str]:
         """Count the caller's stream while it is open. Gives why it is one too many; empty: it isn't."""
-        known = bool(caller().principal)
-        most = KEEPERS_MAX if known else KEEPERS_MAX // 2  # nobody who is known is kept out by those who are not
         self._streams += 1
-        self._unknown_streams += not known
-        too_many = (self._streams if known else self._unknown_streams) > most
+        too_many = self._streams > KEEPERS_MAX
         try:
-            yield f"{most} launchers keep leases alive, which is the bound" if too_many else ""
+            yield f"{KEEPERS_MAX} launchers keep leases alive, which is the bound" if too_many else ""
         finally:
             self._streams -= 1
-            self._unknown_streams -= not known
 
     async def keep(self, lease_ids: Sequence[str]) -> leases_pb2.KeepAliveResponse:
         """These of the caller's go on. Raises InvalidFieldError or RoleMissing."""

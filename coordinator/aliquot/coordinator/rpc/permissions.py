@@ -89,10 +89,8 @@ BY_THEMSELVES: Final = frozenset({_AGENTS + "Session", _ACCESS + "DescribeLogin"
 """Who calls these they find out themselves: sessions by the key that the node has enrolled or by a certificate, Login
 by what vouches for the caller. How to log in is told to everybody."""
 KEEPING: Final = frozenset({_LEASES + "KeepAlive", _LEASES + "AcknowledgeShape"})
-"""Launchers from before there were tokens are let in without one, for leases that nobody known asked for."""
-UNCOUNTED: Final = KEEPING
-"""Calls that may last and are not among what one caller may have open. A token is looked at where one is shown."""
+"""Not counted among what one caller may call, or have open: leases would be lost for it."""
 LASTING: Final = (
-    UNCOUNTED | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")} | {_POOL + "WatchFleet"}
+    KEEPING | {_LEASES + name for name in ("Allocate", "GrantOn", "Release", "Watch")} | {_POOL + "WatchFleet"}
 )
 """Calls that may last: they end with the token that opened them."""

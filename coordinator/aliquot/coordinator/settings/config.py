@@ -10,7 +10,6 @@ from pathlib import Path
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
 from aliquot.common.tls import ServerTls
-from aliquot.coordinator.agents.identity import AgentRule, any_agent, named_agent
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
@@ -95,8 +94,6 @@ class AgentSettings:
     """Let nodes in that were never invited, by nothing but the name that they say: for a pool of before invites, until
     its nodes have joined. A node that has joined must prove it all the same.
     """
-    node_in_certificate: bool = False
-    """Only an agent whose certificate has its node's id as a name may speak for that node."""
 
     def sessions(self) -> SessionsConfig:
         """As the sessions take them."""
@@ -217,14 +214,6 @@ class Settings:
             ledger_entries_max=self.limits.ledger_entries_max,
             strict_tenants=self.limits.strict_tenants,
         )
-
-    def agent_rule(self) -> AgentRule:
-        """Who may speak for a node. Raises ConfigError where that could not be told."""
-        if self.agents.node_in_certificate and self.tls.client_ca_file is None:
-            raise ConfigError(
-                "agents.node_in_certificate is set, but callers show no certificates", hint="set tls.client_ca_file too"
-            )
-        return named_agent if self.agents.node_in_certificate else any_agent
 
     def writer(self) -> WriterConfig:
         """Bounds of the writer."""

@@ -1,8 +1,9 @@
-"""Brings compiled scoring in once a pool is large, or its coordinator busy.
+"""Brings compiled scoring in once its coordinator is busy, and in a large pool as soon as several requests come.
 
-Compiling takes seconds the first time on a machine, and loading numba about one second and 50 MB. Neither may delay the
-start of a coordinator, and a small pool needs neither; a large one had better have it before the first requests come.
-Until then NumPy computes the scores: the same integers, slower.
+Compiling takes seconds the first time on a machine, and loading numba about a second and 100 MB. Neither may delay the
+start of a coordinator, and nobody needs either while nothing is asked for, however large the pool: a coordinator that
+comes back with all its leases is awaited by agents, not by requests. Until then NumPy computes the scores: the same
+integers, slower.
 
 A compiler holds Python's interpreter lock for long stretches, so it runs in a process of its own, of low priority,
 which leaves its result in numba's cache. Where that has it already no process is started; an image can bring it along:
@@ -29,6 +30,8 @@ LARGE_POOL = 2_000
 """Devices for which a pass by NumPy takes long enough to be spared."""
 BUSY_PASSES_PER_LOOK = 50
 """100 passes a second by NumPy, of a few tenths of a millisecond each. A rate: any pool reaches a count in time."""
+LARGE_PASSES_PER_LOOK = 5
+"""The same in a large pool, where each pass takes longer."""
 
 COMPILE_S_MAX = 120.0
 """A compilation that takes longer is ended, and done in this process."""
@@ -39,13 +42,13 @@ TURN_S = 0.0005
 async def compile_when_wanted(
     passes: Callable[[], int], devices: Callable[[], int], settle: Callable[[], None]
 ) -> None:
-    """Wait until there are so many devices, or so many scoring passes are made, then load the compiled ones in a
-    thread, for the next decision on.
+    """Wait until so many scoring passes are made, for so many devices, then load the compiled ones in a thread, for the
+    next decision on.
 
     `settle` is called once they are loaded.
     """
     seen = passes()
-    while (now := passes()) - seen < BUSY_PASSES_PER_LOOK and devices() < LARGE_POOL:
+    while (now := passes()) - seen < (BUSY_PASSES_PER_LOOK if devices() < LARGE_POOL else LARGE_PASSES_PER_LOOK):
         seen = now
         await asyncio.sleep(LOOK_S)  # polled: an event would cost every decision
     if await _load(needs_compiling):

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.books.health.records import OUT
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.values.types import (
     UNKNOWN,
@@ -198,7 +200,31 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
         compute_milli=min(message.compute_milli, limits.WHOLE_SHARE_MILLI) or limits.WHOLE_SHARE_MILLI,
         mig_start=min(message.mig_start, MAX_MIG) if message.HasField("mig_start") else UNKNOWN,
         best_tier=max(known_tiers(message.tiers), default=UNKNOWN) if message.mig_profile else UNKNOWN,
+        whole_only=message.whole_only,
     )
+
+
+_DEVICE = Writer(
+    types_pb2.Device,
+    DeviceSpec,
+    {
+        **{
+            name: name
+            for name in (
+                *("uuid", "index", "model", "vendor", "memory_total_bytes", "memory_reserved_bytes", "mig_profile"),
+                *("parent_uuid", "numa_node", "compute_milli", "mig_start"),
+            )
+        },
+        "fabric_island": "nvlink_island",
+    },
+    rest="it changes while the device is there: `NodeWriter` adds it",
+)
+_OF_ITS_ORDER = "of the order to cut it, if there is one"
+_CARD = Writer(
+    types_pb2.MigCard,
+    MigCard,
+    left_out={"cut": _OF_ITS_ORDER, "problem": _OF_ITS_ORDER, "cut_for": _OF_ITS_ORDER},
+)
 
 
 class NodeWriter:
@@ -234,6 +260,7 @@ class NodeWriter:
             cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
             lends=spec.lends,
+            conditions=[types_pb2.NodeCondition(subject=subject, text=text) for subject, text in about.conditions],
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -269,21 +296,7 @@ class NodeWriter:
         """The cards that may be cut anew, and for whom that is being done."""
         orders = {cut.card_uuid: cut for cut in node.cuts}
         for card in node.spec.cards:
-            message = types_pb2.MigCard(
-                uuid=card.uuid,
-                model=card.model,
-                profiles=[
-                    types_pb2.MigProfile(
-                        name=profile.name,
-                        compute_slices=profile.compute_slices,
-                        memory_bytes=profile.memory_bytes,
-                        length=profile.length,
-                        starts=profile.starts,
-                    )
-                    for profile in card.profiles
-                ],
-                parts=[types_pb2.MigPart(profile=p.profile, start=p.start, uuid=p.uuid) for p in card.parts],
-            )
+            message = _CARD.message(card)
             order = orders.get(card.uuid)
             if order is not None:
                 message.cut, message.problem = order.number, order.problem
@@ -295,35 +308,29 @@ class NodeWriter:
         self, spec: DeviceSpec, device: Device, use: DeviceUse | None, node_id: str, lease_ids: list[str]
     ) -> types_pb2.Device:
         about = self._telemetry.about_device(spec.uuid)
-        message = types_pb2.Device(
-            uuid=spec.uuid,
-            index=spec.index,
-            model=spec.model,
-            vendor=spec.vendor,
-            product_name=about.product_name,
-            memory_total_bytes=spec.memory_total_bytes,
-            memory_reserved_bytes=spec.memory_reserved_bytes,
-            foreign_bytes=device.foreign_bytes,
-            mig_profile=spec.mig_profile,
-            parent_uuid=spec.parent_uuid,
-            healthy=device.healthy,
-            health_reason=device.reason,
-            leased_share_milli=use.share_milli if use is not None else 0,
-            leased_memory_bytes=use.memory_bytes if use is not None else 0,
-            node_id=node_id,
-            pci_bus_id=about.pci_bus_id,
-            tiers=about.tiers,  # type: ignore[arg-type]
-            telemetry=self._telemetry.device_message(spec.uuid),
-            compute_milli=spec.compute_milli,
-            lease_ids=lease_ids,
-            sign=sign_message(device.sign) if device.sign is not None else None,
-            standing=int(device.standing),  # type: ignore[arg-type]
-            incident=device.incident,
-        )
-        if spec.mig_start != UNKNOWN:
-            message.mig_start = spec.mig_start
-        if spec.nvlink_island != UNKNOWN:
-            message.fabric_island = spec.nvlink_island
-        if spec.numa_node != UNKNOWN:
-            message.numa_node = spec.numa_node
+        message = _DEVICE.message(spec)
+        message.product_name = about.product_name
+        message.foreign_bytes = device.foreign_bytes
+        message.healthy = device.healthy
+        message.health_reason = device.reason
+        if use is not None:
+            message.leased_share_milli = use.share_milli
+            message.leased_memory_bytes = use.memory_bytes
+        message.node_id = node_id
+        message.pci_bus_id = about.pci_bus_id
+        message.tiers.extend(about.tiers)  # type: ignore[arg-type]
+        if (telemetry := self._telemetry.device_message(spec.uuid)) is not None:
+            message.telemetry.CopyFrom(telemetry)
+        message.lease_ids.extend(lease_ids)
+        if device.sign is not None:
+            message.sign.CopyFrom(sign_message(device.sign))
+        message.standing = int(device.standing)  # type: ignore[assignment]
+        message.incident = device.incident
         return message
+
+
+def _why_out(device: Device) -> str:
+    """Why a device takes no new leases: its agent's reason, or that the pool has taken it out; empty: it takes some."""
+    if device.reason or device.standing not in OUT:
+        return device.reason
+    return f"{device.standing.name.lower()}: see `aliquot health {device.incident}`"

@@ -107,12 +107,15 @@ class Committer:
         def done(_: None, error: BaseException | None) -> None:
             self._end()
             if error is None:
+                # Readers first, then callers: whoever is told of a grant and asks for it must find it.
                 self._metrics.committed(self._perf_ns() - started, len(durable.facts))
                 self.durable_seq = commit.seq
                 self._publisher.publish(commit)
                 group.resolve()
                 self._written()
             else:
+                # It may be on disk all the same. Memory is ahead of what is known to be there, so the writer forgets it
+                # all and reads the journal again; callers repeat with their keys.
                 self._metrics.commit_failed()
                 failure = error if isinstance(error, Exception) else JournalUnavailable(repr(error))
                 group.fail(failure)

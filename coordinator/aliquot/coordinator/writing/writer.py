@@ -193,8 +193,13 @@ class Writer:
             elif self._availability.stopping and not (committer.writing or committer.open.facts or self._commands):
                 return
             elif self.planner is not None:
+                # Deciding runs ahead of the disk: each command sees the facts of those before it at once, and nobody is
+                # told of any before its group is durable. So a slow disk costs waiting, and never a wrong decision.
                 self._take_turn(self.planner)
+                # At most one write is under way; what is decided meanwhile is the next group. The slower the disk, the
+                # larger the groups, so the rate of grants hardly depends on it.
                 self._commit_if_ready()
+                # Questions come last: they are asked by people and launchers who poll, and may wait for a grant.
                 self._answer_some()
                 if self._availability.stopping and not committer.writing:
                     self._wake.set()

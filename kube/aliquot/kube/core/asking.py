@@ -7,9 +7,9 @@ started before them. Whole GPUs are 100 percent each; a part is of one GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from aliquot.common.errors import AliquotError, QuantityError
 from aliquot.common.limits import MAX_SLICES_PER_MEMBER, MIB
 from aliquot.common.quantity import parse_bytes
 from aliquot.common.request import GpuRequest, format_request, parse_request
+from aliquot.common.request_fields import REQUEST_FIELDS
 from aliquot.common.tiers import Tier
 from aliquot.kube.core import names
 from aliquot.kube.core.shapes import RawContainer, RawPod
@@ -36,10 +37,10 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     gpu_percent: int = 0
     memory_mib: int = 0
     request: str = ""
-    min_tier: str = ""
     problem: str = ""
     """Why it can't be read; empty: it can."""
-    or_mig: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """What else annotations say of the request, by the names of its fields."""
 
     @property
     def anything(self) -> bool:
@@ -50,14 +51,17 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 def asked_by(pod: RawPod) -> Asked:
     """What the pod asks for, as written; what can't be read is in its `problem`."""
     annotations = pod.metadata.annotations or {}
-    request, min_tier = annotations.get(names.REQUEST, "").strip(), annotations.get(names.MIN_TIER, "").strip()
+    request = annotations.get(names.REQUEST, "").strip()
+    options = tuple(
+        (field.name, said) for field in _ANNOTATED.values() if (said := annotations.get(field.annotation, "").strip())
+    )
     containers, inits = pod.spec.containers or [], pod.spec.init_containers or []
     try:
         percent = _effective(containers, inits, _percent_of)
         memory_mib = _effective(containers, inits, _memory_mib_of)
     except (QuantityError, PodAskError) as error:
-        return Asked(request=request, min_tier=min_tier, problem=error.message)
-    return Asked(percent, memory_mib, request, min_tier, or_mig=annotations.get(names.OR_MIG, "").strip())
+        return Asked(request=request, options=options, problem=error.message)
+    return Asked(percent, memory_mib, request, options=options)
 
 
 def _percent_of(container: RawContainer) -> int:
@@ -112,22 +116,27 @@ def request_text(asked: Asked) -> str:
     return format_request(request)
 
 
-def min_tier_word(asked: Asked) -> str:
-    """The tier that is demanded, as the contract spells it; empty: any. Raises PodAskError."""
-    if not asked.min_tier:
-        return ""
-    word = asked.min_tier.upper()
+def options_of(asked: Asked) -> dict[str, Any]:
+    """The fields of the request that annotations give. Raises PodAskError."""
+    return {name: _KINDS[_ANNOTATED[name].kind](_ANNOTATED[name].annotation, said) for name, said in asked.options}
+
+
+def _flag(annotation: str, said: str) -> bool:
+    if said.lower() not in ("true", "false"):
+        raise PodAskError(f"{annotation}: {said[:40]!r} is neither true nor false")
+    return said.lower() == "true"
+
+
+def _tier(annotation: str, said: str) -> Tier:
     known = [tier.word.upper() for tier in Tier]
-    if word not in known:
-        raise PodAskError(f"{names.MIN_TIER}: {asked.min_tier[:40]!r} is no tier", hint=f"one of {', '.join(known)}")
-    return word
+    if said.upper() not in known:
+        raise PodAskError(f"{annotation}: {said[:40]!r} is no tier", hint=f"one of {', '.join(known)}")
+    return Tier[said.upper()]
 
 
-def or_mig(asked: Asked) -> bool:
-    """Whether a MIG instance will do as well as a part of an undivided card. Raises PodAskError."""
-    if asked.or_mig.lower() not in ("", "true", "false"):
-        raise PodAskError(f"{names.OR_MIG}: {asked.or_mig[:40]!r} is neither true nor false")
-    return asked.or_mig.lower() == "true"
+_ANNOTATED: Final = {field.name: field for field in REQUEST_FIELDS if field.annotation}
+_KINDS: Final[Mapping[str, Callable[[str, str], Any]]] = {"flag": _flag, "tier": _tier}
+"""How annotations are read, by the kind of the field."""
 
 
 def _from_integers(percent: int, memory_mib: int) -> GpuRequest:

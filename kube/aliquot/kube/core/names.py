@@ -11,10 +11,8 @@ GPU: Final = "aliquot.dev/gpu"
 GPU_PERCENT: Final = "aliquot.dev/gpu-percent"
 GPU_MEMORY_MIB: Final = "aliquot.dev/gpu-memory-mib"
 
-# Annotations that people write on pods.
+# Annotations that people write on pods. Those of single fields of a request are in `common/request_fields.json`.
 REQUEST: Final = "aliquot.dev/request"
-MIN_TIER: Final = "aliquot.dev/min-tier"
-OR_MIG: Final = "aliquot.dev/or-mig"
 GANG_SIZE: Final = "aliquot.dev/gang-size"
 
 # Labels that people write on pods.

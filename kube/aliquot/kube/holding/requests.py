@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aliquot.client import Request, Tier
+from aliquot.common import tiers
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.objects import namespace_labels
 from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of, tenants_of
-from aliquot.kube.core.asking import Asked, asked_by, min_tier_word, or_mig, request_text
+from aliquot.kube.core.asking import Asked, asked_by, options_of, request_text
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.names import QUEUE
 from aliquot.kube.core.shapes import RawPod
@@ -46,7 +48,7 @@ class Requests:
         if not asked.anything:
             return None
         meta = pod.metadata
-        gpu, tier, either = request_text(asked), min_tier_word(asked), or_mig(asked)
+        gpu, options = request_text(asked), given_by(asked)
         labels = meta.labels or {}
         account = await self.account(meta.namespace, labels, labels.get(QUEUE, ""))
         priority = priority_of(pod.spec.priority or 0)
@@ -55,15 +57,14 @@ class Requests:
             tenant=account.tenant,
             queue=account.queue,
             priority=priority,
-            min_tier=Tier(tier) if tier else Tier.UNSPECIFIED,
-            or_mig=either,
             preemptible=True,
             detached=True,
             no_queue=True,
             name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
             labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid),
+            **options,
         )
-        return PodRequest(request, f"{gpu} {tier} {either} {priority} {account.tenant} {account.queue}")
+        return PodRequest(request, f"{gpu} {asked.options} {priority} {account.tenant} {account.queue}")
 
     async def account(self, namespace: str, labels: Mapping[str, str], queue: str) -> Account:
         """Who pays. Raises NoAccount, and KubeError where the namespace's labels can't be read."""
@@ -82,3 +83,10 @@ class Requests:
             labels = await namespace_labels(self._client, name)
             self._labels[name] = (now, labels)
         return labels
+
+
+def given_by(asked: Asked) -> dict[str, Any]:
+    """The fields of a request that a pod's annotations give, as the SDK has them. Raises PodAskError."""
+    return {
+        name: Tier(found.name) if isinstance(found, tiers.Tier) else found for name, found in options_of(asked).items()
+    }

@@ -50,7 +50,7 @@ class Device(msgspec.Struct, frozen=True):
     """As its agent sees it."""
     reason: str = ""
     cause: str = ""
-    """Of what is not well, for machines; empty: well, or its agent is older and says only that."""
+    """Of what is not well, for machines; empty: well, or its agent does not say."""
     severity: Severity = Severity.NONE
     scope: Scope = Scope.DEVICE
     remedy: Remedy = Remedy.NONE

@@ -39,10 +39,7 @@ from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 
 FORMAT = 6
-"""1: before tenants, holds and the ledger; such snapshots are read as having none. 2: before usage was folded, and
-before maintenance windows; versions that know no other would lose them. 3: before principals, tokens and nodes' keys.
-4: before incidents. 5: before the pool's authority had generations.
-"""
+"""Raised when a version that reads the one before would lose something."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,8 @@ class DeviceClass(NamedTuple):
     leasable_bytes: int
     mig_profile: str
     compute_milli: int = WHOLE_SHARE_MILLI
+    whole_only: bool = False
+    """No parts of it are leased."""
 
     @property
     def label(self) -> str:
@@ -72,7 +74,7 @@ class DeviceClass(NamedTuple):
             return None
         if (shape.models and self.model not in shape.models[0]) or (shape.vendor and self.vendor != shape.vendor):
             return None
-        if not self.mig_profile and self.vendor in WHOLE_ONLY and asks_for_part(shape):
+        if not self.mig_profile and self.whole_only and asks_for_part(shape):
             return None
         if foreign_bytes * FOREIGN_TOLERANCE_DIVISOR > self.leasable_bytes and not shape.memory_bytes:
             return None
@@ -94,7 +96,8 @@ def asks_for_part(demand: Demand) -> bool:
 
 def device_class_of(spec: DeviceSpec) -> DeviceClass:
     """The class of one device."""
-    return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile, spec.compute_milli)
+    whole_only = spec.whole_only or spec.vendor in WHOLE_ONLY
+    return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile, spec.compute_milli, whole_only)
 
 
 KIND_MAX = 62

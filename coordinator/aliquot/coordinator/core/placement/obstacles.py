@@ -89,7 +89,7 @@ class ClassObstacles:
             return self._missing(Reason.OTHER_PROFILE, *self._other_profile())
         if not own.mig_profile and demand.min_tier >= Tier.MIG and is_part(demand):
             return self._missing(Reason.TIER, "these cards are not cut into MIG instances", "ask for a lower tier")
-        if own.vendor in catalog.WHOLE_ONLY and is_part(demand):
+        if own.whole_only and is_part(demand):
             detail = f"a {own.model} serves one program at a time, so it is leased whole"
             return self._missing(Reason.WHOLE_ONLY, detail, "ask for whole devices")
         if own.slice_of(self.shape) is None:

@@ -30,11 +30,9 @@ class PriceTable(msgspec.Struct, frozen=True):
     """Millionths of a device for a thousandth of a CPU, ascending from 0."""
     steps: tuple[tuple[tuple[int, int], ...], ...] = ()
     """Of tables without sorts: `steps[i]` belongs to `cpu_prices[i]`: (from this remainder on, worth)."""
-    groups: tuple[tuple[int, int, int], ...] = ()
-    """Of older tables, and no longer read: an estimate of what `together` says."""
     sorts: tuple[SortPrice, ...] = ()
     together: tuple[SortPrice, ...] = ()
-    """Sorts for several whole devices of one node: a table of an older version has none."""
+    """Sorts for several whole devices of one node."""
 
     @property
     def by_memory(self) -> bool:

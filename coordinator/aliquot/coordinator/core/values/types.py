@@ -39,6 +39,8 @@ class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a MIG instance: its first slice of its card's memory."""
     best_tier: int = UNKNOWN
     """Strongest tier that its agent gives on it; unknown: what its node says of all its devices."""
+    whole_only: bool = False
+    """One process at a time may use it, as its driver is set, so that parts of it would be of no use."""
 
     @property
     def leasable_bytes(self) -> int:

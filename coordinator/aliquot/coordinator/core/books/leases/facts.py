@@ -25,7 +25,7 @@ class LeaseQueued(Fact, frozen=True, tag="queued"):
     key: str = ""
     body_sha256: bytes = b""
     by: str = ""
-    """The principal that asked; empty: before there were any."""
+    """The principal that asked for it."""
     entitled: bool = False
     """A guarantee of its owner covers it as it comes, and nobody of that owner waits before it."""
 

@@ -230,7 +230,7 @@ class Lease(msgspec.Struct, frozen=True):
     failures: int = 0
     """Grants in a row that did not come up; drains, moves and preemptions are none."""
     by: str = ""
-    """The principal that asked for it; empty: before there were any."""
+    """The principal that asked for it."""
     ended_by: str = ""
     """The principal that ended it; empty: the pool itself did, or it has not ended."""
     warnings: tuple[str, ...] = ()

@@ -19,9 +19,11 @@ _SHOWN_MAX = 8
 
 def check_owner(tenancy: TenancyView, tenant: str, queue: str, *, strict: bool | None) -> None:
     """Whether a request in this tenant's name may wait in this queue (empty: the tenant's own). `strict`: only names
-    that are declared count; None: where any tenant is. Raises TenantNotFound, QueueNotFound, InvalidField.
+    that are declared count; None: where any tenant is, these and names below them, which share their limits. Raises
+    TenantNotFound, QueueNotFound, InvalidField.
     """
-    if tenant not in tenancy.tenants and (bool(tenancy.tenants) if strict is None else strict):
+    known = (tenant,) if strict else tuple(upwards(tenant))
+    if tenancy.tenants.keys().isdisjoint(known) and (bool(tenancy.tenants) if strict is None else strict):
         if not tenant:
             raise TenantNotFound("no tenant is named, and here tenants are declared", hint=_one_of(tenancy.tenants))
         raise TenantNotFound(f"there is no tenant {tenant!r}", hint=_meant(tenant, tenancy.tenants, "tenants"))

@@ -1,0 +1,113 @@
+"""The observer's fault is not the observed's: a driver that fails as a whole, one card that is refused, a card whose
+compute mode lets one process in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pynvml
+
+from tests.agent.coordinator import Coordinator
+from tests.agent.harness import Node, desired
+from tests.agent.test_enforcement_on_processes import grant
+
+UNKNOWN_ERROR = 999
+EVERYTHING = (
+    "memory", "processes", "utilization", "temperature", "power", "clocks", "fields", "throttle", "pcie", "nvlink",
+    "limits", "identity", "handle", "count", "init",
+)  # fmt: skip
+
+
+async def test_a_driver_that_fails_as_a_whole_ends_nobody_and_is_opened_again(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.environment |= {"ALIQUOT_AGENT_POLL_HEALTH": "500ms", "ALIQUOT_AGENT_POLL_CALM": "100ms"}
+    await grant(node, coordinator, desired(node.uuids[0]))
+    job = await asyncio.to_thread(node.burn, "1Gi")
+    for call in EVERYTHING:
+        node.scenario.fail(call, UNKNOWN_ERROR)
+
+    await coordinator.until(lambda: "driver" in conditions(coordinator), "the node says so")
+    assert "no device answers" in conditions(coordinator)["driver"]
+    devices = coordinator.snapshots[-1].node.devices
+    assert not any(device.healthy for device in devices), "it takes no new leases"
+    assert all(not device.sign.cause for device in devices), "and no card is to blame, so no incident begins"
+    assert job.poll() is None
+    node.scenario.clear_faults()
+    await coordinator.until(lambda: "driver" not in conditions(coordinator), "it was opened again")
+    await coordinator.until(lambda: _well(coordinator) >= set(node.uuids), "its cards take leases again")
+    assert job.poll() is None
+
+
+def _well(coordinator: Coordinator) -> set[str]:
+    well: dict[str, bool] = {each.uuid: each.healthy for each in coordinator.snapshots[-1].node.devices}
+    for delta in coordinator.deltas:
+        well |= {each.uuid: each.healthy for each in delta.devices if each.HasField("healthy")}
+    return {uuid for uuid, healthy in well.items() if healthy}
+
+
+def conditions(coordinator: Coordinator) -> dict[str, str]:
+    """What the agent told last of its node."""
+    return {each.subject: each.text for each in coordinator.snapshots[-1].node.conditions}
+
+
+REFUSED = """
+import pynvml
+from aliquot.agent.devices.nvml import NvmlBackend
+real = pynvml.nvmlDeviceGetHandleByIndex
+def handle(index):
+    if index == 0:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+    return real(index)
+pynvml.nvmlDeviceGetHandleByIndex = handle
+backend = NvmlBackend()
+backend.open()
+found = backend.discover()
+print([device.index for device in found.devices], *found.problems)
+"""
+
+
+def test_a_handle_that_is_refused_is_refused_of_one_card(node: Node) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], env=node.base_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("[1] GPU 0: ")
+
+
+async def test_one_card_that_is_refused_takes_no_other_away_and_is_told_of(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.scenario.fail("identity", pynvml.NVML_ERROR_NO_PERMISSION, 0)
+    await grant(node, coordinator)
+    assert [device.uuid for device in coordinator.snapshots[0].node.devices] == [node.uuids[1]]
+    assert "GPU 0: " in conditions(coordinator)["devices"]
+
+
+async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and_prohibited_ones_not_at_all(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.scenario.set_compute_mode(0, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    node.scenario.set_compute_mode(1, pynvml.NVML_COMPUTEMODE_PROHIBITED)
+    await grant(node, coordinator)
+    (device,) = coordinator.snapshots[0].node.devices
+    assert device.whole_only
+    assert "nvidia-smi -c DEFAULT" in conditions(coordinator)["unleasable"]
+    assert "whole only" in conditions(coordinator)["whole-only"]
+
+
+async def test_a_card_that_does_not_tell_its_memory_is_named(node: Node, coordinator: Coordinator) -> None:
+    node.scenario.fail("memory", pynvml.NVML_ERROR_NOT_SUPPORTED, 1)
+    await grant(node, coordinator)
+    assert [device.uuid for device in coordinator.snapshots[0].node.devices] == [node.uuids[0]]
+    assert node.uuids[1] in conditions(coordinator)["unleasable"]
+
+
+async def test_a_kernel_log_that_can_not_be_read_is_a_condition_of_the_node(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(node.directory / "nothing")
+    await grant(node, coordinator)
+    await coordinator.until(lambda: "kernel-log" in conditions(coordinator), "it is told")
