@@ -233,6 +233,18 @@ def session(
     return pool.do(c.OpenSession(by, token))
 
 
+def test_nobody_makes_tokens_in_the_name_of_somebody_whom_a_provider_vouches_for(pool: Pool) -> None:
+    boss = pool.token("boss", Grant(Role.MANAGER, "a"))
+    session(pool, "ann", Grant(Role.USER, "a"), number=50)
+    for name in ("ann", "sa/team/job"):
+        with pytest.raises(RoleMissing, match="nobody else makes tokens in that name"):
+            pool.token(name, Grant(Role.USER, "a"), by=boss, number=60)
+    assert [token.issued_by for token in pool.access.tokens.values() if token.principal == "ann"] == [
+        PROVIDER.principal
+    ]
+    pool.token("robot", Grant(Role.USER, "a"), by=boss, number=61)
+
+
 def test_a_session_brings_its_roles_and_ends_with_them(pool: Pool) -> None:
     opened = session(pool, "ann", Grant(Role.USER, "a"), number=50, expires_ms=10**12)
     assert opened.session

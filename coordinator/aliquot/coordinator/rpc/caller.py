@@ -98,11 +98,18 @@ def set_caller(who: Caller) -> None:
     _CALLER.set(who)
 
 
+_OF_TENANTS = frozenset({Role.USER.name.lower(), Role.MANAGER.name.lower()})
+"""Roles that are given on a tenant; on the whole pool only by somebody who means that."""
+
+
 def missing(who: Caller, action: Action, scope: str = "") -> RoleMissing:
     """The refusal: what is missing, what there is, and the command that gets it."""
     wanted = needed(action, scope)
     has = ", ".join(map(str, who.grants)) or "nobody"
     role, _, where = wanted.partition(" on ")
+    if not where and role in _OF_TENANTS:
+        # Whose it is can't be said to this caller: followed as printed, the command must not give the whole pool.
+        where = "TENANT"
     command = f"aliquot access grant {who.principal or 'NAME'} {role}" + (f" --tenant {where}" if where else "")
     return RoleMissing(
         f"to {_asked(action, scope)} needs {wanted}; {who.principal or 'the caller'} is {has}",

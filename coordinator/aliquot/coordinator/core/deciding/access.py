@@ -78,6 +78,7 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
         _require_may_give(known, command.by, grant, token.principal)
     new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
     if token.principal != command.by.principal:
+        _check_nobody_s_name(known, command.by, token.principal)
         if not held and not new:
             raise InvalidField(
                 "grants",
@@ -101,6 +102,21 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
         raise InvalidField("ttl_ms", "the token would be expired already")
     facts: list[Fact] = [RoleGranted(now_ms, token.principal, grant) for grant in new]
     return Decision((*facts, TokenIssued(now_ms, issued)), issued)
+
+
+def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:
+    """A provider vouches for people, and Kubernetes for pods: a token that somebody else makes in such a name would act
+    and be recorded as them. The pool's own folder may, since whoever enters it is the pool.
+    """
+    if by.principal == SYSTEM:
+        return
+    books = known.access
+    if principal.startswith(PODS) or any(books.tokens[each].session for each in books.tokens_of.get(principal, ())):
+        raise RoleMissing(
+            f"{principal} logs in by a provider that vouches for it, and nobody else makes tokens in that name",
+            principal=by.principal,
+            hint="for a program, choose a name of its own: aliquot access token NAME",
+        )
 
 
 def _check_room_for_token(known: Planning, principal: str) -> None:
