@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.agent.core.model import SliceSpec
-from aliquot.agent.hosting import base, clients
+from aliquot.agent.hosting import base, clients, processes
 
 ABOUT = "Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nProvides-Extra: big-one\n{requires}"
 
@@ -70,3 +70,16 @@ def test_beside_its_coordinator_a_node_serves_on_the_loopback_alone(address: str
 
 def test_a_coordinator_that_can_not_be_resolved_is_not_the_way() -> None:
     assert clients.own_address(["no-such-host.invalid:7070"]) == "127.0.0.1"
+
+
+@pytest.mark.root("to try as another user")
+def test_what_its_user_can_not_start_is_not_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(closed / "python"))
+    assert "can't run" in processes._try_as(54_321)
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    assert processes._try_as(54_321) == ""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert "can't run" in processes._try_as(54_321)

@@ -92,13 +92,39 @@ def test_a_link_that_was_up_and_is_down_takes_a_card_out_until_it_was_up_for_ten
     assert judged(up, down, *[up] * 25).healthy
 
 
-def test_replays_count_by_the_minute_and_a_width_counts_at_once() -> None:
+def test_replays_count_by_the_minute() -> None:
     slow = [sample(pcie_replays=number * 4) for number in range(10)]
     fast = [sample(pcie_replays=number * 5) for number in range(10)]
     assert judged(*slow).healthy
     assert judged(*fast).signal is signals.PCIE_REPLAYS
-    assert judged(sample(pcie_width=8, pcie_width_max=16)).signal is signals.PCIE_WIDTH
-    assert judged(sample(pcie_width=16, pcie_width_max=16)).healthy
+
+
+def test_a_width_is_compared_with_the_cards_own_past_and_counts_when_it_lasts() -> None:
+    slot, full = sample(pcie_width=8, pcie_width_max=16), sample(pcie_width=16, pcie_width_max=16)
+    assert judged(*[slot] * 60).healthy, "its slot has no more lanes"
+    assert judged(full, *[slot] * 19, full).healthy, "it saved power"
+    narrow = judged(full, *[slot] * 22)
+    assert narrow.signal is signals.PCIE_WIDTH
+    assert on_sample(on_repair(narrow), slot, 60 * MINUTE_MS).healthy, "a verdict that was overruled is over"
+
+
+@pytest.mark.parametrize("signal", [signal for signal in SIGNALS if signal.takes_out], ids=lambda each: each.cause)
+def test_any_signal_can_be_switched_off(signal: signals.Signal) -> None:
+    ignored = {signal.cause}
+    for xid in signal.xids:
+        assert on_xid(Health(), xid, None, 0, ignored).healthy
+    failed = on_failure(Health(), "gone", 0, signal, ignored=ignored)
+    assert failed.signal is None, "no case for a repair"
+    everything = HealthSample(
+        remap_pending=True, remap_failed=True, uncorrected_errors=1, margin_c=0, fabric_state=1, links_up=0
+    )
+    health = Health()
+    for number in range(3):
+        health = on_sample(health, everything, number * MINUTE_MS, ignored=ignored)
+    assert health.signal is not None, "others are masked by none"
+    assert health.signal.cause != signal.cause
+    silent = on_failure(on_failure(Health(), "x", 0), "x", 45_000, ignored={"not-answering"})
+    assert silent.signal is None
 
 
 def test_heat_needs_five_degrees_to_spare_and_the_fabric_its_registration() -> None:

@@ -29,7 +29,10 @@ ATTACKS = (
     "phase",
     "file_lease",
     "early",
+    "churn",
 )
+CHURN_S = 0.6
+"""How long each of its leases is exceeded before it is given back."""
 TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
 DEFAULTS = {"ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1500ms"}
 """What other tests set otherwise."""
@@ -69,6 +72,8 @@ class Gain:
 
 def attack(made: World, name: str, lease: str, span_s: float = MINUTE_S) -> Gain:
     """One attack by a lease of its own, for at most `span_s`."""
+    if name == "churn":
+        return _churn(made, lease, span_s)
     neighbour = made.probe("--most", "64Mi", lease=NEIGHBOUR)
     assert neighbour.answer() is not None
     bystander = made.bystander()
@@ -94,6 +99,50 @@ def attack(made: World, name: str, lease: str, span_s: float = MINUTE_S) -> Gain
     gain = Gain(
         name, made.tier, round(100 * most_of(pieces) / MINUTE_S, 2), round(longest(pieces), 2), noticed, ended, touched
     )
+    sys.stderr.write(f"{gain}\n")
+    return gain
+
+
+def _churn(made: World, lease: str, span_s: float) -> Gain:
+    """Lease after lease of one tenant, each exceeded for a moment and given back, until one ends as OVER_LIMIT: from
+    then on the tenant is refused, where its policy says so.
+    """
+    neighbour = made.probe("--most", "64Mi", lease=NEIGHBOUR)
+    assert neighbour.answer() is not None
+    bystander = made.bystander()
+    others = {neighbour.pid, bystander.pid}
+    samples: list[tuple[float, int]] = []
+    until_s, ended, number = time.monotonic() + span_s, False, 0
+    way = "managed" if made.tier is Tier.DRIVER else "malloc"
+    assert made.node.agent is not None
+    while time.monotonic() < until_s and not ended:
+        number += 1
+        each = f"{lease}-{number}"
+        made.grant(each)
+        attacker = made.run_outside(
+            "tests.enforce.programs.attacker",
+            *("respawn", each, way, str(made.node.agent.pid)),
+            ATTACKED_FOLDER=str(made.folder(each)),
+        )
+        over_since = math.inf
+        while (now := time.monotonic()) < min(until_s, over_since + CHURN_S) and attacker.process.poll() is None:
+            held = made.held_by_others_than(others)
+            samples.append((now, held))
+            if held > made.limit_bytes:
+                over_since = min(over_since, now)
+            time.sleep(LOOK_S)
+        attacker.process.kill()
+        ended = made.failure_of(each) == "OVER_LIMIT"
+        made.stop(each)
+        until(lambda each=each: made.is_gone(each) or made.failure_of(each) != "", f"{each} is gone")  # type: ignore[misc]
+        ended = ended or made.failure_of(each) == "OVER_LIMIT"
+        samples.append((time.monotonic(), made.held_by_others_than(others)))
+    touched = sum(program.process.poll() is not None for program in (neighbour, bystander))
+    made.settle()
+    noticed = any(f"lease {lease}" in line and "signal SIG" in line for line in made.node.log.splitlines())
+    pieces = spans(samples, made.limit_bytes)
+    percent = round(100 * most_of(pieces) / MINUTE_S, 2)
+    gain = Gain("churn", made.tier, percent, round(longest(pieces), 2), noticed, ended, touched)
     sys.stderr.write(f"{gain}\n")
     return gain
 

@@ -27,7 +27,9 @@ def watched() -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize(("name", "lease"), [("relay", "l-20"), ("respawn", "l-21"), ("rotation", "l-22")])
+@pytest.mark.parametrize(
+    ("name", "lease"), [("relay", "l-20"), ("respawn", "l-21"), ("rotation", "l-22"), ("churn", "l-24")]
+)
 def test_a_lease_of_attackers_is_ended(watched: World, name: str, lease: str) -> None:
     gain = attack(watched, name, lease)
     assert gain.ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
 from aliquot.agent.core.kernel_log import bus_of
+from aliquot.agent.core.signals import SIGNALS
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
@@ -49,6 +50,7 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.world import World
+from aliquot.common.errors import ConfigError
 from aliquot.common.names import validate_labels, validate_node, validate_pool
 from aliquot.common.tiers import Tier
 from aliquot.common.tls import ClientTls, is_local_address
@@ -103,6 +105,8 @@ class Agent:
             state.senses.tell(CGROUPS, containment.note)
         if Tier.MPS.word in settings.enforcement.tiers:
             state.senses.tell(MPS, "" if mps_installed() else MPS_MISSING)
+        if settings.ignore_signals:
+            self._note("ignored", f"by its settings these take no card out here: {', '.join(settings.ignore_signals)}")
         self._note("signals", powerless)
         self._note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
         self._cuda = CudaDriver(world.try_cuda)
@@ -406,6 +410,17 @@ def _coordinators(settings: Settings, member: Membership | None) -> Coordinators
     return Coordinators(addresses, tls, member)
 
 
+def _ignored(causes: Iterable[str]) -> frozenset[str]:
+    """Raises `ConfigError` for a cause that there is not."""
+    known = {signal.cause for signal in SIGNALS if signal.takes_out}
+    for cause in causes:
+        if cause not in known:
+            raise ConfigError(
+                f"ignore_signals: there is no signal {cause!r}", hint=f"one of {', '.join(sorted(known))}"
+            )
+    return frozenset(causes)
+
+
 def _intervals(settings: Settings) -> Intervals:
     poll = settings.poll
     return Intervals(
@@ -415,6 +430,7 @@ def _intervals(settings: Settings) -> Intervals:
         health_s=poll.health / 1000,
         calm_s=poll.calm / 1000,
         discovery_s=poll.discovery / 1000,
+        ignored=_ignored(settings.ignore_signals),
     )
 
 

@@ -198,7 +198,9 @@ class Care:
         for device in self._devices(order):
             uuid = device.info.uuid
             sample = await self._guard.run(uuid, lambda uuid=uuid: self._backend.health(uuid))  # type: ignore[misc]
-            judged = health.on_sample(health.on_repair(device.health), sample, self._world.clock.monotonic_ms())
+            now_ms = self._world.clock.monotonic_ms()
+            fresh = health.on_repair(device.health)
+            judged = health.on_sample(fresh, sample, now_ms, ignored=self._poller.ignored)
             if not judged.healthy:
                 return f"the repair had no effect: {judged.reason}"
         self._forgive(order)

@@ -128,14 +128,18 @@ class DriverEvents:
             sample, confirmed = HealthSample(), True  # it does not answer: that is one more sign
         if confirmed and event.said != HARMLESS:
             now_ms = self._clock.monotonic_ms()
-            self._poller.set_health(device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms))
+            self._poller.set_health(
+                device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms, self._poller.ignored)
+            )
         self._tell(uuid)
 
     def _take_other(self, device: DeviceState, kind: EventKind) -> None:
         if kind is EventKind.UNAVAILABLE:
             now_ms = self._clock.monotonic_ms()
             said = "the driver reports it as unavailable"
-            self._poller.set_health(device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS))
+            self._poller.set_health(
+                device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS, ignored=self._poller.ignored)
+            )
         self._tell(device.info.uuid)
 
     def _tell(self, uuid: str) -> None:

@@ -64,6 +64,8 @@ class Intervals:
     calm_s: float = 10.0
     """How long all signs must have been good before a device counts as healthy again."""
     discovery_s: float = 300.0
+    ignored: frozenset[str] = frozenset()
+    """Causes that take no card out here."""
 
 
 @dataclass(slots=True)
@@ -143,6 +145,11 @@ class Poller:
         self._reopened_well = False
         self.first_round = asyncio.Event()
         """Set when every device was polled once (or did not answer)."""
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """Causes that take no card out here."""
+        return self._intervals.ignored
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
@@ -370,7 +377,9 @@ class Poller:
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
-            self.set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms))
+            self.set_health(
+                device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self._intervals.ignored)
+            )
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
@@ -431,7 +440,10 @@ class Poller:
                 # It may be there in another shape: cut into parts, or by another driver.
                 self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
                 self._discovered.set()
-            self.set_health(device, health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost))
+            self.set_health(
+                device,
+                health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost, ignored=self.ignored),
+            )
 
     def why_blind(self) -> str:
         """Why what fails is not the devices' own fault: all of them fail alike. Empty: at least one answers, or each

@@ -214,6 +214,8 @@ class Settings(msgspec.Struct, frozen=True):
     mig: MigSettings = msgspec.field(default_factory=MigSettings)
     hosting: HostingSettings = msgspec.field(default_factory=HostingSettings)
     repair: RepairSettings = msgspec.field(default_factory=RepairSettings)
+    ignore_signals: tuple[str, ...] = ()
+    """Causes of docs/health.md that take no card of this node out: an administrator knows better here."""
     kernel_log: str = "/dev/kmsg"
     """Where the kernel's log is read, which tells XIDs that NVML does not; empty: nowhere."""
 

@@ -27,9 +27,10 @@ from typing import Self, Unpack
 
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
 from aliquot.common.clock import SystemClock
+from aliquot.common.ticket import TicketPart
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
 from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
-from aliquot.remote.ticket import VARIABLE, Ticket, TicketPart
+from aliquot.remote.ticket import VARIABLE, Ticket
 from aliquot.remote.wire.client import CONNECT_S, Notice, Opening, RemoteChannel, open_channel
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,10 @@ from typing import Final
 import msgspec
 
 from aliquot.client import Lease, LeaseState
+from aliquot.common import ticket
 from aliquot.common.errors import SecurityError
 from aliquot.common.ids import serving_credential
+from aliquot.common.ticket import TicketPart
 from aliquot.remote.errors import SessionError
 
 VARIABLE: Final = "ALIQUOT_REMOTE_TICKET"
@@ -24,32 +26,8 @@ _GOING = frozenset({LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.UNREACHABL
 _SAID: Final = {LeaseState.RELEASING: "RELEASED", LeaseState.PREEMPTING: "PREEMPTED", LeaseState.QUEUED: "PREEMPTED"}
 
 
-class TicketPart(msgspec.Struct, frozen=True):
-    """One of the lease's slices."""
-
-    slice_id: str
-    endpoint: str
-    """Empty: it is not served at the moment."""
-    device_model: str
-    share_milli: int
-    memory_bytes: int
-
-
-class Ticket(msgspec.Struct, frozen=True):
+class Ticket(ticket.Ticket, frozen=True):
     """See the module's docstring."""
-
-    lease_id: str
-    lease_epoch: int
-    tenant: str
-    credential: str
-    parts: tuple[TicketPart, ...]
-    ending: str = ""
-    """Why it is ending or has ended: the coordinator's word, such as PREEMPTED; empty: it goes on."""
-    detail: str = ""
-
-    def __repr__(self) -> str:
-        """Without the credential."""
-        return f"Ticket({self.lease_id}, epoch {self.lease_epoch}, {len(self.parts)} parts, {self.ending or 'goes on'})"
 
     @classmethod
     def of(cls, lease: Lease) -> Ticket:

@@ -10,6 +10,7 @@ of the monotonic clock.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from aliquot.agent.core.samples import HealthSample, RecoveryAction
@@ -52,14 +53,21 @@ class Health:
 
 
 def on_failure(
-    health: Health, reason: str, now_ms: int, signal: Signal | None = None, *, silent: bool = True
+    health: Health,
+    reason: str,
+    now_ms: int,
+    signal: Signal | None = None,
+    *,
+    silent: bool = True,
+    ignored: Collection[str] = (),
 ) -> Health:
     """A call to the device failed, hung, or answered that it is lost (`signal`). Not `silent`: the fault is
-    the node's, not the device's.
+    the node's, not the device's. A cause that is `ignored` takes no leases while it lasts, and is no case for a repair.
     """
     silent_ms = now_ms if silent and health.silent_ms is None else health.silent_ms
     if signal is None and silent and silent_ms is not None and now_ms - silent_ms >= SILENCE_MS:
         signal = NOT_ANSWERING
+    signal = None if signal is not None and signal.cause in ignored else signal
     return replace(
         health,
         healthy=False,
@@ -88,7 +96,9 @@ def _unless_silent(health: Health) -> Signal | None:
     return None if health.signal is NOT_ANSWERING else health.signal
 
 
-def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int) -> Health:
+def on_xid(
+    health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int, ignored: Collection[str] = ()
+) -> Health:
     """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has one."""
     action = action_of(xid)
     if action not in UNSCHEDULABLE:
@@ -100,6 +110,9 @@ def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: in
     if not believed:
         return health
     asked = signal_of_recovery(recovery) if recovery is not None else None
+    signal = asked or signal_of(xid)
+    if signal is not None and signal.cause in ignored:
+        return health
     return replace(
         health,
         healthy=False,
@@ -107,15 +120,17 @@ def on_xid(health: Health, xid: int, recovery: RecoveryAction | None, now_ms: in
         bad_ms=now_ms,
         good_samples=0,
         xid=xid,
-        signal=asked or signal_of(xid),
+        signal=signal,
     )
 
 
-def on_sample(health: Health, sample: HealthSample, now_ms: int, calm_ms: int = CALM_MS) -> Health:
+def on_sample(
+    health: Health, sample: HealthSample, now_ms: int, calm_ms: int = CALM_MS, ignored: Collection[str] = ()
+) -> Health:
     """The device was asked how it is, and answered."""
-    trends, trend, story = follow(health.trends, sample, now_ms)
+    trends, trend, story = follow(health.trends, sample, now_ms, ignored)
     health = replace(health, trends=trends, silent_ms=None)
-    signal, reason = _complaint(sample)
+    signal, reason = _complaint(sample, ignored)
     if signal is None:
         signal, reason = trend, story
     if signal is not None:
@@ -142,16 +157,21 @@ def complains(sample: HealthSample) -> bool:
     return _complaint(sample)[0] is not None
 
 
-def _complaint(sample: HealthSample) -> tuple[Signal | None, str]:
+def _complaint(sample: HealthSample, ignored: Collection[str] = ()) -> tuple[Signal | None, str]:
+    return next(((signal, why) for signal, why in _complaints(sample) if signal.cause not in ignored), (None, ""))
+
+
+def _complaints(sample: HealthSample) -> Iterator[tuple[Signal, str]]:
+    """What a card says of itself, the worst first."""
     action = sample.recovery_action
-    if action is not None and action.concerns_device:
-        return signal_of_recovery(action), f"the driver asks for: {action.name.lower().replace('_', ' ')}"
+    asked = signal_of_recovery(action) if action is not None and action.concerns_device else None
+    if action is not None and asked is not None:
+        yield asked, f"the driver asks for: {action.name.lower().replace('_', ' ')}"
     if sample.remap_failed:
-        return REMAP_FAILED, "a memory row could not be remapped: the device needs service"
+        yield REMAP_FAILED, "a memory row could not be remapped: the device needs service"
     if sample.remap_pending and action is None:
         # Where the driver has a recovery action, that says whether a pending remap matters.
-        return REMAP_PENDING, "memory rows wait to be remapped: reset the device"
+        yield REMAP_PENDING, "memory rows wait to be remapped: reset the device"
     if sample.uncorrected_errors and action is None:
         many = sample.uncorrected_errors
-        return UNCONTAINED, f"{many} uncorrectable memory errors since the driver was loaded: reset the device"
-    return None, ""
+        yield UNCONTAINED, f"{many} uncorrectable memory errors since the driver was loaded: reset the device"

@@ -83,7 +83,9 @@ HOT = Signal("hot", "MarginTemperature at 0", _D, Scope.CARD, Remedy.NONE, "5 de
 PCIE_REPLAYS = Signal(
     "pcie-replays", "more than 8 PCIe replays a minute", _D, Scope.CARD, Remedy.NONE, "10 min without"
 )
-PCIE_WIDTH = Signal("pcie-width", "CurrPcieLinkWidth below its maximum", _D, Scope.CARD, Remedy.NONE, "10 min at it")
+PCIE_WIDTH = Signal(
+    "pcie-width", "CurrPcieLinkWidth below what it was, for 10 min", _D, Scope.CARD, Remedy.NONE, "10 min at it"
+)
 
 CONTAINED = Signal("contained-memory", "XID 94", _L, Scope.DEVICE, Remedy.NONE, "at once", frozenset({94}))
 PROGRAM = Signal(

@@ -157,9 +157,18 @@ def _tpu(rest: str) -> DeviceBackend:
 
 
 def _tpu_shows() -> bool:
-    from aliquot.agent.devices.tpu import chips  # noqa: PLC0415
+    if not any(_is_googles(device) for device in Path("/sys/bus/pci/devices").glob("*")):
+        return False
+    from aliquot.agent.devices.tpu import chips  # noqa: PLC0415 - which of them are chips: Google makes network cards, too
 
     return bool(chips())
+
+
+def _is_googles(device: Path) -> bool:
+    try:
+        return (device / "vendor").read_text().strip() == "0x1ae0"
+    except OSError:  # unplugged meanwhile
+        return False
 
 
 KINDS: Mapping[str, Row] = {

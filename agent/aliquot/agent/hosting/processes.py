@@ -37,6 +37,8 @@ GRACE_MAX_S = 10.0
 """Between SIGTERM and SIGKILL for one that does not answer any more; its lease's own grace may be shorter."""
 KILL_S = 5.0
 """How long after SIGKILL one counts as hung in the kernel."""
+TRY_TIMEOUT_S = 30.0
+_TRIED = "import aliquot.agent.hosting.program"
 _LOOK_AGAIN_S = 0.05
 _LOOK_AGAIN_MAX_S = 0.5
 _HANDED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG")
@@ -72,6 +74,7 @@ class ProcessHost:
         self._signaller = signaller
         self._processes = processes
         self._folders = Folders(directory, uids or (os.geteuid(),))
+        self._uid = next(iter(uids), os.geteuid())
         self._children: dict[Holder, subprocess.Popen[bytes]] = {}
         """Those that this agent has started; of others it knows what is written down."""
         self._locks: WeakValueDictionary[Holder, asyncio.Lock] = WeakValueDictionary()
@@ -143,6 +146,12 @@ class ProcessHost:
     async def sweep(self) -> None:
         """See `Host`."""
         await asyncio.to_thread(self._folders.sweep, self._state.holders())
+        if self._installed and self._uid != os.geteuid():
+            problem = await asyncio.to_thread(_try_as, self._uid)
+            if problem:
+                log.error("no lease can be served here: %s", problem)
+                self._state.notes["serving"] = f"no lease can be served here: {problem}"
+                self._installed = frozenset()
 
     def figures(self) -> Mapping[Holder, Mapping[str, int]]:
         """See `Host`."""
@@ -261,18 +270,22 @@ class ProcessHost:
 
 
 def _command(name: str, uid: int, environment: dict[str, str]) -> Sequence[str]:
-    """What starts a service as a user. Not Popen's `user`: for that it would fork, which threads of gRPC do not
-    survive, where else it can do without.
-    """
-    as_user: list[str] = []
-    if uid != os.geteuid():
-        program = shutil.which("setpriv")
-        if program is None:
-            raise HostError("setpriv is missing, by which processes are run as another user", hint="install util-linux")
-        as_user = [program, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+    """What starts a service as a user. Raises `HostError`."""
     words = [f"{key}={value}" for key, value in environment.items()]
     service = [sys.executable, "-m", "aliquot.agent.hosting.program", name]
-    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *as_user, "/usr/bin/env", *words, *service]
+    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *_as_user(uid), "/usr/bin/env", *words, *service]
+
+
+def _as_user(uid: int) -> list[str]:
+    """What goes before a command. Not Popen's `user`: for that it would fork, which threads of gRPC do not
+    survive, where else it can do without. Raises `HostError`.
+    """
+    if uid == os.geteuid():
+        return []
+    program = shutil.which("setpriv")
+    if program is None:
+        raise HostError("setpriv is missing, by which processes are run as another user", hint="install util-linux")
+    return [program, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
 
 
 def _make_ordinary(pid: int) -> None:
@@ -288,3 +301,27 @@ async def _reap(child: subprocess.Popen[bytes]) -> None:
     """Take note of the end of a process that was killed; one that hangs in the kernel is given up."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         await asyncio.to_thread(child.wait, KILL_S)
+
+
+def _try_as(uid: int) -> str:
+    """Why what serves leases can't be started as its user; empty: it can. Python may be in a folder that is closed to
+    others, which nobody would hear of before the first lease is to be served, and then again and again.
+    """
+    environment = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            [*_as_user(uid), sys.executable, "-c", _TRIED],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TRY_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, HostError, subprocess.TimeoutExpired) as error:
+        return f"uid {uid} can't run {sys.executable} ({error})"
+    if done.returncode == 0:
+        return ""
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    return f"uid {uid} can't run {sys.executable} ({last}): install it where every user may read it"

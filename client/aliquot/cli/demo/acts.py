@@ -206,6 +206,8 @@ def account(stage: Stage) -> list[LeaseUsage]:
         ]
         story.show(Text())
         story.indent(usage_table(usages))
+        # The watchdog sees each poll; what it stops within one report is more than the pool is ever told.
+        story.tell("peaks are what agents report, once a second at most: a job that is stopped sooner held more")
         story.claim(
             "no neighbour was touched", holds=all(outcomes[job.plan.name] == UNHARMED for job in stage.neighbours())
         )

@@ -89,7 +89,7 @@ def usage_table(usages: Sequence[LeaseUsage]) -> Table:
         ("GPU·S", "right"),
         ("GIB·S", "right"),
         ("RESERVED", "right"),
-        ("PEAK USED", "right"),
+        ("PEAK REPORTED", "right"),
         "OUTCOME",
     )
     for tenant in sorted({usage.tenant for usage in usages}):

@@ -1,4 +1,4 @@
-"""`decide(planning, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
+"""`decide(known, command, now_ms)`: what follows from a command, as facts, changing nothing that is journalled.
 
 Every decision is a function of the State and the settings: ids and times come in with the command. A command that can't
 be carried out is refused with a DomainError. Deciding writes only the planner's memory, which can be
@@ -21,40 +21,40 @@ from aliquot.coordinator.core.known.planning import Planning
 T = TypeVar("T")
 
 
-def decide(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
+def decide(known: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
     """What to do about `command`. Raises DomainError when it is refused.
 
     `now_ms` is never below the time of the last fact: the writer's clock sees to it, and it is enforced here once more.
     """
-    planning.catch_up()
-    planning.memory.troubles.begin()
-    return decide_one(planning, command, max(now_ms, planning.now_ms))
+    known.catch_up()
+    known.memory.troubles.begin()
+    return decide_one(known, command, max(now_ms, known.now_ms))
 
 
-def decide_one(planning: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
+def decide_one(known: Planning, command: c.Command[T], now_ms: int) -> Decision[T]:
     """The same within a decision that has begun."""
-    return _DECIDE[type(command)](planning, command, now_ms)
+    return _DECIDE[type(command)](known, command, now_ms)
 
 
-def _on_behalf(planning: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decision[Any]:
+def _on_behalf(known: Planning, command: c.OnBehalf[Any], now_ms: int) -> Decision[Any]:
     """What follows from a command that somebody gave, and who that was, where anything does."""
-    access.require_token(planning, command.by, now_ms)
-    decision = decide_one(planning, command.command, now_ms)
+    access.require_token(known, command.by, now_ms)
+    decision = decide_one(known, command.command, now_ms)
     if not decision.facts:
         return decision
     return Decision((access.acted(command, now_ms), *decision.facts), decision.outcome, decision.taken)
 
 
-def answer(planning: Planning, query: Query[T], now_ms: int) -> T:
+def answer(known: Planning, query: Query[T], now_ms: int) -> T:
     """The answer to `query`. Raises DomainError where it asks for what does not exist."""
-    planning.catch_up()
+    known.catch_up()
     find = _ANSWER.get(type(query)) or answers_of(type(query))
-    found: T = find(planning, query, max(now_ms, planning.now_ms))
+    found: T = find(known, query, max(now_ms, known.now_ms))
     return found
 
 
-def _dry_run(planning: Planning, query: DryRun[T], now_ms: int) -> T:
-    return decide(planning, query.command, now_ms).outcome
+def _dry_run(known: Planning, query: DryRun[T], now_ms: int) -> T:
+    return decide(known, query.command, now_ms).outcome
 
 
 _ANSWER: dict[type[Any], Answer] = {**ANSWER, DryRun: _dry_run}

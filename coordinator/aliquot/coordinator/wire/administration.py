@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.common.tiers import Tier, parse_tier
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.holds import Hold
@@ -263,15 +264,8 @@ def _move_message(move: NodeTransfer | NodeMove, at_ms: int) -> admin_pb2.NodeMo
     )
 
 
-def _hold_message(hold: Hold) -> admin_pb2.HoldView:
-    return admin_pb2.HoldView(
-        owner=hold.owner,
-        kind=hold.kind.value,
-        device_uuids=hold.device_uuids,
-        victims=hold.victims,
-        expires_ms=hold.expires_ms,
-        start_ms=hold.start_ms,
-    )
+_HOLD = Writer(admin_pb2.HoldView, Hold)
+_RATES = Writer(admin_pb2.RateCard, RateCard)
 
 
 def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
@@ -280,7 +274,7 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
         rates_version=view.rates_version,
         guarantee_scale_millionths=view.guarantee_scale_millionths,
         alerts=view.alerts,
-        holds=[_hold_message(hold) for hold in view.holds],
+        holds=map(_HOLD.message, view.holds),
     )
     for pool in view.pools:
         declared = [
@@ -305,68 +299,25 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
     for queue in view.queues:
         message.queues.add(spec=_queue_message(queue.spec), version=queue.version, use=use_message(queue))
     if view.rates is not None:
-        message.rates.currency = view.rates.currency
-        message.rates.minimum_ms = view.rates.minimum_ms
-        for rate in view.rates.rates:
-            message.rates.rates.add(
-                model=rate.model, gpu_hour_micro=rate.gpu_hour_micro, gib_hour_micro=rate.gib_hour_micro
-            )
-        for tier in view.rates.tiers:
-            message.rates.tiers.add(
-                above_gpu_milli_hours=tier.above_gpu_milli_hours, discount_permille=tier.discount_permille
-            )
+        _RATES.write(message.rates, view.rates)
     return message
 
 
-def invoice_message(invoice: Invoice) -> admin_pb2.Invoice:
-    """An invoice; what knows no bound as decimals."""
-    return admin_pb2.Invoice(
-        invoice_id=invoice.invoice_id,
-        tenant=invoice.tenant,
-        from_ms=invoice.from_ms,
-        to_ms=invoice.to_ms,
-        made_ms=invoice.made_ms,
-        currency=invoice.currency,
-        lines=[
-            admin_pb2.InvoiceLine(
-                queue=line.queue,
-                model=line.model,
-                share_milli_ms=str(line.share_milli_ms),
-                memory_byte_ms=str(line.memory_byte_ms),
-                billable_share_milli_ms=str(line.billable_share_milli_ms),
-                billable_memory_byte_ms=str(line.billable_memory_byte_ms),
-                gpu_hour_micro=line.gpu_hour_micro,
-                gib_hour_micro=line.gib_hour_micro,
-                slices=line.slices,
-                amount_micro=str(line.amount_micro),
-                priced=line.priced,
-            )
-            for line in invoice.lines
-        ],
-        subtotal_micro=str(invoice.subtotal_micro),
-        discounts=[
-            admin_pb2.InvoiceDiscount(
-                above_gpu_milli_hours=above, discount_permille=permille, discount_micro=str(discount)
-            )
-            for above, permille, discount in invoice.discounts
-        ],
-        total_micro=str(invoice.total_micro),
-        paid_micro=str(invoice.paid_micro),
-        notes=invoice.notes,
-        observed_busy_milli_ms=str(invoice.observed_busy_milli_ms),
-        observed_memory_byte_ms=str(invoice.observed_memory_byte_ms),
-        observed_interval_ms=str(invoice.observed_interval_ms),
-        observed_up_bytes=str(invoice.observed_up_bytes),
-        observed_down_bytes=str(invoice.observed_down_bytes),
+invoice_message = Writer(
+    admin_pb2.Invoice,
+    Invoice,
+    {"discounts": lambda invoice, _: [_discount_message(*discount) for discount in invoice.discounts]},
+).message
+"""An invoice; what knows no bound as decimals."""
+
+
+def _discount_message(above: int, permille: int, discount: int) -> admin_pb2.InvoiceDiscount:
+    return admin_pb2.InvoiceDiscount(
+        above_gpu_milli_hours=above, discount_permille=permille, discount_micro=str(discount)
     )
 
 
-def set_aside_message(trouble: Trouble) -> admin_pb2.SetAside:
-    """Work on which deciding failed too often."""
-    return admin_pb2.SetAside(
-        work=str(trouble.work),
-        subject=trouble.work.subject,
-        error=trouble.error,
-        failures=trouble.failures,
-        since_ms=trouble.since_ms,
-    )
+set_aside_message = Writer(
+    admin_pb2.SetAside, Trouble, {"work": lambda trouble, _: str(trouble.work), "subject": "work.subject"}
+).message
+"""Work on which deciding failed too often."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.coordinator.core.books.capacity import (
     EVERY_MEANS,
     CapacityPolicy,
@@ -160,36 +161,17 @@ def _permille(value: int) -> int:
 
 def spec_message(spec: CapacitySpec) -> capacity_pb2.CapacitySpec:
     """What is on offer, with everything that was left to be as it is by default."""
-    policy = spec.policy
-    return capacity_pb2.CapacitySpec(
-        shapes=[_shape_message(shape) for shape in spec.shapes],
-        policy=capacity_pb2.CapacityPolicy(
-            act=policy.act,
-            target_wait_s=policy.target_wait_ms // 1000,
-            means=[means.value for means in policy.means],
-            means_s=policy.means_ms // 1000,
-            idle_s=policy.idle_ms // 1000,
-            keep_s=policy.keep_ms // 1000,
-            rest_s=policy.rest_ms // 1000,
-            headroom_permille=policy.headroom_permille,
-            late_s=policy.late_ms // 1000,
-            orders_max=policy.orders_max,
-            spare_permille=policy.spare_permille,
-            ready_permille=policy.ready_permille,
-            hour_micro=policy.hour_micro,
-            month_micro=policy.month_micro,
-            empties_by_moving=policy.empties_by_moving,
-            no_means=not policy.means,
-        ),
-        pools=[
-            capacity_pb2.PoolBound(
-                pool=bound.pool,
-                nodes_max=bound.nodes_max if bound.nodes_max >= 0 else None,
-                headroom_permille=bound.headroom_permille if bound.headroom_permille >= 0 else None,
-            )
-            for bound in spec.pools
-        ],
-    )
+    return _SPEC.message(spec)
+
+
+_SPEC = Writer(
+    capacity_pb2.CapacitySpec,
+    CapacitySpec,
+    {
+        "shapes": lambda spec, _: map(_shape_message, spec.shapes),
+        "policy": Writer(capacity_pb2.CapacityPolicy, CapacityPolicy, {"no_means": lambda policy, _: not policy.means}),
+    },
+)
 
 
 def _shape_message(shape: NodeShape) -> capacity_pb2.NodeShape:
@@ -232,28 +214,17 @@ def read_series(messages: Iterable[capacity_pb2.ExpectedSeries], now_ms: int) ->
 
 def order_message(order: Order, *, whole: bool = True) -> capacity_pb2.NodeOrder:
     """An order. `whole`: its reader may know whose lease it is for."""
-    return capacity_pb2.NodeOrder(
-        number=order.number,
-        order_id=order.order_id,
-        way=int(order.way),  # type: ignore[arg-type]
-        state=int(order.state),  # type: ignore[arg-type]
-        shape=order.shape,
-        pool=order.pool,
-        node_name=order.node_name,
-        node_id=order.node_id,
-        why=_why(order.why, whole=whole),
-        ordered_ms=order.ordered_ms,
-        due_ms=order.due_ms,
-        changed_ms=order.changed_ms,
-        price_micro=order.price_micro,
-        taken_by=order.taken_by,
-        taken_until_ms=order.taken_until_ms,
-        tries=order.tries,
-        again_ms=order.again_ms,
-        reference=order.reference,
-        problem=order.problem[:TEXT_MAX],
-        early=order.early,
-    )
+    return _ORDER.message(order, whole)
+
+
+_ORDER = Writer(
+    capacity_pb2.NodeOrder,
+    Order,
+    {
+        "why": lambda order, whole: _why(order.why, whole=whole),
+        "problem": lambda order, _: order.problem[:TEXT_MAX],
+    },
+)
 
 
 def _why(text: str, *, whole: bool) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from aliquot.common.fields import Writer
 from aliquot.common.names import plain_text
 from aliquot.common.signs import Remedy, Scope, Severity
-from aliquot.coordinator.core.books.health.records import UNITS_MAX, WORDS, CareOrder, Incident, Sign
+from aliquot.coordinator.core.books.health.records import UNITS_MAX, WORDS, CareOrder, Sign, Step
 from aliquot.coordinator.core.deciding.answers.health import HealthReport, IncidentView
 from aliquot.v1 import agent_pb2, pool_pb2, types_pb2
 
@@ -49,26 +50,33 @@ def read_copies(message: types_pb2.CareResult) -> tuple[tuple[str, int], ...]:
     return tuple(sorted({uuid: rate for uuid, rate in known if uuid and rate}.items()))
 
 
-def sign_message(sign: Sign) -> types_pb2.Sign:
-    """A sign as readers see it; its reason stands beside it."""
-    return types_pb2.Sign(
-        cause=sign.cause,
-        severity=int(sign.severity),  # type: ignore[arg-type]
-        scope=int(sign.scope),  # type: ignore[arg-type]
-        remedy=int(sign.remedy),  # type: ignore[arg-type]
-    )
+sign_message = Writer(types_pb2.Sign, Sign).message
+"""A sign as readers see it; its reason stands beside it."""
+_step_message = Writer(pool_pb2.IncidentStep, Step).message
+_CARE = Writer(
+    agent_pb2.Care,
+    CareOrder,
+    {
+        "leader_epoch": lambda _, epochs: epochs[0],
+        "session_epoch": lambda _, epochs: epochs[1],
+        "uuids": lambda order, _: order.units[:UNITS_MAX],
+    },
+)
+_INCIDENT = Writer(
+    pool_pb2.Incident,
+    IncidentView,
+    {
+        "uuids": lambda view, _: view.incident.units[:UNITS_MAX],
+        "opened_by": "incident.by",
+        "steps": lambda view, with_story: map(_step_message, view.incident.steps if with_story else ()),
+    },
+    parts=("incident",),
+)
 
 
 def care_message(order: CareOrder, leader_epoch: int, session_epoch: int) -> agent_pb2.Care:
     """The message for cards that an agent is to do something about."""
-    return agent_pb2.Care(
-        leader_epoch=leader_epoch,
-        session_epoch=session_epoch,
-        number=order.number,
-        action=int(order.action),  # type: ignore[arg-type]
-        uuids=order.units[:UNITS_MAX],
-        reason=order.reason,
-    )
+    return _CARE.message(order, (leader_epoch, session_epoch))
 
 
 def health_message(report: HealthReport) -> pool_pb2.Health:
@@ -93,29 +101,4 @@ def health_message(report: HealthReport) -> pool_pb2.Health:
 
 def incident_message(view: IncidentView, *, with_story: bool) -> pool_pb2.Incident:
     """One incident."""
-    incident: Incident = view.incident
-    return pool_pb2.Incident(
-        number=incident.number,
-        cause=incident.cause,
-        severity=int(incident.severity),  # type: ignore[arg-type]
-        scope=int(incident.scope),  # type: ignore[arg-type]
-        node_id=incident.node_id,
-        node_name=view.node_name,
-        uuids=incident.units[:UNITS_MAX],
-        pool=incident.pool,
-        model=incident.model,
-        reason=incident.reason,
-        state=int(incident.state),  # type: ignore[arg-type]
-        opened_ms=incident.opened_ms,
-        since_ms=incident.since_ms,
-        back_ms=incident.back_ms,
-        closed_ms=incident.closed_ms,
-        outcome=incident.outcome,
-        waits_for=view.waits_for,
-        opened_by=incident.by,
-        remedy=int(incident.remedy),  # type: ignore[arg-type]
-        steps=[
-            pool_pb2.IncidentStep(at_ms=step.at_ms, state=int(step.state), text=step.text)  # type: ignore[arg-type]
-            for step in (incident.steps if with_story else ())
-        ],
-    )
+    return _INCIDENT.message(view, with_story)

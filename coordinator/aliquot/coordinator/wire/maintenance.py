@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.coordinator.core.books.maintenance import Closure, WindowSpec
 from aliquot.coordinator.reading.books import WindowView
 from aliquot.v1 import admin_pb2, types_pb2
@@ -34,38 +35,17 @@ def read_window(message: admin_pb2.MaintenanceWindow) -> WindowSpec:
     )
 
 
-def view_message(view: WindowView) -> admin_pb2.MaintenanceView:
-    """A window as administrators see it."""
-    window, spec = view.window, view.window.spec
-    return admin_pb2.MaintenanceView(
-        window=admin_pb2.MaintenanceWindow(
-            name=spec.name,
-            start=spec.start,
-            end=spec.end,
-            zone=spec.zone,
-            weekly=spec.weekly,
-            lead_s=spec.lead_ms // 1000,
-            grace_s=spec.grace_ms // 1000,
-            node_ids=spec.node_ids,
-            labels=dict(spec.labels),
-            pool=spec.pool,
-            reason=spec.reason,
-        ),
-        phase=int(window.phase),  # type: ignore[arg-type]
-        starts_ms=window.starts_ms,
-        ends_ms=window.ends_ms,
-        node_ids=view.node_ids[:_NODES_SHOWN],
-        nodes=len(view.node_ids),
-        slices=view.slices,
-    )
-
-
-def closure_message(closure: Closure) -> types_pb2.NodeClosure:
-    """What closes a node."""
-    return types_pb2.NodeClosure(
-        window=closure.window,
-        phase=int(closure.phase),  # type: ignore[arg-type]
-        starts_ms=closure.starts_ms,
-        ends_ms=closure.ends_ms,
-        reason=closure.reason,
-    )
+_VIEW = Writer(
+    admin_pb2.MaintenanceView,
+    WindowView,
+    {
+        "window": "window.spec",
+        "node_ids": lambda view, _: view.node_ids[:_NODES_SHOWN],
+        "nodes": lambda view, _: len(view.node_ids),
+    },
+    parts=("window",),
+)
+view_message = _VIEW.message
+"""A window as administrators see it."""
+closure_message = Writer(types_pb2.NodeClosure, Closure).message
+"""What closes a node."""

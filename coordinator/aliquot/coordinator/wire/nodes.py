@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.books.health.records import OUT
 from aliquot.coordinator.core.books.nodes import Device, Node
@@ -203,6 +204,29 @@ def _read_device(message: types_pb2.Device, field: str, node_id: str, index: int
     )
 
 
+_DEVICE = Writer(
+    types_pb2.Device,
+    DeviceSpec,
+    {
+        **{
+            name: name
+            for name in (
+                *("uuid", "index", "model", "vendor", "memory_total_bytes", "memory_reserved_bytes", "mig_profile"),
+                *("parent_uuid", "numa_node", "compute_milli", "mig_start"),
+            )
+        },
+        "fabric_island": "nvlink_island",
+    },
+    rest="it changes while the device is there: `NodeWriter` adds it",
+)
+_OF_ITS_ORDER = "of the order to cut it, if there is one"
+_CARD = Writer(
+    types_pb2.MigCard,
+    MigCard,
+    left_out={"cut": _OF_ITS_ORDER, "problem": _OF_ITS_ORDER, "cut_for": _OF_ITS_ORDER},
+)
+
+
 class NodeWriter:
     """Makes messages of nodes and devices from the View, with what only memory knows: telemetry, versions, liveness."""
 
@@ -272,21 +296,7 @@ class NodeWriter:
         """The cards that may be cut anew, and for whom that is being done."""
         orders = {cut.card_uuid: cut for cut in node.cuts}
         for card in node.spec.cards:
-            message = types_pb2.MigCard(
-                uuid=card.uuid,
-                model=card.model,
-                profiles=[
-                    types_pb2.MigProfile(
-                        name=profile.name,
-                        compute_slices=profile.compute_slices,
-                        memory_bytes=profile.memory_bytes,
-                        length=profile.length,
-                        starts=profile.starts,
-                    )
-                    for profile in card.profiles
-                ],
-                parts=[types_pb2.MigPart(profile=p.profile, start=p.start, uuid=p.uuid) for p in card.parts],
-            )
+            message = _CARD.message(card)
             order = orders.get(card.uuid)
             if order is not None:
                 message.cut, message.problem = order.number, order.problem
@@ -298,38 +308,24 @@ class NodeWriter:
         self, spec: DeviceSpec, device: Device, use: DeviceUse | None, node_id: str, lease_ids: list[str]
     ) -> types_pb2.Device:
         about = self._telemetry.about_device(spec.uuid)
-        message = types_pb2.Device(
-            uuid=spec.uuid,
-            index=spec.index,
-            model=spec.model,
-            vendor=spec.vendor,
-            product_name=about.product_name,
-            memory_total_bytes=spec.memory_total_bytes,
-            memory_reserved_bytes=spec.memory_reserved_bytes,
-            foreign_bytes=device.foreign_bytes,
-            mig_profile=spec.mig_profile,
-            parent_uuid=spec.parent_uuid,
-            healthy=device.healthy and device.standing not in OUT,
-            health_reason=_why_out(device),
-            leased_share_milli=use.share_milli if use is not None else 0,
-            leased_memory_bytes=use.memory_bytes if use is not None else 0,
-            node_id=node_id,
-            pci_bus_id=about.pci_bus_id,
-            tiers=about.tiers,  # type: ignore[arg-type]
-            telemetry=self._telemetry.device_message(spec.uuid),
-            compute_milli=spec.compute_milli,
-            lease_ids=lease_ids,
-            sign=sign_message(device.sign) if device.sign is not None else None,
-            standing=int(device.standing),  # type: ignore[arg-type]
-            incident=device.incident,
-            whole_only=spec.whole_only,
-        )
-        if spec.mig_start != UNKNOWN:
-            message.mig_start = spec.mig_start
-        if spec.nvlink_island != UNKNOWN:
-            message.fabric_island = spec.nvlink_island
-        if spec.numa_node != UNKNOWN:
-            message.numa_node = spec.numa_node
+        message = _DEVICE.message(spec)
+        message.product_name = about.product_name
+        message.foreign_bytes = device.foreign_bytes
+        message.healthy = device.healthy
+        message.health_reason = device.reason
+        if use is not None:
+            message.leased_share_milli = use.share_milli
+            message.leased_memory_bytes = use.memory_bytes
+        message.node_id = node_id
+        message.pci_bus_id = about.pci_bus_id
+        message.tiers.extend(about.tiers)  # type: ignore[arg-type]
+        if (telemetry := self._telemetry.device_message(spec.uuid)) is not None:
+            message.telemetry.CopyFrom(telemetry)
+        message.lease_ids.extend(lease_ids)
+        if device.sign is not None:
+            message.sign.CopyFrom(sign_message(device.sign))
+        message.standing = int(device.standing)  # type: ignore[assignment]
+        message.incident = device.incident
         return message
 
 

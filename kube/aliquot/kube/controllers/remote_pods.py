@@ -17,6 +17,7 @@ from aliquot.client import Lease, LeaseState, PoolError, Request, Serve, WaitUnt
 from aliquot.common.errors import AliquotError
 from aliquot.common.ids import serving_credential
 from aliquot.common.limits import MAX_NAME_CHARS
+from aliquot.common.ticket import Ticket, TicketPart
 from aliquot.kube.api.client import APPLY, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeRefused
 from aliquot.kube.api.informer import Informer
@@ -25,7 +26,7 @@ from aliquot.kube.api.resources import PODS, SECRETS
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import names, remote_pods
 from aliquot.kube.core.leases import labels_of
-from aliquot.kube.core.remote_pods import RemotePod, Ticket, TicketPart
+from aliquot.kube.core.remote_pods import RemotePod
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.requests import Requests

@@ -34,28 +34,6 @@ class RemotePod(msgspec.Struct, frozen=True):
     over: bool
 
 
-class TicketPart(msgspec.Struct, frozen=True):
-    """One slice, as who connects needs it."""
-
-    slice_id: str
-    endpoint: str
-    device_model: str
-    share_milli: int
-    memory_bytes: int
-
-
-class Ticket(msgspec.Struct, frozen=True):
-    """The file that programs find by `ALIQUOT_REMOTE_TICKET`, as `aliquot run --remote` writes it."""
-
-    lease_id: str
-    lease_epoch: int
-    tenant: str
-    credential: str
-    parts: tuple[TicketPart, ...]
-    ending: str
-    detail: str
-
-
 def flatten(pod: RawPod) -> RemotePod | None:
     """The record of a pod; None: it asks for nothing remote."""
     meta = pod.metadata

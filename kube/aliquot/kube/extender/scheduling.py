@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError, Unavailable
+from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError
 from aliquot.common.errors import AliquotError
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
@@ -141,8 +141,6 @@ class Extender:
             if not result.node_names and nodes and not self.fits.turned_away(asked.kind):
                 await self._explain(pod, asked)
             return result
-        except Unavailable as error:
-            return FilterResult(error=f"aliquot: {error.message}")
         except (PoolError, KubeError) as error:
             return FilterResult(error=f"aliquot: {error.message}")
         except AliquotError as error:

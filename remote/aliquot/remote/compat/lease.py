@@ -18,7 +18,7 @@ from aliquot.remote.torch import backend
 from aliquot.remote.torch.session import Session as DeviceSession
 
 if TYPE_CHECKING:
-    from aliquot.remote.ticket import TicketPart
+    from aliquot.common.ticket import TicketPart
     from aliquot.remote.wire.client import Notice
 
 _SEED_BITS = 63

@@ -44,38 +44,38 @@ from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.timers import Due
 
 
-def grant_role(state: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
+def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[None]:
     """Give a role. What is given already stays as it is."""
     check_principal(command.principal)
     _check_grant(command.grant)
-    _require_may_give(state, command.by, command.grant, command.principal)
-    held = state.access.grants_of(command.principal)
+    _require_may_give(known, command.by, command.grant, command.principal)
+    held = known.access.grants_of(command.principal)
     if command.grant in held:
         return NOTHING
-    _check_room(state, command.principal, len(held) + 1)
+    _check_room(known, command.principal, len(held) + 1)
     return Decision((RoleGranted(now_ms, command.principal, command.grant),))
 
 
-def revoke_role(state: Planning, command: c.RevokeRole, now_ms: int) -> Decision[None]:
+def revoke_role(known: Planning, command: c.RevokeRole, now_ms: int) -> Decision[None]:
     """Take a role away. What is not there needs no taking."""
-    _require_may_give(state, command.by, command.grant)
-    if command.grant not in state.access.grants_of(command.principal):
+    _require_may_give(known, command.by, command.grant)
+    if command.grant not in known.access.grants_of(command.principal):
         return NOTHING
-    if command.grant == _ADMIN and not _other_administrator(state, command.principal):
+    if command.grant == _ADMIN and not _other_administrator(known, command.principal):
         raise LastAdministrator(
             f"{command.principal} is the last administrator", hint="make somebody else one first, or leave it"
         )
     return Decision((RoleRevoked(now_ms, command.principal, command.grant),))
 
 
-def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision[Token]:
+def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision[Token]:
     """A token for oneself, or for a principal whose every role one may give; with roles, where they are named."""
     token = command.token
     check_principal(token.principal)
-    held = state.access.grants_of(token.principal)
+    held = known.access.grants_of(token.principal)
     for grant in command.grants:
         _check_grant(grant)
-        _require_may_give(state, command.by, grant, token.principal)
+        _require_may_give(known, command.by, grant, token.principal)
     new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
     if token.principal != command.by.principal:
         if not held and not new:
@@ -85,17 +85,17 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
                 hint="name a role and a scope",
             )
         if held:
-            _require_may_replace(state, command.by, token.principal, held)
+            _require_may_replace(known, command.by, token.principal, held)
     if command.by.principal != SYSTEM:  # whoever enters the coordinator's own folder gets in where all is full, too
-        _check_room(state, token.principal, len(held) + len(new))
-        _check_room_for_token(state, token.principal)
-    expires_ms = _bounded_by_source(state, command, token.expires_ms)
+        _check_room(known, token.principal, len(held) + len(new))
+        _check_room_for_token(known, token.principal)
+    expires_ms = _bounded_by_source(known, command, token.expires_ms)
     issued = replace(
         token,
         created_ms=now_ms,
         expires_ms=expires_ms,
         issued_by=command.by.principal,
-        generation=state.enrolment.newest,  # which goes out with it
+        generation=known.enrolment.newest,  # which goes out with it
     )
     if issued.expired(now_ms):
         raise InvalidField("ttl_ms", "the token would be expired already")
@@ -103,8 +103,8 @@ def issue_token(state: Planning, command: c.IssueToken, now_ms: int) -> Decision
     return Decision((*facts, TokenIssued(now_ms, issued)), issued)
 
 
-def _check_room_for_token(state: Planning, principal: str) -> None:
-    books = state.access
+def _check_room_for_token(known: Planning, principal: str) -> None:
+    books = known.access
     if len(books.tokens) >= records.TOKENS_MAX:
         raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
     if len(books.tokens_of.get(principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
@@ -115,19 +115,19 @@ def _check_room_for_token(state: Planning, principal: str) -> None:
         )
 
 
-def _bounded_by_source(state: Planning, command: c.IssueToken, expires_ms: int) -> int:
+def _bounded_by_source(known: Planning, command: c.IssueToken, expires_ms: int) -> int:
     """A token made by a token that ends never outlives it, or a session could be made to last for ever."""
     if command.token.principal != command.by.principal:
         return expires_ms
-    source = state.access.tokens.get(command.by.token_id)
+    source = known.access.tokens.get(command.by.token_id)
     if source is None or not source.expires_ms:
         return expires_ms
     return min(expires_ms or source.expires_ms, source.expires_ms)
 
 
-def open_session(state: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
+def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
     """A token with roles of its own, for a while. The oldest of too many sessions ends."""
-    token, by, books = command.token, command.by, state.access
+    token, by, books = command.token, command.by, known.access
     check_principal(token.principal)
     if not by.principal.startswith(VOUCHERS):
         raise RoleMissing(f"{by.principal} may not vouch for others", principal=by.principal)
@@ -150,21 +150,21 @@ def open_session(state: Planning, command: c.OpenSession, now_ms: int) -> Decisi
     if not ended:
         if len(books.tokens) >= records.TOKENS_MAX:
             raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-        _check_room(state, token.principal, 0)
+        _check_room(known, token.principal, 0)
     issued = replace(
         token,
         created_ms=now_ms,
         expires_ms=expires_ms,
         issued_by=by.principal,
-        generation=state.enrolment.newest,
+        generation=known.enrolment.newest,
     )
     facts: tuple[Fact, ...] = (TokenIssued(now_ms, issued),)
     return Decision((*facts, TokensEnded(now_ms, ended)) if ended else facts, issued)
 
 
-def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
+def revoke_tokens(known: Planning, command: c.RevokeTokens, now_ms: int) -> Decision[tuple[Token, ...]]:
     """End tokens by id, or all of a principal's. Anybody may end their own."""
-    books = state.access
+    books = known.access
     ids = dict.fromkeys(command.token_ids)
     if command.principal:
         ids |= dict.fromkeys(books.tokens_of.get(command.principal, ()))
@@ -174,7 +174,7 @@ def revoke_tokens(state: Planning, command: c.RevokeTokens, now_ms: int) -> Deci
         if token is None:
             raise TokenNotFound(f"there is no token {token_id[:64]!r}", hint="`aliquot access token ls` lists them")
         if token.principal != command.by.principal:
-            _require_may_replace(state, command.by, token.principal, books.grants_of_token(token))
+            _require_may_replace(known, command.by, token.principal, books.grants_of_token(token))
         found.append(token)
     if not found:
         return Decision((), ())
@@ -187,18 +187,18 @@ def acted(command: c.OnBehalf[Any], now_ms: int) -> Acted:
     return Acted(now_ms, by.principal, by.token_id, by.peer, by.action, command.subject)
 
 
-def require_token(state: Planning, by: Actor, now_ms: int) -> None:
+def require_token(known: Planning, by: Actor, now_ms: int) -> None:
     """A token that ended while its command waited for its turn brings about nothing more, and no other token."""
     if not by.token_id or ":" in by.principal:
         return  # the pool itself, or an invite, which the command looks at
-    token = state.access.tokens.get(by.token_id)
+    token = known.access.tokens.get(by.token_id)
     if token is None or token.expired(now_ms):
         raise TokenEnded(f"token {by.token_id} has ended", hint="`aliquot login` again")
 
 
-def expired(state: Planning, token_id: str, now_ms: int) -> list[Fact]:
+def expired(known: Planning, token_id: str, now_ms: int) -> list[Fact]:
     """A token that has been over for long enough."""
-    token = state.access.tokens.get(token_id)
+    token = known.access.tokens.get(token_id)
     if token is None or not token.expires_ms or token.forget_ms > now_ms:
         return []
     return [TokensEnded(now_ms, (token_id,))]
@@ -233,18 +233,18 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> bool:
+def _may_give(known: Planning, by: Actor, grant: Grant, to: str = "") -> bool:
     """`to` is who gets it. What a session brings ends with it, so nobody gives that to themselves for good."""
     if by.principal == SYSTEM:
         return True
-    token = state.access.tokens.get(by.token_id)
+    token = known.access.tokens.get(by.token_id)
     of_session = token.grants if token is not None and to != by.principal else ()
-    return may_give(state.access.grants_of(by.principal) + of_session, grant)
+    return may_give(known.access.grants_of(by.principal) + of_session, grant)
 
 
-def _require_may_replace(state: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
+def _require_may_replace(known: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
     """Whether one may make or end tokens of a principal that holds these. A refusal does not say what it holds."""
-    if not all(_may_give(state, by, grant) for grant in held or (LEAST,)):
+    if not all(_may_give(known, by, grant) for grant in held or (LEAST,)):
         raise RoleMissing(
             f"{by.principal} may not make or end tokens of {principal}, whose roles it may not all give",
             principal=by.principal,
@@ -252,8 +252,8 @@ def _require_may_replace(state: Planning, by: Actor, principal: str, held: Seque
         )
 
 
-def _require_may_give(state: Planning, by: Actor, grant: Grant, to: str = "") -> None:
-    if not _may_give(state, by, grant, to):
+def _require_may_give(known: Planning, by: Actor, grant: Grant, to: str = "") -> None:
+    if not _may_give(known, by, grant, to):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
             principal=by.principal,
@@ -261,15 +261,15 @@ def _require_may_give(state: Planning, by: Actor, grant: Grant, to: str = "") ->
         )
 
 
-def _check_room(state: Planning, principal: str, grants: int) -> None:
+def _check_room(known: Planning, principal: str, grants: int) -> None:
     if grants > records.GRANTS_PER_PRINCIPAL_MAX:
         raise InvalidField("grant", f"{principal} has {records.GRANTS_PER_PRINCIPAL_MAX} roles, which is the bound")
-    if principal not in state.access.principals and len(state.access.principals) >= records.PRINCIPALS_MAX:
+    if principal not in known.access.principals and len(known.access.principals) >= records.PRINCIPALS_MAX:
         raise InvalidField("principal", f"there are {records.PRINCIPALS_MAX} principals, which is the bound")
 
 
-def _other_administrator(state: Planning, principal: str) -> bool:
-    return any(_ADMIN in other.grants for name, other in state.access.principals.items() if name != principal)
+def _other_administrator(known: Planning, principal: str) -> bool:
+    return any(_ADMIN in other.grants for name, other in known.access.principals.items() if name != principal)
 
 
 DECIDES = Decides(

@@ -25,29 +25,29 @@ LENDERS_TRIED = 64
 """A look at one lender's slice costs about a placement on one node."""
 
 
-def borrow(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Placement | None:
+def borrow(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Placement | None:
     """Room for an opportunistic request on what others do not use; None: there is none. Changes nothing."""
     if not demand.opportunistic or demand.count != 1 or demand.gang_size != 1 or demand.mig_profile:
         return None
-    if lease.request.min_count or lease.request.max_count or suspended(state, lease.request, now_ms) is not None:
+    if lease.request.min_count or lease.request.max_count or suspended(known, lease.request, now_ms) is not None:
         return None
-    for lender_id in islice(state.lenders, LENDERS_TRIED):
-        lender = state.leases[lender_id]
+    for lender_id in islice(known.lenders, LENDERS_TRIED):
+        lender = known.leases[lender_id]
         for piece in lender.current if not lender.ending else ():
-            placement = _on(state, lease, demand, piece, memory=lender.use.lent_memory)
+            placement = _on(known, lease, demand, piece, memory=lender.use.lent_memory)
             if placement is None:
                 continue
-            chain = chain_of(state, lease.request)
-            if forbidden(state, lease.request, chain, placement, now_ms, lease.preempted_at_ms) is None:
+            chain = chain_of(known, lease.request)
+            if forbidden(known, lease.request, chain, placement, now_ms, lease.preempted_at_ms) is None:
                 return placement
     return None
 
 
-def _on(state: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: bool) -> Placement | None:
+def _on(known: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: bool) -> Placement | None:
     """A placement on one lender's slice."""
-    if piece.state is not SliceState.ACTIVE or not state.nodes[piece.plan.node_id].spec.lends:
+    if piece.state is not SliceState.ACTIVE or not known.nodes[piece.plan.node_id].spec.lends:
         return None
-    share_left, memory_left = _left(state, piece)
+    share_left, memory_left = _left(known, piece)
     if share_left <= 0:
         return None
     plan = piece.plan
@@ -55,10 +55,10 @@ def _on(state: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: 
     here = msgspec.structs.replace(demand, node_ids=(plan.node_id,))
     if demand.node_ids and plan.node_id not in demand.node_ids:
         return None
-    free_bytes = state.inventory.device_record(plan.device_uuid).memory_left_bytes
-    with state.inventory.trial() as inventory:
+    free_bytes = known.inventory.device_record(plan.device_uuid).memory_left_bytes
+    with known.inventory.trial() as inventory:
         inventory.release(offered)
-        found = state.engine.place(here, arrival=lease.arrival)
+        found = known.engine.place(here, arrival=lease.arrival)
     if found is None:
         return None
     place = found.members[0][0]
@@ -72,40 +72,40 @@ def _on(state: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: 
     return Placement(((lent,),), found.node_ids, "; ".join(filter(None, (found.note, note))))
 
 
-def _left(state: Planning, piece: Slice) -> tuple[int, int]:
+def _left(known: Planning, piece: Slice) -> tuple[int, int]:
     """What nobody has borrowed of a slice yet: share, and memory."""
     share_milli, memory_bytes = piece.plan.share_milli, piece.plan.memory_bytes
-    for slice_id in state.borrowers.get(piece.slice_id, ()):
-        other = state.leases[lease_id_of(slice_id)].find(slice_id)
+    for slice_id in known.borrowers.get(piece.slice_id, ()):
+        other = known.leases[lease_id_of(slice_id)].find(slice_id)
         assert other is not None
         share_milli -= other.plan.share_milli
         memory_bytes -= other.plan.memory_bytes if other.plan.lender_memory else 0
     return share_milli, memory_bytes
 
 
-def recall(state: Planning, lease: Lease, reason: str, now_ms: int) -> list[Fact]:
+def recall(known: Planning, lease: Lease, reason: str, now_ms: int) -> list[Fact]:
     """Facts that give a lender its share back: whoever uses it goes back to its queue, with next to no grace."""
     facts: list[Fact] = [ShareRecalled(now_ms, lease.lease_id, reason)] if lease.use.lent else []
     going: dict[str, None] = {}
     for piece in lease.slices:
-        for slice_id in state.borrowers.get(piece.slice_id, ()):
+        for slice_id in known.borrowers.get(piece.slice_id, ()):
             going[lease_id_of(slice_id)] = None
     for borrower_id in going:
-        borrower = state.leases[borrower_id]
+        borrower = known.leases[borrower_id]
         if borrower.ending or borrower.waiting:
             continue
-        grace_ms = min(borrower.request.grace_ms, state.config.lent_grace_ms)
+        grace_ms = min(borrower.request.grace_ms, known.config.lent_grace_ms)
         detail = f"lease {lease.lease_id} has its share back: {reason}"
-        facts += lifecycle.send_back(state, borrower, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=grace_ms)
+        facts += lifecycle.send_back(known, borrower, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=grace_ms)
     return facts
 
 
-def look(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def look(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """A lender is on its way out: what others use of it goes before it."""
-    lease = state.leases.get(lease_id)
+    lease = known.leases.get(lease_id)
     if lease is None or lease.ended or not lease.ending:
         return []
-    return recall(state, lease, "it ends", now_ms)
+    return recall(known, lease, "it ends", now_ms)
 
 
 DECIDES = Decides(

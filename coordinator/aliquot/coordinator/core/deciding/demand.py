@@ -9,10 +9,10 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 
 
-def note(state: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:
+def note(known: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:
     """An hour that was seen for long enough, is over, and comes after the last."""
     over = (command.hour + 1) * HOUR_MS <= now_ms
-    if command.covered_permille < LEAST_COVERED_PERMILLE or command.hour <= state.demand.latest or not over:
+    if command.covered_permille < LEAST_COVERED_PERMILLE or command.hour <= known.demand.latest or not over:
         return NOTHING
     return Decision((DemandNoted(at_ms=now_ms, hour=command.hour, milli=most_of(dict(command.milli))),))
 

@@ -45,46 +45,46 @@ LOOK_AGAIN_MS = 60_000
 """Changes without a fact of their own (a budget's next period) are noticed after this long."""
 
 
-def grow(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def grow(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """Let the next elastic lease of the round grow by a member, or give back what a rule of its queue denies it.
 
     A round offers every lease one member, by priority; a round in which a lease grew is followed by another. A step
     looks at a bounded number of leases, so that it never holds up the writer.
     """
-    if state.memory.growth_due_ms > now_ms:
+    if known.memory.growth_due_ms > now_ms:
         return []  # an older entry: there is a later one
-    state.memory.growth_due_ms = 0
-    if state.wants_admission():
-        state.memory.growth_round = None
-        state.look_for_growth(now_ms + 1_000)
+    known.memory.growth_due_ms = 0
+    if known.wants_admission():
+        known.memory.growth_round = None
+        known.look_for_growth(now_ms + 1_000)
         return []
-    if state.memory.growth_round is None:
-        state.memory.growth_round = _begin_round(state, now_ms)
-    growth = state.memory.growth_round
+    if known.memory.growth_round is None:
+        known.memory.growth_round = _begin_round(known, now_ms)
+    growth = known.memory.growth_round
     for _number in range(TRIED_MAX):
-        if not growth.lease_ids or growth.grew_priority > _priority(state, growth.lease_ids[-1]):
+        if not growth.lease_ids or growth.grew_priority > _priority(known, growth.lease_ids[-1]):
             # Before a lower priority has its turn, the higher one gets all that it can use.
-            state.memory.growth_round = None
+            known.memory.growth_round = None
             if growth.again_ms < NEVER_MS:
-                state.look_for_growth(growth.again_ms)
+                known.look_for_growth(growth.again_ms)
             return []
         lease_id = growth.lease_ids.pop()
-        facts = _look(state, growth, lease_id, now_ms)
+        facts = _look(known, growth, lease_id, now_ms)
         if facts:
             growth.again_ms = now_ms
-            growth.grew_priority = _priority(state, lease_id)
-            state.look_for_growth(now_ms)
+            growth.grew_priority = _priority(known, lease_id)
+            known.look_for_growth(now_ms)
             return facts
-    state.look_for_growth(now_ms)
+    known.look_for_growth(now_ms)
     return []
 
 
-def _begin_round(state: Planning, now_ms: int) -> GrowthRound:
+def _begin_round(known: Planning, now_ms: int) -> GrowthRound:
     """The leases that may grow, the first one last; all leases where queues have rules."""
-    rules = any(queue.spec.scaling for queue in state.tenancy.queues.values())
+    rules = any(queue.spec.scaling for queue in known.tenancy.queues.values())
     found: list[tuple[int, int, int, str]] = []
-    for lease_id in state.elastic:
-        lease = state.leases[lease_id]
+    for lease_id in known.elastic:
+        lease = known.leases[lease_id]
         request = lease.request
         start = request.demand.gang_size * request.demand.count
         if rules or len(lease.slices) < max(start, request.max_count):
@@ -94,35 +94,35 @@ def _begin_round(state: Planning, now_ms: int) -> GrowthRound:
     return GrowthRound([lease_id for *_order, lease_id in found], again_ms)
 
 
-def _priority(state: Planning, lease_id: str) -> int:
-    return state.leases[lease_id].request.priority if lease_id in state.elastic else NEVER_MS
+def _priority(known: Planning, lease_id: str) -> int:
+    return known.leases[lease_id].request.priority if lease_id in known.elastic else NEVER_MS
 
 
-def _look(state: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
-    if lease_id not in state.elastic:
+def _look(known: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> list[Fact]:
+    if lease_id not in known.elastic:
         return []
-    lease = state.leases[lease_id]
+    lease = known.leases[lease_id]
     growing = grows_at(lease, now_ms)
-    if not growing and not is_settled(lease, lambda piece: _agentless(state, piece)):
+    if not growing and not is_settled(lease, lambda piece: _agentless(known, piece)):
         return []
-    members, ceiling = len(members_of(lease)), ceiling_of(state, lease, now_ms)
+    members, ceiling = len(members_of(lease)), ceiling_of(known, lease, now_ms)
     if members == ceiling.members:
         return []
-    rested_ms = lease.resized_ms + state.config.growth_rest_ms
+    rested_ms = lease.resized_ms + known.config.growth_rest_ms
     if not growing and rested_ms > now_ms and lease.resized_ms > lease.granted_ms:
         growth.again_ms = min(growth.again_ms, rested_ms)
         return []
     if members > ceiling.members:
-        return _give_back(state, lease, ceiling, now_ms)
+        return _give_back(known, lease, ceiling, now_ms)
     if not growing and lease.acknowledged_shape != lease.shape:
         return []
-    return _one_more(state, lease, now_ms)
+    return _one_more(known, lease, now_ms)
 
 
-def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
-    wanted = sterner(state, lease.request, one_member(lease.request.demand), now_ms)
+def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+    wanted = sterner(known, lease.request, one_member(lease.request.demand), now_ms)
     demand = wanted.avoiding(lease.avoid_device_uuids)
-    found = offer(state, lease.request, demand, lease.arrival, now_ms)
+    found = offer(known, lease.request, demand, lease.arrival, now_ms)
     if found.placement is None:
         return []
     number = free_numbers(lease, 1)[0]
@@ -133,7 +133,7 @@ def _one_more(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
 
 
-def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
+def _give_back(known: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
     """Give notice to the members that a rule of its queue denies it now."""
     pieces = [piece for member in spare_members(lease, ceiling.members) for piece in member]
     return [
@@ -148,9 +148,9 @@ def _give_back(state: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> 
     ]
 
 
-def acknowledge(state: Planning, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
+def acknowledge(known: Planning, command: AcknowledgeShape, now_ms: int) -> Decision[None]:
     """The launcher has adapted: what it gives back is stopped now. An older shape than the present changes nothing."""
-    lease = state.lease(command.lease_id)
+    lease = known.lease(command.lease_id)
     if not 0 < command.shape <= lease.shape:
         raise InvalidField("shape", f"lease {lease.lease_id} is at shape {lease.shape}, not {command.shape}")
     if command.shape < lease.shape or lease.ended or lease.ending or lease.waiting:
@@ -158,33 +158,33 @@ def acknowledge(state: Planning, command: AcknowledgeShape, now_ms: int) -> Deci
     facts: list[Fact] = []
     if lease.acknowledged_shape != lease.shape:
         facts.append(ShapeAcknowledged(at_ms=now_ms, lease_id=lease.lease_id, shape=command.shape))
-    return Decision((*facts, *_stop(state, lease, _noticed(lease), now_ms)))
+    return Decision((*facts, *_stop(known, lease, _noticed(lease), now_ms)))
 
 
-def notice_over(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def notice_over(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """A launcher has not acknowledged in time: it loses the slices anyway."""
-    lease = state.leases.get(lease_id)
+    lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending:
         return []
-    return _stop(state, lease, [piece for piece in _noticed(lease) if piece.deadline_ms <= now_ms], now_ms)
+    return _stop(known, lease, [piece for piece in _noticed(lease) if piece.deadline_ms <= now_ms], now_ms)
 
 
-def unconfirmed(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+def unconfirmed(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     """Members that an elastic lease gained and that their agents have not confirmed in time are given up."""
     silent = [
         piece
         for piece in lease.current
         if (piece.resume or piece.state) is SliceState.GRANTED
-        and piece.since_ms + state.config.confirm_timeout_ms <= now_ms
-        and not _agentless(state, piece)
+        and piece.since_ms + known.config.confirm_timeout_ms <= now_ms
+        and not _agentless(known, piece)
     ]
     if not silent:
         return []
-    return go_on_without(state, lease, silent, "NOT_CONFIRMED", now_ms) or []
+    return go_on_without(known, lease, silent, "NOT_CONFIRMED", now_ms) or []
 
 
 def go_on_without(
-    state: Planning, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
+    known: Planning, lease: Lease, lost: Iterable[Slice], reason: str, now_ms: int, *, notice_ms: int = 0
 ) -> list[Fact] | None:
     """Facts that drop the members of these slices, at once or with notice; None where the lease is rigid, or too
     little would be left.
@@ -207,25 +207,25 @@ def go_on_without(
     )
     if shrinking.notice:
         return [shrinking]
-    return [shrinking, *_gone_without_agent(state, lease, siblings, now_ms)]
+    return [shrinking, *_gone_without_agent(known, lease, siblings, now_ms)]
 
 
 def replace_members(
-    state: Planning, lease: Lease, leaving: Iterable[Slice], reason: str, now_ms: int
+    known: Planning, lease: Lease, leaving: Iterable[Slice], reason: str, now_ms: int
 ) -> list[Fact] | None:
     """Facts that give a movable lease members elsewhere and give notice to those of these slices, in one change: it
     never has fewer than now. None where it may not be moved, is changing already, or nothing is free.
     """
     request = lease.request
-    rested = now_ms >= lease.resized_ms + state.config.growth_rest_ms or lease.resized_ms == lease.granted_ms
-    settled = is_settled(lease, lambda piece: _agentless(state, piece)) and lease.acknowledged_shape == lease.shape
+    rested = now_ms >= lease.resized_ms + known.config.growth_rest_ms or lease.resized_ms == lease.granted_ms
+    settled = is_settled(lease, lambda piece: _agentless(known, piece)) and lease.acknowledged_shape == lease.shape
     numbers = {piece.member for piece in leaving if not piece.ending}
-    if not (request.movable and settled and rested and numbers) or lease.lease_id not in state.elastic:
+    if not (request.movable and settled and rested and numbers) or lease.lease_id not in known.elastic:
         return None
-    demand = sterner(state, request, one_member(request.demand), now_ms).avoiding(lease.avoid_device_uuids)
+    demand = sterner(known, request, one_member(request.demand), now_ms).avoiding(lease.avoid_device_uuids)
     if len(numbers) > 1:
         demand = msgspec.structs.replace(demand, gang_size=len(numbers))
-    found = offer(state, request, demand, lease.arrival, now_ms)
+    found = offer(known, request, demand, lease.arrival, now_ms)
     if found.placement is None:
         return None
     members = found.placement.members
@@ -246,11 +246,11 @@ def replace_members(
     ]
 
 
-def keep(state: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
+def keep(known: Planning, slice_ids: Iterable[str], now_ms: int, reason: str) -> list[Fact]:
     """Let slices go on whose notice is not over yet."""
     by_lease: dict[str, list[str]] = {}
     for slice_id in slice_ids:
-        lease = state.leases.get(lease_id_of(slice_id))
+        lease = known.leases.get(lease_id_of(slice_id))
         piece = lease.find(slice_id) if lease is not None and not lease.end_reason else None
         if piece is not None and piece.shed and piece.state is SliceState.PREEMPTING:
             by_lease.setdefault(lease_id_of(slice_id), []).append(slice_id)
@@ -269,7 +269,7 @@ def _noticed(lease: Lease) -> list[Slice]:
     return [piece for piece in lease.slices if on_notice(piece)]
 
 
-def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
+def _stop(known: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> list[Fact]:
     """End slices whose notice is over. Without an agent they are gone at once."""
     if not pieces:
         return []
@@ -277,22 +277,22 @@ def _stop(state: Planning, lease: Lease, pieces: list[Slice], now_ms: int) -> li
         at_ms=now_ms,
         lease_id=lease.lease_id,
         slice_ids=tuple(piece.slice_id for piece in pieces),
-        deadline_ms=now_ms + state.config.shrink_stop_ms,
+        deadline_ms=now_ms + known.config.shrink_stop_ms,
         reason=pieces[0].reason,
     )
-    return [shrinking, *_gone_without_agent(state, lease, pieces, now_ms)]
+    return [shrinking, *_gone_without_agent(known, lease, pieces, now_ms)]
 
 
-def _gone_without_agent(state: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
+def _gone_without_agent(known: Planning, lease: Lease, pieces: Iterable[Slice], now_ms: int) -> list[Fact]:
     return [
         SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
         for piece in pieces
-        if _agentless(state, piece)
+        if _agentless(known, piece)
     ]
 
 
-def _agentless(state: Planning, piece: Slice) -> bool:
-    return state.nodes[piece.plan.node_id].spec.agentless
+def _agentless(known: Planning, piece: Slice) -> bool:
+    return known.nodes[piece.plan.node_id].spec.agentless
 
 
 DECIDES = Decides(

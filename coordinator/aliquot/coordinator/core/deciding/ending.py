@@ -25,16 +25,16 @@ from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
 
-def release(state: Planning, command: Release, now_ms: int) -> Decision[None]:
+def release(known: Planning, command: Release, now_ms: int) -> Decision[None]:
     """End a lease. One that has ended, or is ending for good, is left as it is."""
-    lease = state.lease(command.lease_id)
+    lease = known.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
         return NOTHING
-    return Decision(tuple(end(state, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
+    return Decision(tuple(end(known, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
 
 
 def end(
-    state: Planning,
+    known: Planning,
     lease: Lease,
     reason: EndReason,
     now_ms: int,
@@ -44,7 +44,7 @@ def end(
     by: str = "",
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
-    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "the lease it was for has ended")
+    given_up = holding.give_up_of(known, lease.lease_id, now_ms, "the lease it was for has ended")
     if not lease.holding:
         if reason is EndReason.RELEASED:
             reason = EndReason.CANCELLED
@@ -57,7 +57,7 @@ def end(
         *given_up,
         LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by),
     ]
-    gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
+    gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
     if len(gone) == len(lease.holding):
         facts.append(LeaseEnded(now_ms, lease.lease_id, reason, detail, by))
@@ -65,7 +65,7 @@ def end(
 
 
 def send_back(
-    state: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
+    known: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
 ) -> list[Fact]:
     """Facts that end a lease's grant and return it to its queue, at its old place, when its slices are gone."""
     facts: list[Fact] = [
@@ -78,14 +78,14 @@ def send_back(
             requeue=True,
         )
     ]
-    gone = [piece.slice_id for piece in lease.holding if is_agentless(state, piece)]
+    gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
     if len(gone) == len(lease.holding):
         facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
     return facts
 
 
-def leave(state: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+def leave(known: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
@@ -93,12 +93,12 @@ def leave(state: Planning, lease: Lease, there: list[Slice], detail: str, grace_
     if lease.ending or lease.waiting:
         return []
     grace_ms = grace_ms or lease.request.grace_ms
-    fewer = resizing.go_on_without(state, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
+    fewer = resizing.go_on_without(known, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
     if fewer is not None:
         return fewer
     if lease.request.preemptible:
-        return send_back(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
-    return end(state, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+        return send_back(known, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
+    return end(known, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
 
 
 def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
@@ -114,7 +114,7 @@ def shorten_notice(lease: Lease, now_ms: int, grace_ms: int) -> Fact:
 
 
 def conclude(
-    state: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
+    known: Planning, lease: Lease, gone: Iterable[str], failed: Mapping[str, tuple[str, str]], now_ms: int
 ) -> list[Fact]:
     """Facts for slices of one lease that hold nothing any more, and what follows for the lease.
 
@@ -152,13 +152,13 @@ def conclude(
     reason, detail = failed[worst.slice_id]
     story = f"{reason} on device {worst.plan.device_uuid}" + (f": {detail}" if detail else "")
     if reason == EndReason.OVER_LIMIT:
-        return facts + _give_up(state, lease, left, EndReason.OVER_LIMIT, story, now_ms)
-    fewer = resizing.go_on_without(state, lease, lost, reason, now_ms)
+        return facts + _give_up(known, lease, left, EndReason.OVER_LIMIT, story, now_ms)
+    fewer = resizing.go_on_without(known, lease, lost, reason, now_ms)
     if fewer is not None:
         return facts + fewer
-    if lease.active_ms or lease.failures >= state.config.requeues_max:
-        return facts + _give_up(state, lease, left, EndReason.FAILED, story, now_ms)
-    return facts + retry_elsewhere(state, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
+    if lease.active_ms or lease.failures >= known.config.requeues_max:
+        return facts + _give_up(known, lease, left, EndReason.FAILED, story, now_ms)
+    return facts + retry_elsewhere(known, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
 
 
 def _close(lease: Lease, now_ms: int) -> Fact:
@@ -170,12 +170,12 @@ def _close(lease: Lease, now_ms: int) -> Fact:
 
 
 def _give_up(
-    state: Planning, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int
+    known: Planning, lease: Lease, left: list[Slice], reason: EndReason, story: str, now_ms: int
 ) -> list[Fact]:
     """Facts that end a lease which lost a slice; `left` are those that still hold something."""
     if not left:
         return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)]
-    survivors = [piece for piece in left if is_agentless(state, piece)]
+    survivors = [piece for piece in left if is_agentless(known, piece)]
     facts: list[Fact] = [
         LeaseReleasing(
             at_ms=now_ms,
@@ -192,7 +192,7 @@ def _give_up(
 
 
 def retry_elsewhere(
-    state: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
+    known: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
 ) -> list[Fact]:
     """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices."""
     facts: list[Fact] = []
@@ -209,9 +209,9 @@ def retry_elsewhere(
         facts += [
             SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
             for piece in siblings
-            if is_agentless(state, piece)
+            if is_agentless(known, piece)
         ]
-    config = state.config
+    config = known.config
     backoff_ms = min(config.requeue_backoff_ms << min(lease.failures, 16), config.requeue_backoff_max_ms)
     facts.append(
         LeaseRequeued(
@@ -225,13 +225,13 @@ def retry_elsewhere(
     return facts
 
 
-def is_agentless(state: Planning, piece: Slice) -> bool:
+def is_agentless(known: Planning, piece: Slice) -> bool:
     """Whether nobody will ever confirm this slice, because its node has no agent."""
-    return state.nodes[piece.plan.node_id].spec.agentless
+    return known.nodes[piece.plan.node_id].spec.agentless
 
 
-def _time_limit(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
-    lease = state.leases.get(lease_id)
+def _time_limit(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+    lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending or lease.waiting:
         return []
     due_ms = lease.granted_ms + lease.request.time_limit_ms
@@ -239,46 +239,46 @@ def _time_limit(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
         return []
     if due_ms > now_ms:  # granted again since
         return []
-    return end(state, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
+    return end(known, lease, EndReason.TIME_LIMIT, now_ms, detail=f"{lease.request.time_limit_ms} ms")
 
 
-def _confirm(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _confirm(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """A grant that its agents have not confirmed: try elsewhere. Agentless nodes never confirm, and need not."""
-    lease = state.leases.get(lease_id)
+    lease = known.leases.get(lease_id)
     if lease is None or lease.ended or lease.ending or lease.waiting:
         return []
     if lease.active_ms:
-        return resizing.unconfirmed(state, lease, now_ms)
-    if lease.granted_ms + state.config.confirm_timeout_ms > now_ms:  # granted again since
+        return resizing.unconfirmed(known, lease, now_ms)
+    if lease.granted_ms + known.config.confirm_timeout_ms > now_ms:  # granted again since
         return []
     silent = [
         piece
         for piece in lease.holding
-        if (piece.resume or piece.state) is SliceState.GRANTED and not is_agentless(state, piece)
+        if (piece.resume or piece.state) is SliceState.GRANTED and not is_agentless(known, piece)
     ]
     if not silent:
         return []
-    story = f"not confirmed by the agent of {silent[0].plan.node_id} in {state.config.confirm_timeout_ms} ms"
-    if lease.failures >= state.config.requeues_max:
-        return end(state, lease, EndReason.FAILED, now_ms, detail=story)
+    story = f"not confirmed by the agent of {silent[0].plan.node_id} in {known.config.confirm_timeout_ms} ms"
+    if lease.failures >= known.config.requeues_max:
+        return end(known, lease, EndReason.FAILED, now_ms, detail=story)
     avoid = [piece.plan.device_uuid for piece in silent]
-    return retry_elsewhere(state, lease, list(lease.holding), avoid, story, now_ms)
+    return retry_elsewhere(known, lease, list(lease.holding), avoid, story, now_ms)
 
 
-def _forget(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def _forget(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """Drop ended leases that are old enough, or too many. At most 1,000 a step."""
-    config = state.config
-    state.memory.forget_due_ms = 0
-    surplus = len(state.ended) - config.retain_ended_max
+    config = known.config
+    known.memory.forget_due_ms = 0
+    surplus = len(known.ended) - config.retain_ended_max
     old: list[str] = []
-    for lease_id in state.ended:
-        overdue = state.leases[lease_id].ended_ms + config.retain_ended_ms <= now_ms
+    for lease_id in known.ended:
+        overdue = known.leases[lease_id].ended_ms + config.retain_ended_ms <= now_ms
         if len(old) == 1000 or not (overdue or len(old) < surplus):
             break
         old.append(lease_id)
     if not old:
         return []  # when the oldest is due is looked up anew
-    state.memory.forgot_ms = now_ms
+    known.memory.forgot_ms = now_ms
     return [LeasesForgotten(at_ms=now_ms, lease_ids=tuple(old))]
 
 

@@ -46,10 +46,10 @@ from aliquot.coordinator.core.values.timers import Due
 _ASK_AGAIN = "ask an operator for another: `aliquot node invite {node}`"
 
 
-def invite(state: Planning, command: c.InviteNode, now_ms: int) -> Decision[Invite]:
+def invite(known: Planning, command: c.InviteNode, now_ms: int) -> Decision[Invite]:
     """Let a node bring a key."""
     wanted = command.invite
-    if len(state.enrolment.invites) >= records.INVITES_MAX:
+    if len(known.enrolment.invites) >= records.INVITES_MAX:
         raise InvalidField(
             "node",
             f"there are {records.INVITES_MAX} invites, which is the bound",
@@ -61,16 +61,16 @@ def invite(state: Planning, command: c.InviteNode, now_ms: int) -> Decision[Invi
     return Decision((NodeInvited(now_ms, made),), made)
 
 
-def join(state: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled]:
+def join(known: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled]:
     """Enrol the key that a node brings. The invite is used up in the same step."""
-    found = state.enrolment.invites.get(command.invite_id)
+    found = known.enrolment.invites.get(command.invite_id)
     if found is None or not hmac.compare_digest(found.sha256, command.invite_sha256):
         raise InviteUnknown(
             "there is no such invite in this pool, or it was over long ago",
             hint=_ASK_AGAIN.format(node=command.node_name),
         )
     if found.used_by:
-        held = state.enrolment.enrolled.get(command.node_id)
+        held = known.enrolment.enrolled.get(command.node_id)
         same = found.used_by == command.node_id and found.key_sha256 == command.key_sha256
         if same and held is not None and held.key_sha256 == command.key_sha256:
             return Decision((), held)  # its answer was lost
@@ -84,27 +84,27 @@ def join(state: Planning, command: c.JoinNode, now_ms: int) -> Decision[Enrolled
         raise InviteExpired(
             f"this invite for {found.node} ended {late_s} s ago", hint=_ASK_AGAIN.format(node=found.node)
         )
-    _check_invited(state, found, command)
-    if command.node_id not in state.enrolment.enrolled and len(state.enrolment.enrolled) >= records.ENROLLED_MAX:
+    _check_invited(known, found, command)
+    if command.node_id not in known.enrolment.enrolled and len(known.enrolment.enrolled) >= records.ENROLLED_MAX:
         raise InvalidField("node_id", f"{records.ENROLLED_MAX} nodes have joined, which is the bound")
     facts = (
         InviteUsed(now_ms, found.invite_id, command.node_id, command.key_sha256),
-        NodeEnrolled(now_ms, command.node_id, command.key_sha256, found.by, command.node_name, state.enrolment.newest),
+        NodeEnrolled(now_ms, command.node_id, command.key_sha256, found.by, command.node_name, known.enrolment.newest),
     )
     return Decision(
         facts,
-        Enrolled(command.node_id, command.key_sha256, now_ms, found.by, command.node_name, state.enrolment.newest),
+        Enrolled(command.node_id, command.key_sha256, now_ms, found.by, command.node_name, known.enrolment.newest),
     )
 
 
-def _check_invited(state: Planning, found: Invite, command: c.JoinNode) -> None:
+def _check_invited(known: Planning, found: Invite, command: c.JoinNode) -> None:
     """Whether this is the node that was invited. A name is free to choose, so one that is invited by its name must not
     take the id of a node that is known by another.
     """
-    known, held = state.nodes.get(command.node_id), state.enrolment.enrolled.get(command.node_id)
+    old, held = known.nodes.get(command.node_id), known.enrolment.enrolled.get(command.node_id)
     called = {command.node_name}
-    if known is not None:
-        called = {known.spec.name}
+    if old is not None:
+        called = {old.spec.name}
     elif held is not None and held.name:
         called = {held.name}
     if found.node == command.node_id or found.node in called:
@@ -115,19 +115,19 @@ def _check_invited(state: Planning, found: Invite, command: c.JoinNode) -> None:
     )
 
 
-def disenrol(state: Planning, command: c.DisenrolNode, now_ms: int) -> Decision[None]:
+def disenrol(known: Planning, command: c.DisenrolNode, now_ms: int) -> Decision[None]:
     """Let a node's key count no more."""
     node_id = command.node_id
-    if node_id in state.enrolment.enrolled:
+    if node_id in known.enrolment.enrolled:
         return Decision((NodeDisenrolled(now_ms, node_id),))
-    if node_id in state.nodes:
+    if node_id in known.nodes:
         return NOTHING
     raise NodeNotFound(f"there is no node {node_id[:64]!r}", hint="`aliquot nodes` lists them")
 
 
-def look_at_invite(state: Planning, invite_id: str, now_ms: int) -> list[Fact]:
+def look_at_invite(known: Planning, invite_id: str, now_ms: int) -> list[Fact]:
     """Drop one that was over long ago."""
-    found = state.enrolment.invites.get(invite_id)
+    found = known.enrolment.invites.get(invite_id)
     if found is None or found.forgotten_ms > now_ms:
         return []
     return [InvitesForgotten(now_ms, (invite_id,))]
@@ -174,9 +174,9 @@ def behind(books: EnrolmentView, tokens: Iterable[Token], now_ms: int) -> Iterat
             yield Behind(token.generation, token_id=token.token_id, principal=token.principal)
 
 
-def rotate(state: Planning, command: c.RotateAuthority, now_ms: int) -> Decision[int]:
+def rotate(known: Planning, command: c.RotateAuthority, now_ms: int) -> Decision[int]:
     """Begin a generation. Returns its number."""
-    books = state.enrolment
+    books = known.enrolment
     if len(command.salt) != SALT_BYTES:
         raise InvalidField("salt", f"has {SALT_BYTES} bytes")
     if len(trusted(books.generations)) > 1:
@@ -190,16 +190,16 @@ def rotate(state: Planning, command: c.RotateAuthority, now_ms: int) -> Decision
     return Decision((AuthorityBegun(now_ms, Generation(number, command.salt, now_ms, command.by)),), number)
 
 
-def retire(state: Planning, command: c.RetireAuthority, now_ms: int) -> Decision[int]:
+def retire(known: Planning, command: c.RetireAuthority, now_ms: int) -> Decision[int]:
     """End the older of two generations. Returns the number of the one that is left."""
-    books = state.enrolment
+    books = known.enrolment
     both = trusted(books.generations)
     if len(both) < 2:
         raise AuthorityUnchanged(
             f"generation {books.newest} of the pool's authority is the only one that is trusted",
             hint="`aliquot access authority rotate` begins the next",
         )
-    tokens = state.access.tokens.values() if command.callers else ()
+    tokens = known.access.tokens.values() if command.callers else ()
     left = list(behind(books, tokens, now_ms)) if not command.force else []
     if left:
         named = ", ".join(map(str, left[:_NAMED_MAX]))
@@ -213,12 +213,12 @@ def retire(state: Planning, command: c.RetireAuthority, now_ms: int) -> Decision
     return Decision((AuthorityRetired(now_ms, both[0].number),), books.newest)
 
 
-def note_trust(state: Planning, command: c.NoteTrust, now_ms: int) -> Decision[None]:
+def note_trust(known: Planning, command: c.NoteTrust, now_ms: int) -> Decision[None]:
     """Put down what somebody says that it trusts. Who is not known any more, or says nothing new, changes nothing."""
-    books = state.enrolment
+    books = known.enrolment
     if not 0 < command.number <= books.newest:
         return NOTHING
-    node, token = books.enrolled.get(command.node_id), state.access.tokens.get(command.token_id)
+    node, token = books.enrolled.get(command.node_id), known.access.tokens.get(command.token_id)
     node_id = node.node_id if node is not None and node.generation != command.number else ""
     token_id = token.token_id if token is not None and token.generation != command.number else ""
     if not node_id and not token_id:

@@ -17,12 +17,12 @@ from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
 
 
-def extend(state: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:
+def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:
     """Let a lease have this time limit. The same limit again changes nothing, so it can be sent again.
 
     Raises LeaseNotFound, LeaseEndedError, InvalidField, QuotaExceeded, TenantHeldBack, ExtensionRefused.
     """
-    lease = state.lease(command.lease_id)
+    lease = known.lease(command.lease_id)
     limit_ms = lease.request.time_limit_ms
     if lease.ended or lease.ending:
         raise LeaseEndedError(f"{lease.lease_id} has ended, or is about to: ask for another one")
@@ -33,13 +33,13 @@ def extend(state: Planning, command: ExtendLease, now_ms: int) -> Decision[None]
     if command.time_limit_ms < limit_ms:
         detail = f"{command.time_limit_ms // 1000} s is less than the {limit_ms // 1000} s that it has"
         raise InvalidField("time_limit_s", detail, hint="release it to end it sooner")
-    _look_at_queue(state.tenancy, lease, command.time_limit_ms)
-    refuse_held_back(state, lease.request, now_ms)
-    over = suspended(state, lease.request, now_ms)
+    _look_at_queue(known.tenancy, lease, command.time_limit_ms)
+    refuse_held_back(known, lease.request, now_ms)
+    over = suspended(known, lease.request, now_ms)
     if over is not None:
         raise QuotaExceeded(over.subject, over.detail, "what runs goes on until its time limit")
     if lease.granted_ms and not lease.waiting:
-        _look_at_promises(state, lease, command.time_limit_ms)
+        _look_at_promises(known, lease, command.time_limit_ms)
     return Decision((LeaseExtended(now_ms, lease.lease_id, command.time_limit_ms, command.reason, command.by),), None)
 
 
@@ -63,11 +63,11 @@ def _look_at_queue(tenancy: TenancyView, lease: Lease, wanted_ms: int) -> None:
     raise ExtensionRefused(f"queue {queue} {what}", lease.granted_ms + most_ms if lease.granted_ms else 0)
 
 
-def _look_at_promises(state: Planning, lease: Lease, wanted_ms: int) -> None:
+def _look_at_promises(known: Planning, lease: Lease, wanted_ms: int) -> None:
     """Who was promised what it holds counts on its present end; whom it keeps waiting already loses nothing by this."""
     ends_ms = lease.granted_ms + lease.request.time_limit_ms
     gone_ms = lease.granted_ms + wanted_ms + lease.request.grace_ms
-    kept = [(at_ms, why) for at_ms, why in _promises(state, lease) if ends_ms <= at_ms < gone_ms]
+    kept = [(at_ms, why) for at_ms, why in _promises(known, lease) if ends_ms <= at_ms < gone_ms]
     if not kept:
         return
     at_ms, why = min(kept)
@@ -77,16 +77,16 @@ def _look_at_promises(state: Planning, lease: Lease, wanted_ms: int) -> None:
     raise ExtensionRefused(f"{why}; {more} leaves that as it is", until_ms)
 
 
-def _promises(state: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
+def _promises(known: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
     """(when, why) others are to have something of what it holds."""
     held = {piece.plan.device_uuid for piece in lease.holding}
-    for hold in state.holds.values():
+    for hold in known.holds.values():
         if hold.kind is HoldKind.RESERVATION and hold.start_ms and not held.isdisjoint(hold.device_uuids):
             yield hold.start_ms, f"a lease that waits is to start there at {shown(hold.start_ms)}"
     for node_id in dict.fromkeys(piece.plan.node_id for piece in lease.holding):
-        closure = state.closed.get(node_id)
+        closure = known.closed.get(node_id)
         if closure is not None and closure.phase is Phase.CLOSING:
-            name = state.inventory.node(node_id).spec.name
+            name = known.inventory.node(node_id).spec.name
             yield closure.starts_ms, f"node {name} is maintained from {shown(closure.starts_ms)}"
 
 

@@ -26,69 +26,69 @@ from aliquot.coordinator.core.values.troubles import WorkKey, WorkKind
 from aliquot.coordinator.core.values.types import EndReason
 
 
-def use_complete(state: Planning, now_ms: int) -> Decision[None] | None:
+def use_complete(known: Planning, now_ms: int) -> Decision[None] | None:
     """Grant the first complete hold; give it up where a limit forbids it or its devices no longer suit the request."""
-    troubles = state.memory.troubles
-    for owner in state.ready_holds:
+    troubles = known.memory.troubles
+    for owner in known.ready_holds:
         if troubles and troubles.rests(owner):
             continue
         work = WorkKey(WorkKind.ADMISSION, owner)
         with troubles.blaming(work):
-            facts = _use(state, state.holds[owner], now_ms)
+            facts = _use(known, known.holds[owner], now_ms)
         troubles.drop(work)
         return Decision(tuple(facts))
     return None
 
 
-def _use(state: Planning, hold: Hold, now_ms: int) -> list[Fact]:
-    lease = state.leases[hold.owner]
-    if not is_complete(state.leases, state.inventory, hold):
+def _use(known: Planning, hold: Hold, now_ms: int) -> list[Fact]:
+    lease = known.leases[hold.owner]
+    if not is_complete(known.leases, known.inventory, hold):
         # The index is wrong. Passing over it, one would come back to it for ever.
-        return give_up(state, hold, now_ms, "its devices are not free after all")
-    over = suspended(state, lease.request, now_ms) or forbidden(
-        state, lease.request, chain_of(state, lease.request), hold.placement, now_ms, lease.preempted_at_ms
+        return give_up(known, hold, now_ms, "its devices are not free after all")
+    over = suspended(known, lease.request, now_ms) or forbidden(
+        known, lease.request, chain_of(known, lease.request), hold.placement, now_ms, lease.preempted_at_ms
     )
-    demand = sterner(state, lease.request, lease.request.demand, now_ms)
-    why_not = over.detail if over is not None else objection(state.engine, demand, hold.placement)
+    demand = sterner(known, lease.request, lease.request.demand, now_ms)
+    why_not = over.detail if over is not None else objection(known.engine, demand, hold.placement)
     if why_not:
-        return give_up(state, hold, now_ms, why_not)
+        return give_up(known, hold, now_ms, why_not)
     return [granted(hold.owner, lease.lease_epoch + 1, hold.placement, now_ms)]
 
 
-def break_lost(state: Planning, now_ms: int) -> list[Fact]:
+def break_lost(known: Planning, now_ms: int) -> list[Fact]:
     """Holds that can't become complete any more: their owners are decided on anew."""
     facts: list[Fact] = []
-    troubles = state.memory.troubles
-    for hold in state.holds.values():
+    troubles = known.memory.troubles
+    for hold in known.holds.values():
         if troubles and troubles.rests(hold.owner):
             continue
         with troubles.blaming(WorkKey(WorkKind.ADMISSION, hold.owner)):
-            if not can_complete(state.leases, state.inventory, hold):
+            if not can_complete(known.leases, known.inventory, hold):
                 facts.append(HoldBroken(at_ms=now_ms, owner=hold.owner, reason="a device of it was lost"))
-                facts += reprieve(state, hold, now_ms, "the lease it was to make room for needs other devices now")
+                facts += reprieve(known, hold, now_ms, "the lease it was to make room for needs other devices now")
     return facts
 
 
-def give_up(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def give_up(known: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """End a hold and reprieve its victims, but for those on whose end somebody else counts (`taken_over`)."""
     released = HoldReleased(at_ms=now_ms, owner=hold.owner, reason=reason)
-    return [released, *reprieve(state, hold, now_ms, reason, taken_over)]
+    return [released, *reprieve(known, hold, now_ms, reason, taken_over)]
 
 
-def give_up_of(state: Planning, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
+def give_up_of(known: Planning, lease_id: str, now_ms: int, reason: str) -> list[Fact]:
     """End the hold of this lease, if it has one."""
-    hold = state.holds.get(lease_id)
-    return give_up(state, hold, now_ms, reason) if hold is not None else []
+    hold = known.holds.get(lease_id)
+    return give_up(known, hold, now_ms, reason) if hold is not None else []
 
 
-def reprieve(state: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
+def reprieve(known: Planning, hold: Hold, now_ms: int, reason: str, taken_over: Collection[str] = ()) -> list[Fact]:
     """Reprieve the victims that still hold everything. One that has given up a slice, or is unreachable, ends."""
     reprieved: list[Fact] = [
         LeaseReprieved(at_ms=now_ms, lease_id=lease_id, reason=reason)
         for lease_id in hold.victims
-        if lease_id not in taken_over and lease_id in state.leases and may_be_reprieved(state.leases[lease_id])
+        if lease_id not in taken_over and lease_id in known.leases and may_be_reprieved(known.leases[lease_id])
     ]
-    return reprieved + resizing.keep(state, hold.shed, now_ms, reason)
+    return reprieved + resizing.keep(known, hold.shed, now_ms, reason)
 
 
 def may_be_reprieved(lease: Lease) -> bool:
@@ -102,27 +102,27 @@ def may_be_reprieved(lease: Lease) -> bool:
     )
 
 
-def expired(state: Planning, owner: str, now_ms: int) -> list[Fact]:
+def expired(known: Planning, owner: str, now_ms: int) -> list[Fact]:
     """A hold's time is up. What was reserved for the head of a line is offered to all again."""
-    hold = state.holds.get(owner)
+    hold = known.holds.get(owner)
     if hold is None or hold.expires_ms > now_ms:
         return []
-    return give_up(state, hold, now_ms, "its time is up")
+    return give_up(known, hold, now_ms, "its time is up")
 
 
-def in_the_way(state: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
+def in_the_way(known: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
     """Holds that must give way to this request: reservations for later requests and, where it is entitled, all holds of
     borrowers.
     """
     found = []
-    for hold in state.holds.values():
+    for hold in known.holds.values():
         if hold.owner == lease.lease_id:
             continue
-        other = state.leases[hold.owner]
+        other = known.leases[hold.owner]
         if hold.kind is HoldKind.RESERVATION:
             if entitled or lease.request.priority > other.request.priority:
                 found.append(hold)
-        elif entitled and not is_entitled(state, other):
+        elif entitled and not is_entitled(known, other):
             found.append(hold)
     return found
 

@@ -18,15 +18,15 @@ from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import NodeState
 
 
-def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
+def start_leading(known: Planning, command: c.StartLeading, now_ms: int) -> Decision[None]:
     """Every take-over has an epoch of its own. Nodes that were connected must register again."""
-    if command.leader_epoch <= state.leader_epoch:
+    if command.leader_epoch <= known.leader_epoch:
         raise StaleLeader(
-            f"leader epoch {command.leader_epoch} is not above {state.leader_epoch}, which the journal has seen",
+            f"leader epoch {command.leader_epoch} is not above {known.leader_epoch}, which the journal has seen",
             hint="another coordinator has taken over; this one must stop",
         )
     facts: list[Fact] = [LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch)]
-    for node_id, node in state.nodes.items():
+    for node_id, node in known.nodes.items():
         if node.state in (NodeState.READY, NodeState.RECONCILING):
             facts.append(
                 NodeStateChanged(
@@ -36,9 +36,9 @@ def start_leading(state: Planning, command: c.StartLeading, now_ms: int) -> Deci
     return Decision(tuple(facts))
 
 
-def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
+def raise_epoch(known: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision[None]:
     """Raise the epoch. Sessions go on; agents get the higher epoch from now on."""
-    if command.leader_epoch <= state.leader_epoch:
+    if command.leader_epoch <= known.leader_epoch:
         return NOTHING
     return Decision((LeaderStarted(at_ms=now_ms, leader_epoch=command.leader_epoch),))
 
@@ -47,9 +47,9 @@ def raise_epoch(state: Planning, command: c.RaiseEpoch, now_ms: int) -> Decision
 # Prices that the learner has found: taken when they are newer than those in force.
 
 
-def learn(state: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
+def learn(known: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
     """Take a table of prices that is newer than the one in force."""
-    if state.prices is not None and command.table.version <= state.prices.version:
+    if known.prices is not None and command.table.version <= known.prices.version:
         return NOTHING
     return Decision((PricesLearnt(at_ms=now_ms, table=command.table),))
 

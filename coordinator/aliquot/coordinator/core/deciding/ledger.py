@@ -26,7 +26,7 @@ _DIGITS_MAX = 64
 _REFERENCE_CHARS_MAX = 128
 
 
-def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
+def post_credit(known: Planning, command: c.PostCredit, now_ms: int) -> Decision[None]:
     """Post money of a tenant. The same again changes nothing, so that a retry never pays twice.
 
     Raises InvalidField, and IdempotencyMismatch where the reference was used for another payment.
@@ -34,10 +34,10 @@ def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision
     if not -_MONEY_MAX <= command.money_micro <= _MONEY_MAX or not command.money_micro:
         raise InvalidField("money_micro", f"{command.money_micro} can't be posted")
     _check_reference(command.reference)
-    known = state.ledger.posted(command.reference)
-    if known is not None:
-        if (known.kind, known.tenant, known.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
-            raise _other_posting(known)
+    old = known.ledger.posted(command.reference)
+    if old is not None:
+        if (old.kind, old.tenant, old.money_micro) != (EntryKind.CREDIT, command.tenant, command.money_micro):
+            raise _other_posting(old)
         return NOTHING
     fact = CreditPosted(
         at_ms=now_ms,
@@ -49,7 +49,7 @@ def post_credit(state: Planning, command: c.PostCredit, now_ms: int) -> Decision
     return Decision((fact,))
 
 
-def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
+def correct_usage(known: Planning, command: c.CorrectUsage, now_ms: int) -> Decision[None]:
     """Correct a charge by a new entry. The same again changes nothing.
 
     Raises InvalidField, and IdempotencyMismatch where the reference was used for something else.
@@ -57,12 +57,12 @@ def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
     _check_reference(command.reference)
     share_milli_ms = _decimal("share_milli_ms", command.share_milli_ms)
     memory_byte_ms = _decimal("memory_byte_ms", command.memory_byte_ms)
-    known = state.ledger.posted(command.reference)
-    if known is not None:
-        was = (known.kind, known.tenant, known.queue, known.model, known.share_milli_ms, known.memory_byte_ms)
+    old = known.ledger.posted(command.reference)
+    if old is not None:
+        was = (old.kind, old.tenant, old.queue, old.model, old.share_milli_ms, old.memory_byte_ms)
         wanted = (command.tenant, command.queue, command.model, int(share_milli_ms), int(memory_byte_ms))
         if was != (EntryKind.CORRECTION, *wanted):
-            raise _other_posting(known)
+            raise _other_posting(old)
         return NOTHING
     fact = UsageCorrected(
         at_ms=now_ms,
@@ -77,9 +77,9 @@ def correct_usage(state: Planning, command: c.CorrectUsage, now_ms: int) -> Deci
     return Decision((fact,))
 
 
-def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
+def observe_use(known: Planning, command: c.ObserveUse, now_ms: int) -> Decision[None]:
     """Add what agents measured. Ignored for leases that are gone, and where nothing was measured."""
-    if not command.tenant and command.lease_id not in state.leases:
+    if not command.tenant and command.lease_id not in known.leases:
         return NOTHING
     moved = command.up_bytes, command.down_bytes
     if command.interval_ms <= 0 and not any(moved):
@@ -99,11 +99,11 @@ def observe_use(state: Planning, command: c.ObserveUse, now_ms: int) -> Decision
     return Decision((fact,))
 
 
-def close_books(state: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:
+def close_books(known: Planning, command: c.CloseBooks, now_ms: int) -> Decision[None]:
     """Sum up the entries of days long gone. The moment must be a midnight (UTC) that has passed."""
     if command.up_to_ms % DAY_MS or command.up_to_ms > now_ms:
         raise InvalidField("up_to_ms", "books are closed at a midnight (UTC) that has passed")
-    if command.up_to_ms <= state.ledger.closed_up_to_ms:
+    if command.up_to_ms <= known.ledger.closed_up_to_ms:
         return NOTHING
     return Decision((BooksClosed(at_ms=now_ms, up_to_ms=command.up_to_ms),))
 
@@ -129,27 +129,27 @@ def _decimal(field: str, text: str) -> str:
     return str(int(text))
 
 
-def _budget(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def _budget(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
     """Record that a budget reached a level; try requests again that waited for the next period."""
-    meter = state.meters.get(tenant)
+    meter = known.meters.get(tenant)
     if meter is None:
         return []
     period_start_ms = now_ms - now_ms % meter.budget.period.length_ms
     if period_start_ms > meter.period_start_ms or now_ms == period_start_ms:
-        state.memory.look_again = True
+        known.memory.look_again = True
     reached = max((level for level in ALERT_PERMILLE if meter.permille(now_ms) >= level), default=0)
-    if reached and state.ledger.levels.get(tenant, (0, 0)) < (period_start_ms, reached):
+    if reached and known.ledger.levels.get(tenant, (0, 0)) < (period_start_ms, reached):
         return [BudgetCrossed(at_ms=now_ms, tenant=tenant, permille=reached, period_start_ms=period_start_ms)]
     return []
 
 
-def _fold(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def _fold(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """Sum up the oldest usage: a step of those beyond what is kept entry by entry."""
-    state.memory.fold_due = False
-    surplus = state.ledger.usage_entries - state.config.ledger_entries_max
+    known.memory.fold_due = False
+    surplus = known.ledger.usage_entries - known.config.ledger_entries_max
     if surplus <= 0:
         return []
-    return [UsageFolded(at_ms=now_ms, up_to_number=state.ledger.nth_usage(min(surplus, FOLDED_AT_ONCE)))]
+    return [UsageFolded(at_ms=now_ms, up_to_number=known.ledger.nth_usage(min(surplus, FOLDED_AT_ONCE)))]
 
 
 DECIDES = Decides(

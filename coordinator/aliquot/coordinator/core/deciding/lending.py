@@ -27,12 +27,12 @@ HEADS_MAX = 16
 """Kinds of waiting requests of one tenant and queue that are looked at for how long they have waited."""
 
 
-def balance(state: Planning, command: Balance, now_ms: int) -> Decision[BalanceView]:
+def balance(known: Planning, command: Balance, now_ms: int) -> Decision[BalanceView]:
     """The plan for a pool, or that nodes named in `home` go home instead; with `carry_out` these moves are made."""
-    spec = _spec_of(state, command.pool)
-    projects = _projects(state, command.pool, spec, now_ms)
+    spec = _spec_of(known, command.pool)
+    projects = _projects(known, command.pool, spec, now_ms)
     found = plan(projects, spec, now_ms)
-    moves = tuple(_going_home(state, command.pool, node_id) for node_id in command.home) or found.moves
+    moves = tuple(_going_home(known, command.pool, node_id) for node_id in command.home) or found.moves
     view = BalanceView(
         pool=command.pool,
         spec=spec,
@@ -48,30 +48,30 @@ def balance(state: Planning, command: Balance, now_ms: int) -> Decision[BalanceV
         ),
         moves=moves,
         notes=found.notes,
-        log=tuple(move for move in state.node_moves if move.pool == command.pool),
+        log=tuple(move for move in known.node_moves if move.pool == command.pool),
         carried_out=command.carry_out,
     )
     if not command.carry_out:
         return Decision((), view)
-    return Decision(tuple(fact for move in moves for fact in _carry_out(state, spec, command.pool, move, now_ms)), view)
+    return Decision(tuple(fact for move in moves for fact in _carry_out(known, spec, command.pool, move, now_ms)), view)
 
 
-def look(state: Planning, pool: str, now_ms: int) -> list[Fact]:
+def look(known: Planning, pool: str, now_ms: int) -> list[Fact]:
     """What is due for a pool whose policy is to balance by itself."""
-    if state.memory.balance_due_ms.get(pool, now_ms + 1) > now_ms:
+    if known.memory.balance_due_ms.get(pool, now_ms + 1) > now_ms:
         return []  # an older entry: there is a later one
-    state.memory.balance_due_ms.pop(pool, None)
-    declared = state.tenancy.pools.get(pool)
+    known.memory.balance_due_ms.pop(pool, None)
+    declared = known.tenancy.pools.get(pool)
     if declared is None or not declared.spec.balancing.auto:
         return []
     spec = declared.spec.balancing
-    state.look_for_balance(pool, now_ms + spec.every_ms)
-    moves = plan(_projects(state, pool, spec, now_ms), spec, now_ms).moves
-    return [fact for move in moves for fact in _carry_out(state, spec, pool, move, now_ms)]
+    known.look_for_balance(pool, now_ms + spec.every_ms)
+    moves = plan(_projects(known, pool, spec, now_ms), spec, now_ms).moves
+    return [fact for move in moves for fact in _carry_out(known, spec, pool, move, now_ms)]
 
 
-def _spec_of(state: Planning, pool: str) -> Balancing:
-    spec: PoolSpec | None = state.tenancy.pools[pool].spec if pool in state.tenancy.pools else None
+def _spec_of(known: Planning, pool: str) -> Balancing:
+    spec: PoolSpec | None = known.tenancy.pools[pool].spec if pool in known.tenancy.pools else None
     if spec is None or not spec.balancing.label:
         raise InvalidField(
             "pool",
@@ -81,23 +81,23 @@ def _spec_of(state: Planning, pool: str) -> Balancing:
     return spec.balancing
 
 
-def _projects(state: Planning, pool: str, spec: Balancing, now_ms: int) -> list[Project]:
+def _projects(known: Planning, pool: str, spec: Balancing, now_ms: int) -> list[Project]:
     nodes: dict[str, list[ProjectNode]] = {}
-    for node_id, node in state.nodes.items():
+    for node_id, node in known.nodes.items():
         name = dict(node.spec.labels).get(spec.label, "")
         if name and node.spec.pool == pool:
-            nodes.setdefault(name, []).append(_node(state, node_id, node))
-    waited = _waited(state, spec, pool, set(nodes), now_ms)
+            nodes.setdefault(name, []).append(_node(known, node_id, node))
+    waited = _waited(known, spec, pool, set(nodes), now_ms)
     return [Project(name, tuple(nodes[name]), waited.get(name, 0)) for name in sorted(nodes)]
 
 
-def _node(state: Planning, node_id: str, node: Node) -> ProjectNode:
-    record = state.inventory.node(node_id)
-    loan = state.tenancy.loans.get(node_id)
+def _node(known: Planning, node_id: str, node: Node) -> ProjectNode:
+    record = known.inventory.node(node_id)
+    loan = known.tenancy.loans.get(node_id)
     free = (
         node.grantable
-        and not state.slice_ids_by_node[node_id]
-        and not any(device.spec.uuid in state.hold_of_device for device in record.devices)
+        and not known.slice_ids_by_node[node_id]
+        and not any(device.spec.uuid in known.hold_of_device for device in record.devices)
     )
     return ProjectNode(
         node_id=node_id,
@@ -105,44 +105,44 @@ def _node(state: Planning, node_id: str, node: Node) -> ProjectNode:
         used_milli=sum(device.share_used_milli for device in record.devices),
         free=free,
         home=loan.home if loan is not None else "",
-        moved_ms=state.node_moved_ms.get(node_id, 0),
+        moved_ms=known.node_moved_ms.get(node_id, 0),
     )
 
 
-def _waited(state: Planning, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
+def _waited(known: Planning, spec: Balancing, pool: str, names: set[str], now_ms: int) -> dict[str, int]:
     """The longest wait of each project, among requests that another node of the project could help: they ask for its
     nodes, and no limit and no budget keeps them waiting.
     """
     found: dict[str, int] = {}
-    for tenants in state.lines.queues.values():
+    for tenants in known.lines.queues.values():
         for name in names & tenants.keys():
             for _, lease_id, _ in tenants[name].heads[:HEADS_MAX]:
-                lease = state.leases[lease_id]
+                lease = known.leases[lease_id]
                 demand = lease.request.demand
                 if (spec.label, name) not in demand.node_selector or demand.pool not in ("", pool):
                     continue
-                if suspended(state, lease.request, now_ms) is not None:
+                if suspended(known, lease.request, now_ms) is not None:
                     continue
-                chain = chain_of(state, lease.request)
-                if over_limit(chain, least_held(state, demand)) is None:
+                chain = chain_of(known, lease.request)
+                if over_limit(chain, least_held(known, demand)) is None:
                     found[name] = max(found.get(name, 0), now_ms - lease.created_ms)
     return found
 
 
-def _going_home(state: Planning, pool: str, node_id: str) -> NodeTransfer:
-    node = state.node(node_id)
-    loan = state.tenancy.loans.get(node.spec.node_id)
+def _going_home(known: Planning, pool: str, node_id: str) -> NodeTransfer:
+    node = known.node(node_id)
+    loan = known.tenancy.loans.get(node.spec.node_id)
     if loan is None or node.spec.pool != pool:
         raise InvalidField("home", f"node {node_id!r} is not lent to anybody in pool {pool}")
     return NodeTransfer(node.spec.node_id, loan.borrower, loan.home, loan.home, "an administrator asked for it")
 
 
-def _carry_out(state: Planning, spec: Balancing, pool: str, move: NodeTransfer, now_ms: int) -> list[Fact]:
-    node = state.nodes[move.node_id]
+def _carry_out(known: Planning, spec: Balancing, pool: str, move: NodeTransfer, now_ms: int) -> list[Fact]:
+    node = known.nodes[move.node_id]
     labels = tuple(sorted({**dict(node.spec.labels), spec.label: move.borrower}.items()))
     moved = Amount()
     if move.home == move.lender:
-        moved = _movable(state, move)
+        moved = _movable(known, move)
     fact = NodeLent(
         at_ms=now_ms,
         node_id=move.node_id,
@@ -157,12 +157,12 @@ def _carry_out(state: Planning, spec: Balancing, pool: str, move: NodeTransfer, 
     return [NodePut(at_ms=now_ms, spec=replace(node.spec, labels=labels), registered=False), fact]
 
 
-def _movable(state: Planning, move: NodeTransfer) -> Amount:
+def _movable(known: Planning, move: NodeTransfer) -> Amount:
     """How much of the lender's guarantee goes along: what the node can carry. Guarantees by model stay."""
-    quota = state.tenancy.account("t", move.lender).quota
+    quota = known.tenancy.account("t", move.lender).quota
     if any(model.guaranteed for model in quota.models):
         return Amount()
-    devices = [device for device in state.inventory.node(move.node_id).devices if device.present]
+    devices = [device for device in known.inventory.node(move.node_id).devices if device.present]
     return Amount(
         min(quota.guaranteed.share_milli, sum(device.spec.compute_milli for device in devices)),
         min(quota.guaranteed.memory_bytes, sum(device.spec.leasable_bytes for device in devices)),

@@ -44,19 +44,19 @@ LOOK_AGAIN_MS = 5_000
 """While leases end on nodes under maintenance: one that was to be preempted may have been reprieved since."""
 
 
-def declare(state: Planning, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
+def declare(known: Planning, command: c.DeclareMaintenance, now_ms: int) -> Decision[None]:
     """Declare a window. If it has begun already, the next ticks carry it out."""
     spec = command.spec
-    spec = replace(spec, node_ids=tuple(sorted({state.node(name).spec.node_id for name in spec.node_ids})))
-    known = state.windows.get(spec.name)
-    if known is not None:
-        if known.spec == spec:
+    spec = replace(spec, node_ids=tuple(sorted({known.node(name).spec.node_id for name in spec.node_ids})))
+    old = known.windows.get(spec.name)
+    if old is not None:
+        if old.spec == spec:
             return NOTHING
         raise MaintenanceExists(
             f"there is a maintenance window {spec.name!r} already, and it is another one",
             hint="give this one another name, or remove the old one first (`aliquot maintenance rm`)",
         )
-    if len(state.windows) >= WINDOWS_MAX:
+    if len(known.windows) >= WINDOWS_MAX:
         raise InvalidField("name", f"there are {WINDOWS_MAX} windows, which is the bound", hint="remove some")
     held = _checked(spec, now_ms)
     phase = held.phase(spec.lead_ms, now_ms)
@@ -102,14 +102,14 @@ def _checked(spec: WindowSpec, now_ms: int) -> Occurrence:
     return held
 
 
-def end(state: Planning, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
+def end(known: Planning, command: c.EndMaintenance, now_ms: int) -> Decision[None]:
     """Withdraw a window. Leases that are already ending for it end."""
-    _named(state, command.name)
+    _named(known, command.name)
     return Decision((MaintenanceEnded(now_ms, command.name, "withdrawn"),))
 
 
-def _named(state: Planning, name: str) -> Window:
-    window = state.windows.get(name)
+def _named(known: Planning, name: str) -> Window:
+    window = known.windows.get(name)
     if window is None:
         raise MaintenanceNotFound(
             f"there is no maintenance window {name[:64]!r}", hint="`aliquot maintenance ls` lists those there are"
@@ -117,9 +117,9 @@ def _named(state: Planning, name: str) -> Window:
     return window
 
 
-def look(state: Planning, name: str, now_ms: int) -> list[Fact]:
+def look(known: Planning, name: str, now_ms: int) -> list[Fact]:
     """What is due of a window: its next phase, or one lease that is told to go."""
-    window = state.windows.get(name)
+    window = known.windows.get(name)
     if window is None:
         return []
     held = Occurrence(window.starts_ms, window.ends_ms)
@@ -133,33 +133,33 @@ def look(state: Planning, name: str, now_ms: int) -> list[Fact]:
             return [MaintenanceEnded(now_ms, name, "over")]
     if held != (window.starts_ms, window.ends_ms) or phase is not window.phase:
         return [MaintenanceMoved(now_ms, name, phase, held.starts_ms, held.ends_ms)]
-    return _empty(state, window, now_ms) if phase is Phase.OPEN else []
+    return _empty(known, window, now_ms) if phase is Phase.OPEN else []
 
 
-def _empty(state: Planning, window: Window, now_ms: int) -> list[Fact]:
+def _empty(known: Planning, window: Window, now_ms: int) -> list[Fact]:
     """Facts that send one lease away from a node of the window, or none where all were told to go."""
     again = False
-    for node_id in state.emptying:
-        node = state.nodes[node_id]
+    for node_id in known.emptying:
+        node = known.nodes[node_id]
         if node.closure is None or node.closure.window != window.spec.name:
             continue
-        slice_ids = state.slice_ids_by_node[node_id]
+        slice_ids = known.slice_ids_by_node[node_id]
         again = True
         why = f"maintenance until {shown(window.ends_ms)} (window {window.spec.name})"
         for lease_id in dict.fromkeys(map(lease_id_of, slice_ids)):
-            lease = state.leases[lease_id]
+            lease = known.leases[lease_id]
             if not any(piece.plan.node_id == node_id and not piece.ending for piece in lease.current):
                 continue
             there = [piece for piece in lease.current if piece.plan.node_id == node_id]
             moved_for = f"{why} of node {node.spec.name}"
-            facts = moving.move_away(state, lease, moved_for, now_ms, leaving=there) or drain_lease(
-                state, lease, node_id, f"node {node.spec.name} is under {why}", window.spec.grace_ms, now_ms
+            facts = moving.move_away(known, lease, moved_for, now_ms, leaving=there) or drain_lease(
+                known, lease, node_id, f"node {node.spec.name} is under {why}", window.spec.grace_ms, now_ms
             )
             if facts:
-                state.memory.timers.add(now_ms, Due.MAINTENANCE, window.spec.name)
+                known.memory.timers.add(now_ms, Due.MAINTENANCE, window.spec.name)
                 return facts
     if again:
-        state.memory.timers.add(now_ms + LOOK_AGAIN_MS, Due.MAINTENANCE, window.spec.name)
+        known.memory.timers.add(now_ms + LOOK_AGAIN_MS, Due.MAINTENANCE, window.spec.name)
     return []
 
 

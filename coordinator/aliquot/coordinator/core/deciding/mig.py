@@ -36,28 +36,28 @@ NODES_MAX = 32
 BACKOFF_MAX_MS = 3_600_000
 
 
-def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def look(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """Order at most one request's cuts; give up an order that was not answered. Comes again by itself."""
-    state.memory.cuts_due_ms = 0
-    if not state.cutting:
+    known.memory.cuts_due_ms = 0
+    if not known.cutting:
         return []
-    state.memory.cuts_due_ms = now_ms + state.config.cut_look_ms
-    state.memory.timers.add(state.memory.cuts_due_ms, Due.CUT, "")
-    facts = _overdue(state, now_ms)
+    known.memory.cuts_due_ms = now_ms + known.config.cut_look_ms
+    known.memory.timers.add(known.memory.cuts_due_ms, Due.CUT, "")
+    facts = _overdue(known, now_ms)
     if facts:
         return facts
-    for lease in _waiting(state, now_ms):
-        cuts = _for(state, lease, now_ms)
+    for lease in _waiting(known, now_ms):
+        cuts = _for(known, lease, now_ms)
         if cuts:
             return cuts
-    number = len(state.cutting)
-    state.memory.cuts_turn = (state.memory.cuts_turn + NODES_MAX) % number if number > NODES_MAX else 0
+    number = len(known.cutting)
+    known.memory.cuts_turn = (known.memory.cuts_turn + NODES_MAX) % number if number > NODES_MAX else 0
     return []
 
 
-def report(state: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
+def report(known: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
     """An agent reports on an order. Ignored where that order is not under way."""
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
     for cut in node.cuts:
@@ -66,37 +66,37 @@ def report(state: Planning, command: ReportCut, now_ms: int) -> Decision[None]:
     return NOTHING
 
 
-def notes(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """For people: what is done, or could be, to cut cards as a waiting request needs."""
-    profiles = as_profiles(state, demand) if state.cutting else ()
+    profiles = as_profiles(known, demand) if known.cutting else ()
     if not profiles:
         return []
     said = []
-    for node_id in state.cutting:
-        node = state.nodes.get(node_id)
+    for node_id in known.cutting:
+        node = known.nodes.get(node_id)
         for cut in node.cuts if node is not None else ():
             where = f"{cut.card_uuid} on {node.spec.name}" if node is not None else cut.card_uuid
             if cut.state is CutState.ORDERED and cut.lease_id == lease.lease_id:
                 said.append(f"{where} is being cut for it, since {(now_ms - cut.ordered_ms) // 1000} s")
-            elif cut.state is CutState.FAILED and _rests_until(state, cut) > now_ms:
-                again_s = (_rests_until(state, cut) - now_ms) // 1000
+            elif cut.state is CutState.FAILED and _rests_until(known, cut) > now_ms:
+                again_s = (_rests_until(known, cut) - now_ms) // 1000
                 said.append(f"{where} could not be cut: {cut.problem}; that may be tried again in {again_s} s")
     if said:
         return said
-    cuts = _plan(state, profiles, now_ms)
+    cuts = _plan(known, profiles, now_ms)
     if not cuts:
         return ["no card was found to be cut for it beside what is in use; those that were just cut rest for a while"]
-    where = ", ".join(f"{cut.card.uuid} on {state.nodes[cut.node_id].spec.name}" for cut in cuts)
-    patience_s = max(0, lease.created_ms + state.config.cut_patience_ms - now_ms) // 1000
+    where = ", ".join(f"{cut.card.uuid} on {known.nodes[cut.node_id].spec.name}" for cut in cuts)
+    patience_s = max(0, lease.created_ms + known.config.cut_patience_ms - now_ms) // 1000
     return [f"{where} could be cut for it, which is done when it has waited {patience_s} s more"]
 
 
-def _overdue(state: Planning, now_ms: int) -> list[Fact]:
-    timeout_ms = state.config.cut_timeout_ms
+def _overdue(known: Planning, now_ms: int) -> list[Fact]:
+    timeout_ms = known.config.cut_timeout_ms
     return [
         _settled(node, cut, f"its agent did not answer within {timeout_ms // 1000} s", now_ms)
-        for node_id in state.cutting
-        for node in [state.nodes[node_id]]
+        for node_id in known.cutting
+        for node in [known.nodes[node_id]]
         for cut in node.cuts
         if cut.state is CutState.ORDERED and cut.ordered_ms + timeout_ms <= now_ms
     ]
@@ -108,35 +108,35 @@ def _settled(node: Node, cut: Cut, problem: str, now_ms: int) -> CutSettled:
     )
 
 
-def _waiting(state: Planning, now_ms: int) -> Iterator[Lease]:
+def _waiting(known: Planning, now_ms: int) -> Iterator[Lease]:
     """The first of each line that profiles serve and that has waited long enough, by priority and rank."""
     heads = sorted(
         (-key.priority, *line[0])
-        for tenants in state.lines.queues.values()
+        for tenants in known.lines.queues.values()
         for lines in tenants.values()
         for key, line in lines.lines.items()
-        if as_profiles(state, key.demand)
+        if as_profiles(known, key.demand)
     )
     for _, _, lease_id in heads[:HEADS_MAX]:
-        lease = state.leases[lease_id]
-        if lease.created_ms + state.config.cut_patience_ms <= now_ms:
+        lease = known.leases[lease_id]
+        if lease.created_ms + known.config.cut_patience_ms <= now_ms:
             yield lease
 
 
-def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
+def _for(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     """Orders with which this request would fit; none where one is under way, or where cutting is not what it needs."""
     under_way = (
-        cut for node_id in state.cutting for cut in state.nodes[node_id].cuts if cut.lease_id == lease.lease_id
+        cut for node_id in known.cutting for cut in known.nodes[node_id].cuts if cut.lease_id == lease.lease_id
     )
-    if any(cut.state is CutState.ORDERED for cut in under_way) or lease.lease_id in state.holds:
+    if any(cut.state is CutState.ORDERED for cut in under_way) or lease.lease_id in known.holds:
         return []
     demand = lease.request.demand.avoiding(lease.avoid_device_uuids)
-    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None or found.over is not None:
         return []
     facts: list[Fact] = []
-    for cut in _plan(state, as_profiles(state, demand), now_ms):
-        last = next((old for old in state.nodes[cut.node_id].cuts if old.card_uuid == cut.card.uuid), None)
+    for cut in _plan(known, as_profiles(known, demand), now_ms):
+        last = next((old for old in known.nodes[cut.node_id].cuts if old.card_uuid == cut.card.uuid), None)
         order = Cut(
             # Also above the numbers of orders from before the books were begun anew.
             number=max(now_ms, last.number + 1 if last is not None else 0),
@@ -151,27 +151,27 @@ def _for(state: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     return facts
 
 
-def _plan(state: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[LayoutChange, ...]:
+def _plan(known: Planning, profiles: tuple[Demand, ...], now_ms: int) -> tuple[LayoutChange, ...]:
     """The cuts for the first of these that can have any."""
-    return next((cuts for each in profiles if (cuts := plan(_mig_nodes(state, each, now_ms), each))), ())
+    return next((cuts for each in profiles if (cuts := plan(_mig_nodes(known, each, now_ms), each))), ())
 
 
-def _mig_nodes(state: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
+def _mig_nodes(known: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
     """Nodes whose cards may be cut now, with what is in use there."""
     nodes: list[MigNode] = []
-    node_ids, turn = list(state.cutting), state.memory.cuts_turn
+    node_ids, turn = list(known.cutting), known.memory.cuts_turn
     for node_id in (*node_ids[turn:], *node_ids[:turn]):
         if len(nodes) == NODES_MAX:
             break
-        node = state.nodes.get(node_id)
+        node = known.nodes.get(node_id)
         if node is None or not node.grantable or node.state is not NodeState.READY:
             continue
         if any(cut.state is CutState.ORDERED for cut in node.cuts):
             continue
-        resting = {cut.card_uuid for cut in node.cuts if _rests_until(state, cut) > now_ms}
-        record = state.inventory.node(node_id)
+        resting = {cut.card_uuid for cut in node.cuts if _rests_until(known, cut) > now_ms}
+        record = known.inventory.node(node_id)
         cards = [
-            (card, frozenset(part.uuid for part in card.parts if part.uuid and _in_use(state, part.uuid)))
+            (card, frozenset(part.uuid for part in card.parts if part.uuid and _in_use(known, part.uuid)))
             for card in node.spec.cards
             if card.uuid not in resting
         ]
@@ -180,16 +180,16 @@ def _mig_nodes(state: Planning, demand: Demand, now_ms: int) -> list[MigNode]:
     return nodes
 
 
-def _in_use(state: Planning, uuid: str) -> bool:
-    if not state.inventory.has_device(uuid):
+def _in_use(known: Planning, uuid: str) -> bool:
+    if not known.inventory.has_device(uuid):
         return True
-    record = state.inventory.device_record(uuid)
+    record = known.inventory.device_record(uuid)
     return bool(record.slices or record.withheld_for or record.foreign_bytes or record.admits or not record.healthy)
 
 
-def _rests_until(state: Planning, cut: Cut) -> int:
+def _rests_until(known: Planning, cut: Cut) -> int:
     doubled = max(0, min(cut.failures - 1, 16))
-    rest_ms = min(state.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, state.config.cut_rest_ms))
+    rest_ms = min(known.config.cut_rest_ms << doubled, max(BACKOFF_MAX_MS, known.config.cut_rest_ms))
     return cut.settled_ms + rest_ms
 
 

@@ -36,9 +36,9 @@ MOVED_REST_MS = 600_000
 class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
     """The leases of each node, read when the node is first looked at."""
 
-    def __init__(self, state: Planning, now_ms: int) -> None:
+    def __init__(self, known: Planning, now_ms: int) -> None:
         super().__init__()
-        self._state = state
+        self._state = known
         self._now_ms = now_ms
 
     def get(self, node_id: str, default: object = None) -> Sequence[PlacedLease]:
@@ -53,9 +53,9 @@ class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
         return found
 
 
-def placed_lease(state: Planning, lease: Lease, now_ms: int) -> PlacedLease:
+def placed_lease(known: Planning, lease: Lease, now_ms: int) -> PlacedLease:
     """A lease as the planners of moves see it."""
-    return PlacedLease(lease.lease_id, lease.request.demand, placement_of(lease), _movable(state, lease, now_ms))
+    return PlacedLease(lease.lease_id, lease.request.demand, placement_of(lease), _movable(known, lease, now_ms))
 
 
 def placement_of(lease: Lease) -> Placement:
@@ -68,13 +68,13 @@ def placement_of(lease: Lease) -> Placement:
     return Placement(slices, tuple(plans[0].node_id for plans in slices))
 
 
-def _movable(state: Planning, lease: Lease, now_ms: int) -> bool:
+def _movable(known: Planning, lease: Lease, now_ms: int) -> bool:
     """Whether a lease may be moved now, and was not just granted."""
     rest_ms = max(lease.request.min_run_ms, MOVED_REST_MS if lease.requeues else 0)
-    return now_ms >= lease.granted_ms + rest_ms and _may_move(state, lease)
+    return now_ms >= lease.granted_ms + rest_ms and _may_move(known, lease)
 
 
-def _may_move(state: Planning, lease: Lease) -> bool:
+def _may_move(known: Planning, lease: Lease) -> bool:
     """Whether a lease is marked movable, active as a whole, and not elastic. A gang is moved whole, or not at all."""
     request = lease.request
     if not request.movable or request.min_count or request.max_count:
@@ -84,20 +84,20 @@ def _may_move(state: Planning, lease: Lease) -> bool:
     for piece in lease.slices:
         if piece.lease_epoch != lease.lease_epoch:
             return False
-        agentless = lifecycle.is_agentless(state, piece)
+        agentless = lifecycle.is_agentless(known, piece)
         if piece.state is not SliceState.ACTIVE and not (agentless and piece.state is SliceState.GRANTED):
             return False
     return True
 
 
-def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fact] | None:
+def move(known: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fact] | None:
     """The facts of one move; None where a limit forbids that the lease holds both places for a moment."""
-    lease = state.leases[planned.lease_id]
+    lease = known.leases[planned.lease_id]
     request = lease.request
-    chain = chain_of(state, request)
-    if suspended(state, request, now_ms) or forbidden(state, request, chain, planned.target, now_ms, ()):
+    chain = chain_of(known, request)
+    if suspended(known, request, now_ms) or forbidden(known, request, chain, planned.target, now_ms, ()):
         return None
-    if objection(state.engine, sterner(state, request, request.demand, now_ms), planned.target):
+    if objection(known.engine, sterner(known, request, request.demand, now_ms), planned.target):
         return None
     reason = f"moved: {why}"
     old = [piece for piece in lease.slices if piece.holds_capacity]
@@ -106,7 +106,7 @@ def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
     facts += [
         SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
         for piece in old
-        if lifecycle.is_agentless(state, piece)
+        if lifecycle.is_agentless(known, piece)
     ]
     facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, moved=True))
     target = Placement(planned.target.members, planned.target.node_ids, reason)
@@ -115,112 +115,112 @@ def move(state: Planning, planned: LeaseMove, why: str, now_ms: int) -> list[Fac
 
 
 def move_away(
-    state: Planning, lease: Lease, why: str, now_ms: int, *, leaving: Collection[Slice] = ()
+    known: Planning, lease: Lease, why: str, now_ms: int, *, leaving: Collection[Slice] = ()
 ) -> list[Fact] | None:
     """The facts that grant a lease elsewhere because it can't stay; None where it can't be moved.
 
     An elastic lease moves only the members of the slices that are `leaving`; any other moves whole, gangs too.
     """
     if is_elastic(lease.request):
-        return resizing.replace_members(state, lease, leaving, f"moved: {why}", now_ms)
-    if not _may_move(state, lease):
+        return resizing.replace_members(known, lease, leaving, f"moved: {why}", now_ms)
+    if not _may_move(known, lease):
         return None
     demand = lease.request.demand
-    target = state.engine.place(demand, arrival=lease.arrival)
+    target = known.engine.place(demand, arrival=lease.arrival)
     if target is None:
         return None
-    return move(state, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)
+    return move(known, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)
 
 
-def could_make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> bool:
+def could_make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> bool:
     """Whether `make_room` would find room for a request once it has waited for long enough. Changes nothing."""
-    budget = state.engine.moves
-    if demand.count < 2 or not state.movable_slices or not budget.may_plan(demand, now_ms):
+    budget = known.engine.moves
+    if demand.count < 2 or not known.movable_slices or not budget.may_plan(demand, now_ms):
         return False
-    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    if not state.tenancy.queue_spec(queue).reserve_after_ms:
+    queue = known.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    if not known.tenancy.queue_spec(queue).reserve_after_ms:
         return False
-    with state.inventory.trial():
-        found = evacuate(state.engine, _LazyLeasesByNode(state, now_ms), demand, moves_max=budget.available)
+    with known.inventory.trial():
+        found = evacuate(known.engine, _LazyLeasesByNode(known, now_ms), demand, moves_max=budget.available)
     return found is not None
 
 
-def make_room(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def make_room(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Facts that empty a place for a request that has waited as long as its queue says, and keep it; or none."""
-    hold = state.holds.get(lease.lease_id)
-    if not state.movable_slices and hold is None:
+    hold = known.holds.get(lease.lease_id)
+    if not known.movable_slices and hold is None:
         return []  # what is kept for it may be enough together with what is free, whoever may be moved
     if demand.count < 2:
         return []  # whoever holds less than it asks for could go; for one device there is nobody
-    if not is_late(state, lease, now_ms):
+    if not is_late(known, lease, now_ms):
         return []
-    budget = state.engine.moves
+    budget = known.engine.moves
     if not budget.may_plan(demand, now_ms):
-        return clear_one(state, lease, hold, now_ms) if hold is not None else []
-    with state.inventory.trial() as inventory:
+        return clear_one(known, lease, hold, now_ms) if hold is not None else []
+    with known.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())  # it may be most of the room it needs
-        found = evacuate(state.engine, _LazyLeasesByNode(state, now_ms), demand, moves_max=budget.available)
-    facts = holding.give_up_of(state, lease.lease_id, now_ms, "room is made by moving others")
+        found = evacuate(known.engine, _LazyLeasesByNode(known, now_ms), demand, moves_max=budget.available)
+    facts = holding.give_up_of(known, lease.lease_id, now_ms, "room is made by moving others")
     for planned in found.moves if found is not None else ():
-        moved = move(state, planned, f"lease {lease.lease_id} needs the room", now_ms)
+        moved = move(known, planned, f"lease {lease.lease_id} needs the room", now_ms)
         if moved is None:
             found = None
             break
         facts += moved
     if found is None:
         budget.rest(demand, now_ms)
-        return clear_one(state, lease, hold, now_ms) if hold is not None else []
+        return clear_one(known, lease, hold, now_ms) if hold is not None else []
     budget.spend(len(found.moves))
-    grace_ms = max((state.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)
+    grace_ms = max((known.leases[planned.lease_id].request.grace_ms for planned in found.moves), default=0)
     facts.append(
         HoldCreated(
             at_ms=now_ms,
             owner=lease.lease_id,
             kind=HoldKind.PREEMPTION,
             placement=found.placement,
-            expires_ms=now_ms + grace_ms + state.config.hold_slack_ms,
+            expires_ms=now_ms + grace_ms + known.config.hold_slack_ms,
             start_ms=now_ms + grace_ms,
         )
     )
     return facts
 
 
-def place_to_clear(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+def place_to_clear(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
     """The place from which the fewest have to go, where a queue orders by slowdown and some may be moved; else None.
 
     `clear_one` then moves them, one by one. Where a request would start soonest by itself is often where others like it
     end: those go from one to the next without that, and for a request that is late nevertheless they are too few.
     """
-    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    if state.tenancy.queue_spec(queue).policy is not QueuePolicy.SLOWDOWN or demand.count < 2:
+    queue = known.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    if known.tenancy.queue_spec(queue).policy is not QueuePolicy.SLOWDOWN or demand.count < 2:
         return None
-    if not state.movable_slices or not state.engine.moves.available:
+    if not known.movable_slices or not known.engine.moves.available:
         return None
-    return cheapest(state, _LazyLeasesByNode(state, now_ms), demand, now_ms, state.engine.moves.available)
+    return cheapest(known, _LazyLeasesByNode(known, now_ms), demand, now_ms, known.engine.moves.available)
 
 
-def clear_one(state: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fact]:
+def clear_one(known: Planning, lease: Lease, hold: Hold, now_ms: int) -> list[Fact]:
     """Facts that move one lease off the devices that are kept for somebody: whoever would leave them last.
 
     All others would end before it, so that one move brings the start forward the most. It goes where something has
     just become free; when nothing is, its turn comes with what is freed next. Only queues that order by slowdown make
     room so, by the budget of moves.
     """
-    budget = state.engine.moves
-    queue = state.tenancy.queue_of(lease.request.tenant, lease.request.queue)
-    by_due = state.tenancy.queue_spec(queue).policy is QueuePolicy.SLOWDOWN
-    if not by_due or hold.kind is not HoldKind.RESERVATION or not budget.available or not state.movable_slices:
+    budget = known.engine.moves
+    queue = known.tenancy.queue_of(lease.request.tenant, lease.request.queue)
+    by_due = known.tenancy.queue_spec(queue).policy is QueuePolicy.SLOWDOWN
+    if not by_due or hold.kind is not HoldKind.RESERVATION or not budget.available or not known.movable_slices:
         return []
-    last = last_to_leave(state, hold, now_ms)
-    if last is None or not _movable(state, last, now_ms) or last.request.demand.gang_size > budget.available:
+    last = last_to_leave(known, hold, now_ms)
+    if last is None or not _movable(known, last, now_ms) or last.request.demand.gang_size > budget.available:
         return []
-    placed = placed_lease(state, last, now_ms)
-    with state.inventory.trial():
-        target = Moves(state.engine).move(placed, avoid_node_ids=hold.placement.node_ids)
+    placed = placed_lease(known, last, now_ms)
+    with known.inventory.trial():
+        target = Moves(known.engine).move(placed, avoid_node_ids=hold.placement.node_ids)
     if target is None:
         return []
     planned = LeaseMove(last.lease_id, placed.placement, target)
-    facts = move(state, planned, f"lease {hold.owner} needs the room", now_ms)
+    facts = move(known, planned, f"lease {hold.owner} needs the room", now_ms)
     if facts is None:
         return []
     budget.spend(last.request.demand.gang_size)  # each member restarts

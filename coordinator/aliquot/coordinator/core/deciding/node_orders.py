@@ -43,27 +43,27 @@ def closed_by(order: Order) -> str:
     return f"{order.order_id} takes it away"
 
 
-def node_of(state: Planning, order: Order) -> Node | None:
+def node_of(known: Planning, order: Order) -> Node | None:
     """The node that an order is about, as far as it is known."""
-    return state.nodes.get(order.node_id) or state.nodes.get(state.node_ids_by_name.get(order.node_name, ""))
+    return known.nodes.get(order.node_id) or known.nodes.get(known.node_ids_by_name.get(order.node_name, ""))
 
 
-def follow(state: Planning, now_ms: int) -> list[Fact]:
+def follow(known: Planning, now_ms: int) -> list[Fact]:
     """Facts about orders that have gone on by themselves. A bounded number at a time."""
-    spec = state.capacity.spec or CapacitySpec()
-    facts = _seen(state, spec, now_ms)
-    for order in (*open_orders(state, Way.ADD), *open_orders(state, Way.REMOVE)):
-        facts += (_coming if order.way is Way.ADD else _going)(state, spec, order, now_ms)
+    spec = known.capacity.spec or CapacitySpec()
+    facts = _seen(known, spec, now_ms)
+    for order in (*open_orders(known, Way.ADD), *open_orders(known, Way.REMOVE)):
+        facts += (_coming if order.way is Way.ADD else _going)(known, spec, order, now_ms)
         if any(isinstance(fact, NodeOrdered) for fact in facts):
             break  # the next one gets its number when this one is in the books
     return facts
 
 
-def _seen(state: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
+def _seen(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
     """Nodes of shapes that have come or gone since the last look."""
     facts: list[Fact] = []
-    here = {each.name: each for each in nodes_here(state, spec)}
-    slots = state.capacity.slots
+    here = {each.name: each for each in nodes_here(known, spec)}
+    slots = known.capacity.slots
     for name, each in here.items():
         if is_up(each.node) and not slots.get(name, Slot("")).here_ms:
             facts.append(NodeCame(now_ms, name, each.shape.name, each.shape.price_micro))
@@ -71,8 +71,8 @@ def _seen(state: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
     return facts[:NODES_AT_ONCE_MAX]
 
 
-def _coming(state: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
-    node = node_of(state, order)
+def _coming(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
+    node = node_of(known, order)
     if node is not None and (node.state is NodeState.READY or (is_up(node) and node.spec.agentless)):
         came = replace(order, state=OrderState.DONE, changed_ms=now_ms, node_id=node.spec.node_id)
         return [OrderChanged(now_ms, came)]
@@ -80,25 +80,25 @@ def _coming(state: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> l
         return []
     if order.state is OrderState.ORDERED:
         problem = "nobody carries orders out"
-        return [*over(state, order, OrderState.FAILED, problem, now_ms)]
+        return [*over(known, order, OrderState.FAILED, problem, now_ms)]
     minutes = (now_ms - order.ordered_ms) // 60_000
-    return [*over(state, order, OrderState.FAILED, f"it has not come in {minutes} minutes", now_ms)]
+    return [*over(known, order, OrderState.FAILED, f"it has not come in {minutes} minutes", now_ms)]
 
 
-def _going(state: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
-    node = node_of(state, order)
+def _going(known: Planning, spec: CapacitySpec, order: Order, now_ms: int) -> list[Fact]:
+    node = node_of(known, order)
     if order.state is OrderState.UNDER_WAY and (node is None or not is_up(node) or node.spec.agentless):
-        return _gone(state, spec, order, node, now_ms)
+        return _gone(known, spec, order, node, now_ms)
     if node is None or order.state is not OrderState.ORDERED:
         if now_ms >= order.due_ms + spec.policy.late_ms:
-            return over(state, order, OrderState.FAILED, "it is still here", now_ms)
+            return over(known, order, OrderState.FAILED, "it is still here", now_ms)
         return []
-    if state.slice_ids_by_node[node.spec.node_id]:
-        return over(state, order, OrderState.WITHDRAWN, "something holds it after all", now_ms)
+    if known.slice_ids_by_node[node.spec.node_id]:
+        return over(known, order, OrderState.WITHDRAWN, "something holds it after all", now_ms)
     return []
 
 
-def _gone(state: Planning, spec: CapacitySpec, order: Order, node: Node | None, now_ms: int) -> list[Fact]:
+def _gone(known: Planning, spec: CapacitySpec, order: Order, node: Node | None, now_ms: int) -> list[Fact]:
     """It went. A machine stays known, and open for when it is woken; what was made for an order is forgotten."""
     if node is None:
         return [OrderChanged(now_ms, replace(order, state=OrderState.DONE, changed_ms=now_ms))]
@@ -107,35 +107,35 @@ def _gone(state: Planning, spec: CapacitySpec, order: Order, node: Node | None, 
     done = OrderChanged(now_ms, replace(order, state=OrderState.DONE, changed_ms=now_ms))
     if shape is not None and shape.machines:
         return [done, *_opened(node, order, now_ms)]
-    if state.slice_ids_by_node[node_id]:
+    if known.slice_ids_by_node[node_id]:
         return []  # something that only its return, or an administrator, can settle
     facts: list[Fact] = [done, NodeRemoved(now_ms, node_id)]
-    if node_id in state.enrolment.enrolled:
+    if node_id in known.enrolment.enrolled:
         facts.append(NodeDisenrolled(now_ms, node_id))
     return facts
 
 
-def over(state: Planning, order: Order, how: OrderState, problem: str, now_ms: int) -> list[Fact]:
+def over(known: Planning, order: Order, how: OrderState, problem: str, now_ms: int) -> list[Fact]:
     """An order ends otherwise than it was meant to. What may come all the same is cancelled by an order of its own; a
     node that stays is open again.
     """
     changed = replace(order, state=how, problem=problem, changed_ms=now_ms)
     rest_ms = 0
     if how is OrderState.FAILED and order.way is Way.ADD:
-        known = state.capacity.rests.get(order.shape)
-        rest_ms = min(REST_MS << min(known.failures if known is not None else 0, 8), REST_MS_MAX)
+        old = known.capacity.rests.get(order.shape)
+        rest_ms = min(REST_MS << min(old.failures if old is not None else 0, 8), REST_MS_MAX)
     action = "WithdrawOrder" if how is OrderState.WITHDRAWN else "GiveUpOrder"
     facts: list[Fact] = [
         acted(now_ms, action, f"{order.order_id}: {problem}"),
         OrderChanged(now_ms, changed, rest_ms),
     ]
-    node = node_of(state, order)
+    node = node_of(known, order)
     if order.way is Way.REMOVE:
         return [*facts, *(_opened(node, order, now_ms) if node is not None else ())]
-    leaving = any(other.node_name == order.node_name for other in open_orders(state, Way.REMOVE))
+    leaving = any(other.node_name == order.node_name for other in open_orders(known, Way.REMOVE))
     if not leaving and (order.state is not OrderState.ORDERED or order.reference or order.tries):
         cancel = Order(
-            number=state.capacity.next_order,
+            number=known.capacity.next_order,
             way=Way.REMOVE,
             shape=order.shape,
             pool=order.pool,
@@ -161,11 +161,11 @@ def _opened(node: Node, order: Order, now_ms: int) -> list[Fact]:
     return []
 
 
-def closes(state: Planning, spec: NodeSpec, now_ms: int) -> list[Fact]:
+def closes(known: Planning, spec: NodeSpec, now_ms: int) -> list[Fact]:
     """A node that registers while an order takes it away is closed at once: it must not be given anything."""
-    for order in open_orders(state, Way.REMOVE):
+    for order in open_orders(known, Way.REMOVE):
         if spec.name == order.node_name and order.node_id in ("", spec.node_id):
-            known = state.nodes.get(spec.node_id)
-            if known is None or not known.cordoned:
+            old = known.nodes.get(spec.node_id)
+            if old is None or not old.cordoned:
                 return [NodeCordoned(now_ms, spec.node_id, cordoned=True, reason=closed_by(order))]
     return []

@@ -37,49 +37,49 @@ from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import EndReason, NodeSpec, NodeState
 
 
-def declare(state: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
+def declare(known: Planning, command: c.DeclareNode, now_ms: int) -> Decision[None]:
     """Make nodes known without their agents. What an agent has registered is kept but for pool and labels."""
     specs = (command.spec, *command.others)
     _check_apart(specs)
     changed: list[tuple[Node | None, NodeSpec]] = []
     for spec in specs:
-        _check_claims(state, spec)
-        old = state.nodes.get(spec.node_id)
+        _check_claims(known, spec)
+        old = known.nodes.get(spec.node_id)
         wanted = spec
         if old is not None and old.registered:
             wanted = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
-        wanted = _as_lent(state, wanted)
+        wanted = _as_lent(known, wanted)
         if old is None or old.spec != wanted:
             changed.append((old, wanted))
-    facts = _fail_vanished(state, changed, now_ms)
+    facts = _fail_vanished(known, changed, now_ms)
     for _, spec in changed:
-        facts += [NodePut(at_ms=now_ms, spec=spec, registered=False), *closes(state, spec, now_ms)]
+        facts += [NodePut(at_ms=now_ms, spec=spec, registered=False), *closes(known, spec, now_ms)]
     return Decision(tuple(facts))
 
 
-def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[None]:
+def register(known: Planning, command: c.RegisterNode, now_ms: int) -> Decision[None]:
     """An agent has connected: its word on the hardware replaces any declaration, and it must reconcile first."""
     spec = command.spec
     facts: list[Fact] = []
-    placeholder = _placeholder(state, spec)
+    placeholder = _placeholder(known, spec)
     if placeholder is not None:
         spec = _inherit(spec, placeholder.spec)
         facts.append(NodeRemoved(at_ms=now_ms, node_id=placeholder.spec.node_id))
-    _check_claims(state, spec, ignoring=placeholder)
-    old = state.nodes.get(spec.node_id)
+    _check_claims(known, spec, ignoring=placeholder)
+    old = known.nodes.get(spec.node_id)
     if old is not None:
         if command.session_epoch <= old.session_epoch:
             raise SessionReplaced(
                 f"session {command.session_epoch} of node {spec.name} is not above {old.session_epoch}",
                 hint="another agent with this node id has connected since; two agents must not share a state folder",
             )
-        _check_same_machine(state, old, spec)
-        spec = _as_held(state, _as_lent(state, _inherit(spec, old.spec)))
-    facts += vanished(state, old, spec, now_ms)
-    facts += _fail_vanished(state, [(old, spec)], now_ms)
+        _check_same_machine(known, old, spec)
+        spec = _as_held(known, _as_lent(known, _inherit(spec, old.spec)))
+    facts += vanished(known, old, spec, now_ms)
+    facts += _fail_vanished(known, [(old, spec)], now_ms)
     if old is None or old.spec != spec or not old.registered:
         facts.append(NodePut(at_ms=now_ms, spec=spec, registered=True))
-    facts += closes(state, spec, now_ms)
+    facts += closes(known, spec, now_ms)
     facts.append(
         NodeStateChanged(
             at_ms=now_ms,
@@ -91,11 +91,11 @@ def register(state: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
     return Decision(tuple(facts))
 
 
-def _check_same_machine(state: Planning, old: Node, spec: NodeSpec) -> None:
+def _check_same_machine(known: Planning, old: Node, spec: NodeSpec) -> None:
     """A machine made from the image of a node has its id but other cards: believing it would end every lease there.
     One that has lost all its cards, or has partitioned them anew, is the same still.
     """
-    if not old.registered or not spec.devices or not state.slice_ids_by_node[spec.node_id]:
+    if not old.registered or not spec.devices or not known.slice_ids_by_node[spec.node_id]:
         return
     if _hardware(old.spec).isdisjoint(_hardware(spec)):
         raise NodeInUse(
@@ -112,7 +112,7 @@ def _hardware(spec: NodeSpec) -> set[str]:
     return devices | {card.uuid for card in spec.cards}
 
 
-def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
+def _as_held(known: Planning, spec: NodeSpec) -> NodeSpec:
     """The node with no device smaller than what leases hold of it: a newer agent may report a MIG instance as a smaller
     part of its card than it was granted as.
     """
@@ -120,14 +120,14 @@ def _as_held(state: Planning, spec: NodeSpec) -> NodeSpec:
         return spec
     devices = []
     for device in spec.devices:
-        held = state.inventory.device_record(device.uuid).share_used_milli if device.uuid in state.devices else 0
+        held = known.inventory.device_record(device.uuid).share_used_milli if device.uuid in known.devices else 0
         devices.append(replace(device, compute_milli=held) if held > device.compute_milli else device)
     return replace(spec, devices=tuple(devices))
 
 
-def silent(state: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None]:
+def silent(known: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None]:
     """A node has not been heard. SUSPECT stops new grants; LOST makes its slices UNREACHABLE."""
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
     target = NodeState.LOST if command.lost else NodeState.SUSPECT
@@ -136,9 +136,9 @@ def silent(state: Planning, command: c.NodeSilent, now_ms: int) -> Decision[None
     return _changed(command.node_id, target, command.session_epoch, command.reason, now_ms)
 
 
-def heard(state: Planning, command: c.NodeHeard, now_ms: int) -> Decision[None]:
+def heard(known: Planning, command: c.NodeHeard, now_ms: int) -> Decision[None]:
     """A SUSPECT node spoke on the session it had: nothing was missed, it goes on. A LOST one must register again."""
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.SUSPECT:
         return NOTHING
     return _changed(command.node_id, NodeState.READY, command.session_epoch, "", now_ms)
@@ -149,9 +149,9 @@ def _changed(node_id: str, target: NodeState, session_epoch: int, reason: str, n
     return Decision((fact,))
 
 
-def cordon(state: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
+def cordon(known: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
     """Open or close a node. Draining also ends its leases: preemptible ones go back to their queue."""
-    node = state.node(command.node_id)
+    node = known.node(command.node_id)
     node_id = node.spec.node_id
     facts: list[Fact] = []
     wanted = (command.cordoned, command.drain, command.reason)
@@ -167,25 +167,25 @@ def cordon(state: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
         )
     if command.drain:
         detail = f"node {node.spec.name} is drained" + (f": {command.reason}" if command.reason else "")
-        for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in state.slice_ids_by_node[node_id]):
-            facts += drain_lease(state, state.leases[lease_id], node_id, detail, command.grace_ms, now_ms)
+        for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in known.slice_ids_by_node[node_id]):
+            facts += drain_lease(known, known.leases[lease_id], node_id, detail, command.grace_ms, now_ms)
     return Decision(tuple(facts))
 
 
-def drain_lease(state: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
+def drain_lease(known: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
 
     An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
     """
     there = [piece for piece in lease.current if piece.plan.node_id == node_id]
-    return lifecycle.leave(state, lease, there, detail, grace_ms, now_ms)
+    return lifecycle.leave(known, lease, there, detail, grace_ms, now_ms)
 
 
-def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
+def remove(known: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None]:
     """Forget a node. With `force`, one that is lost for good takes what it held with it."""
-    node = state.node(command.node_id)
+    node = known.node(command.node_id)
     node_id = node.spec.node_id
-    held = state.slice_ids_by_node[node_id]
+    held = known.slice_ids_by_node[node_id]
     if held and not (command.force and node.state is NodeState.LOST):
         raise NodeInUse(
             f"node {node.spec.name} still holds {len(held)} slices",
@@ -198,24 +198,24 @@ def remove(state: Planning, command: c.RemoveNode, now_ms: int) -> Decision[None
         )
     facts: list[Fact] = []
     for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in held):
-        facts += _write_off(state, lease_id, node_id, now_ms)
+        facts += _write_off(known, lease_id, node_id, now_ms)
     facts.append(NodeRemoved(at_ms=now_ms, node_id=node_id))
-    if node_id in state.enrolment.enrolled:
+    if node_id in known.enrolment.enrolled:
         facts.append(NodeDisenrolled(now_ms, node_id))
     return Decision(tuple(facts))
 
 
-def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Decision[None]:
+def report_device(known: Planning, command: c.ReportDevice, now_ms: int) -> Decision[None]:
     """A device's health or foreign memory changed; the session layer has applied its deadband."""
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
-    known = state.devices.get(command.uuid)
-    if known is None or all(device.uuid != command.uuid for device in node.spec.devices):
+    old = known.devices.get(command.uuid)
+    if old is None or all(device.uuid != command.uuid for device in node.spec.devices):
         return NOTHING
     said = (command.healthy, command.reason, command.cause, command.severity, command.scope, command.remedy)
-    same = said == (known.healthy, known.reason, known.cause, known.severity, known.scope, known.remedy)
-    if same and known.foreign_bytes == command.foreign_bytes:
+    same = said == (old.healthy, old.reason, old.cause, old.severity, old.scope, old.remedy)
+    if same and old.foreign_bytes == command.foreign_bytes:
         return NOTHING
     fact = DeviceChanged(
         at_ms=now_ms,
@@ -228,13 +228,13 @@ def report_device(state: Planning, command: c.ReportDevice, now_ms: int) -> Deci
         scope=command.scope,
         remedy=command.remedy,
     )
-    if same or (command.healthy and not known.incident):
+    if same or (command.healthy and not old.incident):
         return Decision((fact,))
-    spec = state.inventory.device_record(command.uuid).spec
+    spec = known.inventory.device_record(command.uuid).spec
     sign = None
     if not command.healthy and command.cause:
         sign = Sign(command.cause, command.severity, command.scope, command.remedy, command.reason)
-    return Decision((fact, *judge(state, node, spec, sign, now_ms)))
+    return Decision((fact, *judge(known, node, spec, sign, now_ms)))
 
 
 def _check_apart(specs: Sequence[NodeSpec]) -> None:
@@ -249,9 +249,9 @@ def _check_apart(specs: Sequence[NodeSpec]) -> None:
         seen |= claims
 
 
-def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
+def _check_claims(known: Planning, spec: NodeSpec, ignoring: Node | None = None) -> None:
     """Names and device UUIDs belong to one node each."""
-    owner = state.node_ids_by_name.get(spec.name)
+    owner = known.node_ids_by_name.get(spec.name)
     ignored = ignoring.spec.node_id if ignoring is not None else None
     if owner is not None and owner not in (spec.node_id, ignored):
         raise NodeNameTaken(
@@ -265,8 +265,8 @@ def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None)
         if device.memory_total_bytes <= 0 or device.leasable_bytes < 0:
             raise InvalidField(f"devices[{number}].memory_total_bytes", f"device {device.uuid} has no memory to lease")
         seen.add(device.uuid)
-        if state.inventory.has_device(device.uuid):
-            other = state.inventory.device(device.uuid).node_id
+        if known.inventory.has_device(device.uuid):
+            other = known.inventory.device(device.uuid).node_id
             if other not in (spec.node_id, ignored):
                 raise DeviceClaimed(
                     f"device {device.uuid} belongs to node {other}",
@@ -274,13 +274,13 @@ def _check_claims(state: Planning, spec: NodeSpec, ignoring: Node | None = None)
                 )
 
 
-def _placeholder(state: Planning, spec: NodeSpec) -> Node | None:
+def _placeholder(known: Planning, spec: NodeSpec) -> Node | None:
     """A mere declaration under the same name, which the registering agent stands in for."""
-    owner = state.node_ids_by_name.get(spec.name)
+    owner = known.node_ids_by_name.get(spec.name)
     if owner is None or owner == spec.node_id:
         return None
-    node = state.nodes[owner]
-    if node.registered or state.slice_ids_by_node[owner]:
+    node = known.nodes[owner]
+    if node.registered or known.slice_ids_by_node[owner]:
         return None
     return node
 
@@ -295,40 +295,40 @@ def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
     )
 
 
-def _as_lent(state: Planning, spec: NodeSpec) -> NodeSpec:
+def _as_lent(known: Planning, spec: NodeSpec) -> NodeSpec:
     """A node that is lent to another project keeps that project's label, whatever is declared meanwhile."""
-    loan = state.tenancy.loans.get(spec.node_id)
+    loan = known.tenancy.loans.get(spec.node_id)
     if loan is None:
         return spec
     return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
 
 
-def _fail_vanished(state: Planning, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:
+def _fail_vanished(known: Planning, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:
     """Slices on devices that nodes no longer have are lost with them."""
     failed: dict[str, dict[str, tuple[str, str]]] = {}
     for old, spec in changed:
         if old is None:
             continue
         vanished = {device.uuid for device in old.spec.devices} - {device.uuid for device in spec.devices}
-        for slice_id in state.slice_ids_by_node[spec.node_id] if vanished else ():
+        for slice_id in known.slice_ids_by_node[spec.node_id] if vanished else ():
             lease_id = lease_id_of(slice_id)
-            piece = state.leases[lease_id].find(slice_id)
+            piece = known.leases[lease_id].find(slice_id)
             if piece is not None and piece.plan.device_uuid in vanished:
                 failed.setdefault(lease_id, {})[slice_id] = ("DEVICE_VANISHED", f"{spec.name} no longer has it")
     facts: list[Fact] = []
     for lease_id, of_lease in failed.items():
-        facts += lifecycle.conclude(state, state.leases[lease_id], (), of_lease, now_ms)
+        facts += lifecycle.conclude(known, known.leases[lease_id], (), of_lease, now_ms)
     return facts
 
 
-def _write_off(state: Planning, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
+def _write_off(known: Planning, lease_id: str, node_id: str, now_ms: int) -> list[Fact]:
     """End a lease that has slices on a node that is gone for good; those on other nodes end in their own time."""
-    lease = state.leases[lease_id]
+    lease = known.leases[lease_id]
     detail = f"node {node_id} was removed"
     facts: list[Fact] = []
     there = [piece for piece in lease.holding if piece.plan.node_id == node_id]
     lost = [piece for piece in there if piece in lease.current]
-    fewer = resizing.go_on_without(state, lease, lost, detail, now_ms) if lost else []
+    fewer = resizing.go_on_without(known, lease, lost, detail, now_ms) if lost else []
     goes_on = fewer is not None and not lease.ending
     if goes_on:
         facts += fewer or ()

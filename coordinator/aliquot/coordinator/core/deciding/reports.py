@@ -16,27 +16,27 @@ from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import NodeState
 
 
-def report_slices(state: Planning, command: ReportSlices, now_ms: int) -> Decision[None]:
+def report_slices(known: Planning, command: ReportSlices, now_ms: int) -> Decision[None]:
     """Confirmations. Those of an older session, or of a slice or epoch that is no more, are not believed."""
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch:
         return NOTHING
-    return Decision(tuple(conclude_reports(state, command.node_id, command.reports, now_ms)))
+    return Decision(tuple(conclude_reports(known, command.node_id, command.reports, now_ms)))
 
 
-def conclude_reports(state: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
+def conclude_reports(known: Planning, node_id: str, reports: Iterable[SliceReport], now_ms: int) -> list[Fact]:
     """Facts that follow from reports of one node. An UNREACHABLE slice counts in the state that it will resume."""
     by_lease: dict[str, dict[str, SliceReport]] = {}
     for report in reports:
-        if report.slice_id in state.slice_ids_by_node[node_id]:
+        if report.slice_id in known.slice_ids_by_node[node_id]:
             by_lease.setdefault(lease_id_of(report.slice_id), {})[report.slice_id] = report
     facts: list[Fact] = []
     for lease_id, of_lease in by_lease.items():
-        facts += _conclude_lease(state, state.leases[lease_id], of_lease, now_ms)
+        facts += _conclude_lease(known, known.leases[lease_id], of_lease, now_ms)
     return facts
 
 
-def _conclude_lease(state: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
+def _conclude_lease(known: Planning, lease: Lease, reports: dict[str, SliceReport], now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
     gone: list[str] = []
     failed: dict[str, tuple[str, str]] = {}
@@ -62,27 +62,27 @@ def _conclude_lease(state: Planning, lease: Lease, reports: dict[str, SliceRepor
             gone.append(piece.slice_id)
         elif report.status in (ReportStatus.GONE, ReportStatus.FAILED):
             failed[piece.slice_id] = (report.reason or "LOST", report.detail)
-    return facts + lifecycle.conclude(state, lease, gone, failed, now_ms)
+    return facts + lifecycle.conclude(known, lease, gone, failed, now_ms)
 
 
 # --------------------
 # A node's agent is back: compare what it holds with the books, then let the node be used again.
 
 
-def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
+def reconcile(known: Planning, command: ReconcileNode, now_ms: int) -> Decision[None]:
     """Adopt what is held and known; count as gone what was ending and is no longer held; then READY.
 
     A slice that should run and that the agent does not hold stays as it is: the desired state makes the agent set it up
     again. Slices that only the agent knows stay quarantined there: it reports their memory as foreign, and the outbox
     tells it which of them have ended.
     """
-    node = state.nodes.get(command.node_id)
+    node = known.nodes.get(command.node_id)
     if node is None or node.session_epoch != command.session_epoch or node.state is not NodeState.RECONCILING:
         return NOTHING
     reports = {report.slice_id: report for report in command.reports}
     adopted: list[str] = []
-    for slice_id in state.slice_ids_by_node[command.node_id]:
-        piece = state.leases[lease_id_of(slice_id)].find(slice_id)
+    for slice_id in known.slice_ids_by_node[command.node_id]:
+        piece = known.leases[lease_id_of(slice_id)].find(slice_id)
         assert piece is not None
         if piece.state is SliceState.UNREACHABLE:
             adopted.append(slice_id)
@@ -91,7 +91,7 @@ def reconcile(state: Planning, command: ReconcileNode, now_ms: int) -> Decision[
     facts: list[Fact] = []
     if adopted:
         facts.append(SlicesAdopted(at_ms=now_ms, node_id=command.node_id, slice_ids=tuple(adopted)))
-    facts += conclude_reports(state, command.node_id, reports.values(), now_ms)
+    facts += conclude_reports(known, command.node_id, reports.values(), now_ms)
     facts.append(
         NodeStateChanged(
             at_ms=now_ms,

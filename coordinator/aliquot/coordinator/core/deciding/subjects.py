@@ -76,17 +76,17 @@ class Later:
     commands: tuple[type[c.Command[Any]], ...] = ()
     due: tuple[Due, ...] = ()
 
-    def decide(self, state: Planning, command: c.Command[Any], now_ms: int) -> Decision[Any]:
+    def decide(self, known: Planning, command: c.Command[Any], now_ms: int) -> Decision[Any]:
         """What its subject decides."""
         return next(table for part in self.load() if (table := part.commands.get(type(command))))(
-            state, command, now_ms
+            known, command, now_ms
         )
 
     def look_for(self, due: Due) -> Look:
         """What its subject does about such an entry."""
 
-        def look(state: Planning, subject: str, now_ms: int) -> list[Fact]:
-            return next(table for part in self.load() if (table := part.due.get(due)))(state, subject, now_ms)
+        def look(known: Planning, subject: str, now_ms: int) -> list[Fact]:
+            return next(table for part in self.load() if (table := part.due.get(due)))(known, subject, now_ms)
 
         return look
 

@@ -55,12 +55,12 @@ _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
 APPLIED_MAX = 10_000
 
 
-def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
+def apply(known: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutcome]:
     """Declare what differs. All or nothing. Raises Conflict, InvalidField."""
     if len(command.pools) + len(command.tenants) + len(command.queues) > APPLIED_MAX:
         raise InvalidField("items", f"more than {APPLIED_MAX} at once")
     _check_ranges(command)
-    tenancy = state.tenancy
+    tenancy = known.tenancy
     facts: list[Fact] = []
     unchanged: list[str] = []
     trial = _copy(tenancy)
@@ -86,11 +86,11 @@ def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
         trial.set_in_force(opened)
         facts.append(QuotasInForce(at_ms=now_ms, items=tuple(opened)))
     if facts:
-        _check_trial(state, trial, now_ms)
+        _check_trial(known, trial, now_ms)
     if command.rates is not None:
-        version = state.ledger.prices.version
+        version = known.ledger.prices.version
         _expect("rates", command.rates_version, version)
-        if version and state.ledger.prices.latest == command.rates:
+        if version and known.ledger.prices.latest == command.rates:
             unchanged.append("rates")
         else:
             facts.append(RatesApplied(at_ms=now_ms, card=command.rates, version=version + 1))
@@ -99,16 +99,16 @@ def apply(state: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
     return Decision(() if command.dry_run else tuple(facts), outcome)
 
 
-def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
+def remove(known: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
     """Withdraw a declaration that is not in use."""
-    tenancy, name = state.tenancy, command.name
+    tenancy, name = known.tenancy, command.name
     fact: Fact
     if command.kind is c.Declared.TENANT:
         tenant = tenancy.tenants.get(name)
         if tenant is None:
             raise TenantNotFound(f"there is no tenant {name!r}", hint="`aliquot tenants` lists those there are")
         _expect(f"tenant {name}", command.version, tenant.version)
-        live = [lease for lease in state.leases.values() if lease.request.tenant == name and not lease.ended]
+        live = [lease for lease in known.leases.values() if lease.request.tenant == name and not lease.ended]
         if live:
             holding = sum(bool(lease.holding) for lease in live)
             raise TenantInUse(
@@ -127,7 +127,7 @@ def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
         if queue is None:
             raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
         _expect(f"queue {name}", command.version, queue.version)
-        _check_unused(state, name)
+        _check_unused(known, name)
         fact = QueueRemoved(at_ms=now_ms, name=name)
     else:
         pool = tenancy.pools.get(name)
@@ -140,14 +140,14 @@ def remove(state: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
     return Decision((fact,))
 
 
-def move_quotas(state: Planning, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
+def move_quotas(known: Planning, command: c.MoveQuotas, now_ms: int) -> Decision[None]:
     """Put in force what windows of quotas say by now."""
-    return Decision(tuple(quotas_moved(state, now_ms)))
+    return Decision(tuple(quotas_moved(known, now_ms)))
 
 
-def quotas_moved(state: Planning, now_ms: int) -> list[Fact]:
+def quotas_moved(known: Planning, now_ms: int) -> list[Fact]:
     """A fact about all windows of quotas that have opened or closed by now; none where none has."""
-    tenancy = state.tenancy
+    tenancy = known.tenancy
     items: list[InForce] = []
     for item in over(tenancy.in_force.values(), now_ms):
         spec = tenancy.queue_spec(item.name) if item.kind == "q" else tenancy.tenant_spec(item.name)
@@ -155,32 +155,32 @@ def quotas_moved(state: Planning, now_ms: int) -> list[Fact]:
     return [QuotasInForce(at_ms=now_ms, items=tuple(items))] if items else []
 
 
-def forgive(state: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
+def forgive(known: Planning, command: c.Forgive, now_ms: int) -> Decision[int]:
     """Hold nothing of what was against a tenant any more. Answers with how many offences were forgiven."""
-    offences = state.tenancy.offences.get(command.tenant, ())
+    offences = known.tenancy.offences.get(command.tenant, ())
     if not offences:
         return Decision((), 0)
     fact = OffencesForgotten(at_ms=now_ms, tenant=command.tenant, up_to_ms=offences[-1], forgiven=True)
     return Decision((fact,), len(offences))
 
 
-def offences_over(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def offences_over(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
     """Forget the offences of a tenant that count by no policy any more."""
-    longest_ms = max(counted_for_ms(state.tenancy, tenant), default=0)
-    over = [at_ms for at_ms in state.tenancy.offences.get(tenant, ()) if at_ms + longest_ms <= now_ms]
+    longest_ms = max(counted_for_ms(known.tenancy, tenant), default=0)
+    over = [at_ms for at_ms in known.tenancy.offences.get(tenant, ()) if at_ms + longest_ms <= now_ms]
     return [OffencesForgotten(at_ms=now_ms, tenant=tenant, up_to_ms=over[-1])] if over else []
 
 
-def _check_unused(state: Planning, name: str) -> None:
-    below = [queue.spec.name for queue in state.tenancy.queues.values() if queue.spec.parent == name]
+def _check_unused(known: Planning, name: str) -> None:
+    below = [queue.spec.name for queue in known.tenancy.queues.values() if queue.spec.parent == name]
     if below and name != ROOT:
         raise QueueInUse(f"queue {name} has queues below it: {', '.join(sorted(below))}", hint="remove those first")
-    users = [t.spec.name for t in state.tenancy.tenants.values() if t.spec.default_queue == name]
+    users = [t.spec.name for t in known.tenancy.tenants.values() if t.spec.default_queue == name]
     if users:
         raise QueueInUse(f"queue {name} is the default of {', '.join(sorted(users)[:8])}", hint="give them another one")
     if name in (ROOT, DEFAULT_QUEUE):
         return
-    live = sum(not lease.ended and queue_of(state.tenancy, lease) == name for lease in state.leases.values())
+    live = sum(not lease.ended and queue_of(known.tenancy, lease) == name for lease in known.leases.values())
     if live:
         raise QueueInUse(f"queue {name} has {live} leases", hint="release them, or wait until they have ended")
 
@@ -233,13 +233,13 @@ def _copy(tenancy: TenancyView) -> Tenancy:
     return trial
 
 
-def _check_trial(state: Planning, trial: Tenancy, now_ms: int) -> None:
+def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
     """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
     checks.check_windows(quota for _, _, quota in _quotas(trial))
     checks.check_tree({name: queue.spec for name, queue in trial.queues.items()}, now_ms)
     for name, tenant in trial.tenants.items():
         default = tenant.spec.default_queue
-        if state.config.strict_tenants and default and default not in trial.queues:
+        if known.config.strict_tenants and default and default not in trial.queues:
             raise InvalidField(f"tenants[{name}].default_queue", f"there is no queue {default!r}")
     for loan in trial.loans.values():
         guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
@@ -253,16 +253,16 @@ def _check_trial(state: Planning, trial: Tenancy, now_ms: int) -> None:
                 f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
                 hint="have them back first: `aliquot balance --home NODE --apply`",
             )
-    capacity = checks.declared_capacity(trial, state.inventory)
-    before = checks.declared_capacity(state.tenancy, state.inventory)
-    if _promises(trial) != _promises(state.tenancy) or capacity != before:
-        checks.check_promises(trial, state.inventory, now_ms)
-    held = [(owner_of(lease), parts_of(lease.holding)) for lease in state.leases.values() if lease.holding]
+    capacity = checks.declared_capacity(trial, known.inventory)
+    before = checks.declared_capacity(known.tenancy, known.inventory)
+    if _promises(trial) != _promises(known.tenancy) or capacity != before:
+        checks.check_promises(trial, known.inventory, now_ms)
+    held = [(owner_of(lease), parts_of(lease.holding)) for lease in known.leases.values() if lease.holding]
     recount(trial, held)
     for owner, _ in held:
         passed = over_limit(_without_windows(trial.chain(owner.tenant, owner.queue)), [])
         # What is above one already, from before limits held for all below them, is no reason to declare nothing.
-        if passed is not None and passed != over_limit(state.tenancy.chain(owner.tenant, owner.queue), []):
+        if passed is not None and passed != over_limit(known.tenancy.chain(owner.tenant, owner.queue), []):
             raise InvalidField(
                 "quota.limit",
                 f"{passed.detail.partition(';')[0]}: a limit can't be below what is held",
@@ -293,15 +293,15 @@ def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
     return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
 
 
-def _offence(state: Planning, tenant: str, now_ms: int) -> list[Fact]:
+def _offence(known: Planning, tenant: str, now_ms: int) -> list[Fact]:
     """An offence of a tenant does not count any more: what it was held to may be over."""
-    state.memory.look_again = True
-    return offences_over(state, tenant, now_ms)
+    known.memory.look_again = True
+    return offences_over(known, tenant, now_ms)
 
 
-def _quota(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def _quota(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """A window of a quota opens or closes; where nothing does, this moment was put in force already."""
-    return quotas_moved(state, now_ms)
+    return quotas_moved(known, now_ms)
 
 
 DECIDES = Decides(

@@ -36,12 +36,12 @@ _WORDS = {
 }
 
 
-def look(state: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
+def look(known: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
     """Judge some leases by what was seen of them since the last look."""
-    windows = state.memory.part(UseWindows, UseWindows)
+    windows = known.memory.part(UseWindows, UseWindows)
     facts: list[Fact] = []
     for seen in command.leases:
-        lease = state.leases.get(seen.lease_id)
+        lease = known.leases.get(seen.lease_id)
         if lease is None or lease.ended or lease.ending or lease.waiting or not lease.active_ms:
             windows.forget(seen.lease_id)
             continue
@@ -50,18 +50,18 @@ def look(state: Planning, command: c.LookAtUse, now_ms: int) -> Decision[None]:
         if window.looked_ms:  # also where nobody could look for a while
             length_ms = max(length_ms, now_ms - window.looked_ms)
         kind = classify([piece.slice_id for piece in lease.current], seen.spans, length_ms)
-        window.add(now_ms, kind, length_ms, state.config.idle_window_ms)
+        window.add(now_ms, kind, length_ms, known.config.idle_window_ms)
         if seen.spans:
             share_milli = sum(piece.plan.share_milli for piece in lease.current)
             window.count(share_milli, seen.spans)
         if seen.told > lease.use.told and seen.told <= lease.use.warned:
             facts.append(WarningTold(now_ms, lease.lease_id, seen.told))
-        facts += _judge(state, lease, window, now_ms)
+        facts += _judge(known, lease, window, now_ms)
     return Decision(tuple(facts), None)
 
 
-def _judge(state: Planning, lease: Lease, window: Window, now_ms: int) -> list[Fact]:
-    found, use = window.state(state.config.idle_window_ms), lease.use
+def _judge(known: Planning, lease: Lease, window: Window, now_ms: int) -> list[Fact]:
+    found, use = window.state(known.config.idle_window_ms), lease.use
     if found is UseState.UNKNOWN and window.settling:
         # A pause, which may become idleness; or windows have begun anew since a take-over: what was so stays so while
         # nothing speaks against it, and nothing follows from it before a whole window was seen again.
@@ -71,27 +71,27 @@ def _judge(state: Planning, lease: Lease, window: Window, now_ms: int) -> list[F
         facts.append(UseChanged(now_ms, lease.lease_id, found, window.since_ms))
         if use.lent and (found not in QUIET or (use.lent_memory and found is not UseState.HELD)):
             why = "it does something" if found is UseState.ACTIVE else f"it is {found.name.lower()}"
-            facts += recall(state, lease, why, now_ms)
+            facts += recall(known, lease, why, now_ms)
         return facts
     if found in QUIET:
-        return _consequences(state, lease, window.known_ms, now_ms)
+        return _consequences(known, lease, window.known_ms, now_ms)
     return []
 
 
-def _consequences(state: Planning, lease: Lease, idle_ms: int, now_ms: int) -> list[Fact]:
+def _consequences(known: Planning, lease: Lease, idle_ms: int, now_ms: int) -> list[Fact]:
     """At most one step a look: a warning, a loan, or the end that was announced."""
     use = lease.use
     if use.exempt_until_ms > now_ms:
-        return recall(state, lease, "it is exempted", now_ms) if use.lent else []
-    policy = policy_of(state.tenancy, lease.request.tenant, lease.request.queue)
+        return recall(known, lease, "it is exempted", now_ms) if use.lent else []
+    policy = policy_of(known.tenancy, lease.request.tenant, lease.request.queue)
     if use.warned < len(policy.warn_ms) and idle_ms >= policy.warn_ms[use.warned]:
         return [_warning(lease, policy, idle_ms, now_ms)]
     if acts_on(policy, lease) and idle_ms >= policy.after_ms and told_of_all(policy, lease, now_ms):
-        return _act(state, lease, policy, idle_ms, now_ms)
+        return _act(known, lease, policy, idle_ms, now_ms)
     if not use.lent and may_lend(policy, lease, idle_ms):
         return [ShareLent(now_ms, lease.lease_id, memory=use.state is UseState.HELD)]
     if use.lent and policy.action is not IdleAction.LEND and policy.action not in ENDING:
-        return recall(state, lease, "its queue lends nothing any more", now_ms)
+        return recall(known, lease, "its queue lends nothing any more", now_ms)
     return []
 
 
@@ -103,19 +103,19 @@ def _warning(lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> Idl
     return IdleWarned(now_ms, lease.lease_id, lease.use.warned + 1, idle_ms, policy.action, act_ms, told)
 
 
-def _act(state: Planning, lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> list[Fact]:
+def _act(known: Planning, lease: Lease, policy: IdlePolicy, idle_ms: int, now_ms: int) -> list[Fact]:
     facts: list[Fact] = [IdleActed(now_ms, lease.lease_id, policy.action, idle_ms)]
-    facts += recall(state, lease, "it ends", now_ms)
+    facts += recall(known, lease, "it ends", now_ms)
     detail = f"{lease.use.state.name.lower()} for {idle_ms // 60_000} minutes"
     if policy.action is IdleAction.SUSPEND:
         grace_ms = lease.request.grace_ms
-        return facts + lifecycle.send_back(state, lease, EndReason.IDLE, now_ms, detail=detail, grace_ms=grace_ms)
-    return facts + lifecycle.end(state, lease, EndReason.IDLE, now_ms, detail=detail)
+        return facts + lifecycle.send_back(known, lease, EndReason.IDLE, now_ms, detail=detail, grace_ms=grace_ms)
+    return facts + lifecycle.end(known, lease, EndReason.IDLE, now_ms, detail=detail)
 
 
-def exempt(state: Planning, command: c.ExemptLease, now_ms: int) -> Decision[None]:
+def exempt(known: Planning, command: c.ExemptLease, now_ms: int) -> Decision[None]:
     """Let idleness of a lease have no consequences for a while."""
-    lease = state.lease(command.lease_id)
+    lease = known.lease(command.lease_id)
     if command.for_ms > EXEMPT_MS_MAX:
         raise InvalidField("for_s", f"{command.for_ms // 1000} s; at most {EXEMPT_MS_MAX // 1000} s (a day)")
     until_ms = now_ms + command.for_ms if command.for_ms else 0
@@ -124,9 +124,9 @@ def exempt(state: Planning, command: c.ExemptLease, now_ms: int) -> Decision[Non
     return Decision((LeaseExempted(now_ms, lease.lease_id, until_ms, command.reason, command.by),))
 
 
-def confirm_notice(state: Planning, command: c.ConfirmNotice, now_ms: int) -> Decision[None]:
+def confirm_notice(known: Planning, command: c.ConfirmNotice, now_ms: int) -> Decision[None]:
     """A notifier has delivered a warning."""
-    lease = state.lease(command.lease_id)
+    lease = known.lease(command.lease_id)
     if lease.ended or not lease.use.told < command.number <= lease.use.warned:
         return NOTHING
     return Decision((WarningTold(now_ms, lease.lease_id, command.number, command.by),))

@@ -35,13 +35,13 @@ def is_up(node: Node) -> bool:
     return node.state is not NodeState.LOST
 
 
-def shape_of_node(state: Planning, spec: CapacitySpec, node: Node) -> NodeShape | None:
+def shape_of_node(known: Planning, spec: CapacitySpec, node: Node) -> NodeShape | None:
     """The shape that a node is of, by its label, by the name that it was ordered under, or as a machine of the shape;
     None: it is nobody's to order or give back.
     """
     named = next((value for key, value in node.spec.labels if key == SHAPE_LABEL), "")
     if not named:
-        slot = state.capacity.slots.get(node.spec.name)
+        slot = known.capacity.slots.get(node.spec.name)
         named = slot.shape if slot is not None else ""
     shape = spec.shape(named) if named else None
     if shape is None:
@@ -49,12 +49,12 @@ def shape_of_node(state: Planning, spec: CapacitySpec, node: Node) -> NodeShape 
     return shape if shape is not None and shape.node.pool == node.spec.pool else None
 
 
-def nodes_here(state: Planning, spec: CapacitySpec) -> list[Here]:
+def nodes_here(known: Planning, spec: CapacitySpec) -> list[Here]:
     """Nodes of the shapes that are there, by name: those that are up, and those lost that may still be paid."""
-    shaped = state.memory.part(_Shaped, _Shaped).look(state, spec)
+    shaped = known.memory.part(_Shaped, _Shaped).look(known, spec)
     found = []
     for node_id, shape in shaped:
-        node = state.nodes[node_id]
+        node = known.nodes[node_id]
         up = is_up(node)
         if up or (node.state is NodeState.LOST and not shape.machines):
             found.append(Here(shape, node))
@@ -68,58 +68,58 @@ class _Shaped:
         self._key: tuple[int, int] = (-1, -1)
         self._found: list[tuple[str, NodeShape]] = []
 
-    def look(self, state: Planning, spec: CapacitySpec) -> list[tuple[str, NodeShape]]:
+    def look(self, known: Planning, spec: CapacitySpec) -> list[tuple[str, NodeShape]]:
         """(node, its shape)."""
-        key = (state.inventory.structure_version, state.capacity.changes)
+        key = (known.inventory.structure_version, known.capacity.changes)
         if key != self._key:
             self._key = key
-            shaped = ((node, shape_of_node(state, spec, node)) for node in state.nodes.values())
+            shaped = ((node, shape_of_node(known, spec, node)) for node in known.nodes.values())
             named = sorted((node.spec.name, node.spec.node_id, shape) for node, shape in shaped if shape is not None)
             self._found = [(node_id, shape) for _, node_id, shape in named]
         return self._found
 
 
-def open_orders(state: Planning, way: Way) -> Iterator[Order]:
+def open_orders(known: Planning, way: Way) -> Iterator[Order]:
     """Orders that are not over, the oldest first."""
-    return (order for _, order in sorted(state.capacity.orders.items()) if order.way is way)
+    return (order for _, order in sorted(known.capacity.orders.items()) if order.way is way)
 
 
-def on_their_way(state: Planning) -> list[Order]:
+def on_their_way(known: Planning) -> list[Order]:
     """Orders of nodes that are not up yet."""
-    return [order for order in open_orders(state, Way.ADD) if not _has_come(state, order)]
+    return [order for order in open_orders(known, Way.ADD) if not _has_come(known, order)]
 
 
-def _has_come(state: Planning, order: Order) -> bool:
-    node_id = state.node_ids_by_name.get(order.node_name, "")
-    node = state.nodes.get(node_id)
+def _has_come(known: Planning, order: Order) -> bool:
+    node_id = known.node_ids_by_name.get(order.node_name, "")
+    node = known.nodes.get(node_id)
     return node is not None and (node.state is NodeState.READY or (is_up(node) and node.spec.agentless))
 
 
-def free_name(state: Planning, shape: NodeShape, taken: set[str]) -> str:
+def free_name(known: Planning, shape: NodeShape, taken: set[str]) -> str:
     """The name for another node of a shape: of those that are free, the one that changed longest ago. Empty: none."""
     if shape.machines:
         names = list(shape.machines)
     else:
         names = [f"{shape.name}-{number}" for number in range(1, 2 * shape.nodes_max + len(taken) + 1)]
-    slots = state.capacity.slots
+    slots = known.capacity.slots
     free = [
         name
         for name in names
         if name not in taken
         and (name not in slots or slots[name].shape == shape.name)
-        and not _in_use(state, shape, name)
+        and not _in_use(known, shape, name)
     ]
     if not free:
         return ""
     return min(free, key=lambda name: (slots[name].removed_ms if name in slots else 0, names.index(name)))
 
 
-def _in_use(state: Planning, shape: NodeShape, name: str) -> bool:
+def _in_use(known: Planning, shape: NodeShape, name: str) -> bool:
     """A machine is known while it sleeps; a node that was made and is known may be anywhere still."""
-    node = state.nodes.get(state.node_ids_by_name.get(name, ""))
+    node = known.nodes.get(known.node_ids_by_name.get(name, ""))
     if node is None:
         return False
-    return not shape.machines or is_up(node) or bool(state.slice_ids_by_node[node.spec.node_id])
+    return not shape.machines or is_up(node) or bool(known.slice_ids_by_node[node.spec.node_id])
 
 
 class Costs(NamedTuple):
@@ -131,13 +131,13 @@ class Costs(NamedTuple):
     """Since the calendar month (UTC) began."""
 
 
-def costs(state: Planning, here: list[Here], coming: list[Order], now_ms: int) -> Costs:
+def costs(known: Planning, here: list[Here], coming: list[Order], now_ms: int) -> Costs:
     """What is paid now, and was paid this month."""
     start_ms = month_start_ms(now_ms)
-    slots = state.capacity.slots
+    slots = known.capacity.slots
     hour = sum(each.shape.price_micro for each in here) + sum(order.price_micro for order in coming)
     month = sum(
-        spell.price_micro * max(0, spell.to_ms - max(spell.from_ms, start_ms)) for spell in state.capacity.spells
+        spell.price_micro * max(0, spell.to_ms - max(spell.from_ms, start_ms)) for spell in known.capacity.spells
     )
     month += sum(
         slot.price_micro * max(0, now_ms - max(slot.here_ms, start_ms)) for slot in slots.values() if slot.here_ms
@@ -174,13 +174,13 @@ def free_and_capacity(inventory: InventoryView, pool: str, model: str) -> tuple[
 class Bounds:
     """See the module's docstring. Counts what is there, what is on its way, and what one look adds."""
 
-    def __init__(self, state: Planning, spec: CapacitySpec, here: list[Here], coming: list[Order], now_ms: int) -> None:
-        self._state, self._spec, self._now_ms = state, spec, now_ms
+    def __init__(self, known: Planning, spec: CapacitySpec, here: list[Here], coming: list[Order], now_ms: int) -> None:
+        self._state, self._spec, self._now_ms = known, spec, now_ms
         self._of_shape = Counter(each.shape.name for each in here) + Counter(order.shape for order in coming)
         self._of_pool = Counter(each.shape.node.pool for each in here) + Counter(order.pool for order in coming)
-        self._open = len(state.capacity.orders)
-        self.taken = {order.node_name for order in state.capacity.orders.values()}
-        self.costs = costs(state, here, coming, now_ms)
+        self._open = len(known.capacity.orders)
+        self.taken = {order.node_name for order in known.capacity.orders.values()}
+        self.costs = costs(known, here, coming, now_ms)
         self._hour_micro = self.costs.hour_micro
 
     def against(self, shape: NodeShape) -> str:

@@ -35,38 +35,38 @@ def will_have_ended(request: RequestSpec, closure: Closure, now_ms: int) -> bool
     return request.time_limit_ms > 0 and closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
 
 
-def place_before(state: Planning, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
+def place_before(known: Planning, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
     """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
-    if not state.closed or not request.time_limit_ms:
+    if not known.closed or not request.time_limit_ms:
         return None
     ends_ms = now_ms + runs_ms(request)
-    if state.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
+    if known.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
-    placement = _place_on(state, lambda closure: will_have_ended(request, closure, now_ms), demand, arrival)
+    placement = _place_on(known, lambda closure: will_have_ended(request, closure, now_ms), demand, arrival)
     if placement is None:
-        if len(state.memory.full_before) >= FULL_BEFORE_MAX:
-            state.memory.full_before.clear()
-        state.memory.full_before[demand] = ends_ms
+        if len(known.memory.full_before) >= FULL_BEFORE_MAX:
+            known.memory.full_before.clear()
+        known.memory.full_before[demand] = ends_ms
     return placement
 
 
-def why_not(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
+def why_not(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> tuple[Shortfall, int]:
     """What a demand that does not fit lacks, and when a maintenance window that keeps it waiting is over; 0: none does.
 
     The window is the reason where the demand would fit if the nodes that it closes were open.
     """
-    shortfall = state.engine.explain(demand)
-    if not state.closed:
+    shortfall = known.engine.explain(demand)
+    if not known.closed:
         return shortfall, 0
-    placement = _place_on(state, lambda _: True, demand, 0)
+    placement = _place_on(known, lambda _: True, demand, 0)
     if placement is None:
         return shortfall, 0
-    named = [node_id for node_id in dict.fromkeys(placement.node_ids) if node_id in state.closed]
-    missing = tuple(_missing(state, request, node_id, now_ms) for node_id in named[:8])
+    named = [node_id for node_id in dict.fromkeys(placement.node_ids) if node_id in known.closed]
+    missing = tuple(_missing(known, request, node_id, now_ms) for node_id in named[:8])
     if not missing:
         return shortfall, 0
     words = shortfall.summary.partition(":")[0]
-    over_ms = max(state.closed[node_id].ends_ms for node_id in named)
+    over_ms = max(known.closed[node_id].ends_ms for node_id in named)
     return Shortfall(False, (*missing, *shortfall.missing), f"{words}: {missing[0].detail}"), over_ms
 
 
@@ -76,34 +76,34 @@ def closure_text(name: str, closure: Closure) -> str:
     return f"node {name}: maintenance from {shown(closure.starts_ms)} to {shown(closure.ends_ms)} ({why})"
 
 
-def _missing(state: Planning, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
-    closure = state.closed[node_id]
-    node = state.inventory.node(node_id)
+def _missing(known: Planning, request: RequestSpec, node_id: str, now_ms: int) -> Missing:
+    closure = known.closed[node_id]
+    node = known.inventory.node(node_id)
     left_s = (closure.starts_ms - now_ms - request.grace_ms) // 1000
     change = f"wait until {shown(closure.ends_ms)}"
     if closure.phase is Phase.CLOSING and left_s > 0:
         change = f"ask with a time limit of at most {left_s} s, or {change}"
-    label = state.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
+    label = known.inventory.classes[node.devices[0].class_id].label if node.devices else "no device"
     return Missing(label, Reason.MAINTENANCE.value, closure_text(node.spec.name, closure), change, len(node.devices))
 
 
-def _place_on(state: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
+def _place_on(known: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
     """The best place with such nodes open as well."""
-    promising = _promising(state, to_open, demand)
+    promising = _promising(known, to_open, demand)
     if not promising:
         return None
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         for node_id in promising:
             inventory.set_grantable(node_id, grantable=True)
-        return state.engine.place(demand, arrival=arrival)
+        return known.engine.place(demand, arrival=arrival)
 
 
-def _promising(state: Planning, to_open: _Which, demand: Demand) -> list[str]:
+def _promising(known: Planning, to_open: _Which, demand: Demand) -> list[str]:
     """Those of the nodes on which a slice fits, by what is left of their devices; a bounded number."""
-    inventory = state.inventory
+    inventory = known.inventory
     rows = inventory.table.rows
     fits = np.zeros(rows, np.bool_)
-    for shape in state.engine.matcher.shapes(demand):
+    for shape in known.engine.matcher.shapes(demand):
         shapes = ShapeTable(inventory)
         shapes.put(0, shape)
         suits = shapes.eligible_rows(0) & listed_rows(inventory, demand) & ~inventory.table.grantable[:rows]
@@ -113,7 +113,7 @@ def _promising(state: Planning, to_open: _Which, demand: Demand) -> list[str]:
     found: dict[str, None] = {}
     for row in np.flatnonzero(fits).tolist():
         node = inventory.table.node_of_row[row]
-        closure = state.closed.get(node.spec.node_id) if node is not None else None
+        closure = known.closed.get(node.spec.node_id) if node is not None else None
         if node is not None and closure is not None and to_open(closure):
             found[node.spec.node_id] = None
         if len(found) >= max(OPENED_MAX, demand.gang_size):

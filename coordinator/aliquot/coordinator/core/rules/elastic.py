@@ -17,34 +17,34 @@ class Ceiling(NamedTuple):
     reason: str = ""
 
 
-def ceiling_of(state: Planning, lease: Lease, now_ms: int) -> Ceiling:
+def ceiling_of(known: Planning, lease: Lease, now_ms: int) -> Ceiling:
     """The lowest of what the rules that apply leave, and the request's own most otherwise."""
     bounds = bounds_of(lease.request)
     found = Ceiling(bounds.most)
-    for queue in state.tenancy.path(queue_of(state.tenancy, lease)):
-        for number, rule in enumerate(state.tenancy.queue_spec(queue).scaling):
+    for queue in known.tenancy.path(queue_of(known.tenancy, lease)):
+        for number, rule in enumerate(known.tenancy.queue_spec(queue).scaling):
             members = bounds.least if rule.keep is Keep.LEAST else bounds.start
-            if members < found.members and _applies(state, lease, queue, rule, now_ms):
+            if members < found.members and _applies(known, lease, queue, rule, now_ms):
                 found = Ceiling(members, f"rule {number + 1} of queue {queue}")
     return found
 
 
-def _applies(state: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
+def _applies(known: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms: int) -> bool:
     if not in_window(rule, now_ms):
         return False
-    if rule.waiting_at_least and _waiting(state, queue) < rule.waiting_at_least:
+    if rule.waiting_at_least and _waiting(known, queue) < rule.waiting_at_least:
         return False
     if rule.busy_below_permille:
-        busy = state.memory.busy_permille.get(lease.lease_id)
+        busy = known.memory.busy_permille.get(lease.lease_id)
         return busy is not None and busy < rule.busy_below_permille
     return True
 
 
-def _waiting(state: Planning, queue: str) -> int:
+def _waiting(known: Planning, queue: str) -> int:
     """How many requests wait in a queue and below it."""
     return sum(
         lines.size
-        for name, tenants in state.lines.queues.items()
-        if queue in state.tenancy.path(name)
+        for name, tenants in known.lines.queues.items()
+        if queue in known.tenancy.path(name)
         for lines in tenants.values()
     )

@@ -51,9 +51,9 @@ class Offer:
     """A limit, a budget or a bound forbids it; None with no placement: there is no capacity."""
 
 
-def chain_of(state: Planning, request: RequestSpec) -> Chain[AccountView]:
+def chain_of(known: Planning, request: RequestSpec) -> Chain[AccountView]:
     """The accounts a request would count against."""
-    tenancy, memory = state.tenancy, state.memory
+    tenancy, memory = known.tenancy, known.memory
     if memory.chains_key != tenancy.chains_version or len(memory.chains) >= CHAINS_KEPT:
         memory.chains_key = tenancy.chains_version
         memory.chains.clear()
@@ -64,13 +64,13 @@ def chain_of(state: Planning, request: RequestSpec) -> Chain[AccountView]:
     return chain
 
 
-def least_held(state: Planning, demand: Demand) -> list[Part]:
+def least_held(known: Planning, demand: Demand) -> list[Part]:
     """The least that a demand will hold, as accounts count it."""
-    return least_parts(state.inventory, demand, state.engine.matcher.matches(demand))
+    return least_parts(known.inventory, demand, known.engine.matcher.matches(demand))
 
 
 def offer(
-    state: Planning,
+    known: Planning,
     request: RequestSpec,
     demand: Demand,
     arrival: int,
@@ -79,35 +79,35 @@ def offer(
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Offer:
     """The best placement that every limit allows. Changes nothing."""
-    chain = chain_of(state, request)
-    over = suspended(state, request, now_ms)
+    chain = chain_of(known, request)
+    over = suspended(known, request, now_ms)
     if over is None and chain.limited:
-        over = over_limit(chain, least_held(state, demand))
+        over = over_limit(chain, least_held(known, demand))
     if over is not None:
         return Offer(over=over)
-    full = demand in state.memory.known_full
-    if full and not state.closed:
+    full = demand in known.memory.known_full
+    if full and not known.closed:
         return Offer()
     left = [demand]
     for _ in range(_MODELS_TRIED_MAX):
         tried = left.pop()
-        placement = None if full else state.engine.place(tried, arrival=arrival)
+        placement = None if full else known.engine.place(tried, arrival=arrival)
         if placement is None:
             if tried is demand and not full:
-                state.memory.known_full.add(demand)
-            placement = place_before(state, request, tried, arrival, now_ms) if state.closed else None
+                known.memory.known_full.add(demand)
+            placement = place_before(known, request, tried, arrival, now_ms) if known.closed else None
         if placement is not None:
-            over = forbidden(state, request, chain, placement, now_ms, preempted_at_ms)
+            over = forbidden(known, request, chain, placement, now_ms, preempted_at_ms)
             if over is None:
                 return Offer(placement)
-            left += _narrowed(state, tried, over)
+            left += _narrowed(known, tried, over)
         if not left:
             break
     return Offer(over=over)
 
 
 def offer_before(
-    state: Planning,
+    known: Planning,
     request: RequestSpec,
     demand: Demand,
     arrival: int,
@@ -116,10 +116,10 @@ def offer_before(
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Placement | None:
     """The best placement on nodes that close, for a request that ends in time, that every limit allows."""
-    placement = place_before(state, request, demand, arrival, now_ms)
-    if placement is None or suspended(state, request, now_ms) is not None:
+    placement = place_before(known, request, demand, arrival, now_ms)
+    if placement is None or suspended(known, request, now_ms) is not None:
         return None
-    over = forbidden(state, request, chain_of(state, request), placement, now_ms, preempted_at_ms)
+    over = forbidden(known, request, chain_of(known, request), placement, now_ms, preempted_at_ms)
     return placement if over is None else None
 
 
@@ -135,7 +135,7 @@ def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) 
 
 
 def forbidden(
-    state: Planning,
+    known: Planning,
     request: RequestSpec,
     chain: Chain[AccountView],
     placement: Placement,
@@ -143,30 +143,30 @@ def forbidden(
     preempted_at_ms: tuple[int, ...],
 ) -> OverLimit | None:
     """What forbids this very placement, or None."""
-    pools = limited_pools(state)
-    recent = recent_preemptions(state, preempted_at_ms, now_ms)
-    if not chain.limited and not pools and recent < state.config.preemptions_max:
+    pools = limited_pools(known)
+    recent = recent_preemptions(known, preempted_at_ms, now_ms)
+    if not chain.limited and not pools and recent < known.config.preemptions_max:
         return None
-    parts = parts_of_placement(state.inventory, placement)
+    parts = parts_of_placement(known.inventory, placement)
     over = over_limit(chain, parts)
     if over is not None:
         return over
-    if recent >= state.config.preemptions_max and not entitled(chain, parts, guarantee_scale(state)):
+    if recent >= known.config.preemptions_max and not entitled(chain, parts, guarantee_scale(known)):
         return OverLimit(
             chain.tenant.label,
-            f"it was preempted {recent} times within {state.config.preemption_period_ms // 60_000} minutes and waits "
+            f"it was preempted {recent} times within {known.config.preemption_period_ms // 60_000} minutes and waits "
             "until it can stay",
         )
     for pool in pools:
-        over = _over_pool(state, pool, placement)
+        over = _over_pool(known, pool, placement)
         if over is not None:
             return over
     return None
 
 
-def exhausted(state: Planning, tenant: str, now_ms: int) -> OverLimit | None:
+def exhausted(known: Planning, tenant: str, now_ms: int) -> OverLimit | None:
     """Whether the tenant's budget for this period is used up."""
-    meter = state.meters.get(tenant)
+    meter = known.meters.get(tenant)
     if meter is None or meter.permille(now_ms) < 1000:
         return None
     return OverLimit(
@@ -176,34 +176,34 @@ def exhausted(state: Planning, tenant: str, now_ms: int) -> OverLimit | None:
     )
 
 
-def suspended(state: Planning, request: RequestSpec, now_ms: int) -> OverLimit | None:
+def suspended(known: Planning, request: RequestSpec, now_ms: int) -> OverLimit | None:
     """Whether nothing is granted to the request's tenant for now: its budget is used up, or it is held back."""
-    over = exhausted(state, request.tenant, now_ms)
-    if over is not None or not state.tenancy.offences:
+    over = exhausted(known, request.tenant, now_ms)
+    if over is not None or not known.tenancy.offences:
         return over
-    held = held_to(state, request, now_ms)
+    held = held_to(known, request, now_ms)
     if held is None or held.policy.action is not OverLimitAction.REFUSE:
         return None
     return OverLimit(f"tenant {request.tenant}", held.story(now_ms), until_ms=held.until_ms)
 
 
-def held_to(state: Planning, request: RequestSpec, now_ms: int) -> offences.Held | None:
+def held_to(known: Planning, request: RequestSpec, now_ms: int) -> offences.Held | None:
     """What its tenant is held to for this request because of leases that ended as `OVER_LIMIT`; None: nothing."""
-    return offences.held(state.tenancy, request.tenant, request.queue, now_ms)
+    return offences.held(known.tenancy, request.tenant, request.queue, now_ms)
 
 
-def refuse_held_back(state: Planning, request: RequestSpec, now_ms: int) -> None:
+def refuse_held_back(known: Planning, request: RequestSpec, now_ms: int) -> None:
     """Raises TenantHeldBack for a new request of a tenant that is granted nothing for now."""
-    held = held_to(state, request, now_ms)
+    held = held_to(known, request, now_ms)
     if held is not None and held.policy.action is OverLimitAction.REFUSE:
         raise TenantHeldBack(held.story(now_ms), held.until_ms)
 
 
-def sterner(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Demand:
+def sterner(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Demand:
     """The demand as its tenant is held to it now: for parts of devices, with a stronger tier."""
-    if not state.tenancy.offences:
+    if not known.tenancy.offences:
         return demand
-    held = held_to(state, request, now_ms)
+    held = held_to(known, request, now_ms)
     if held is None or held.policy.action is not OverLimitAction.STRONGER_TIER or not is_part(demand):
         return demand
     if demand.min_tier >= held.policy.min_tier:
@@ -211,49 +211,49 @@ def sterner(state: Planning, request: RequestSpec, demand: Demand, now_ms: int) 
     return msgspec.structs.replace(demand, min_tier=held.policy.min_tier)
 
 
-def recent_preemptions(state: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
+def recent_preemptions(known: Planning, preempted_at_ms: tuple[int, ...], now_ms: int) -> int:
     """How often a lease was preempted within `preemption_period_ms`."""
-    since_ms = now_ms - state.config.preemption_period_ms
+    since_ms = now_ms - known.config.preemption_period_ms
     return sum(at_ms > since_ms for at_ms in preempted_at_ms)
 
 
-def guarantee_scale(state: Planning) -> int:
+def guarantee_scale(known: Planning) -> int:
     """How much of every guarantee the pool can keep now, in millionths."""
-    key = (state.capacity_version, state.tenancy.version)
-    if state.memory.scale_key != key:
-        state.memory.scale_key = key
-        state.memory.scale = scale_of(promised(state.tenancy), usable_capacity(state.inventory))
-    return state.memory.scale
+    key = (known.capacity_version, known.tenancy.version)
+    if known.memory.scale_key != key:
+        known.memory.scale_key = key
+        known.memory.scale = scale_of(promised(known.tenancy), usable_capacity(known.inventory))
+    return known.memory.scale
 
 
-def is_entitled(state: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
+def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:
     """Whether a guarantee covers what a lease asks for: `parts`, or as far as is known before it is placed.
 
     An owner's guarantee covers its leases by priority, then by arrival. So younger leases of the same owner that were
     small enough to start first don't use up what an older request is entitled to; they count as borrowing.
     """
-    if not state.tenancy.guarantees:
+    if not known.tenancy.guarantees:
         return False
-    chain = chain_of(state, lease.request)
+    chain = chain_of(known, lease.request)
     if not chain.guaranteed:
         return False
     if parts is not None or not lease.lease_id:
-        parts = least_held(state, lease.request.demand) if parts is None else parts
-        return _is_covered(state, lease, chain, parts)
-    key = (state.tenancy.covered_version, state.capacity_version, state.inventory.structure_version)
-    if state.memory.entitled_key != key or len(state.memory.entitled) >= ENTITLED_KEPT:
-        state.memory.entitled_key = key
-        state.memory.entitled.clear()
-    known = state.memory.entitled.get(lease.lease_id)
-    if known is None:
-        known = _is_covered(state, lease, chain, least_held(state, lease.request.demand))
-        state.memory.entitled[lease.lease_id] = known
-    return known
+        parts = least_held(known, lease.request.demand) if parts is None else parts
+        return _is_covered(known, lease, chain, parts)
+    key = (known.tenancy.covered_version, known.capacity_version, known.inventory.structure_version)
+    if known.memory.entitled_key != key or len(known.memory.entitled) >= ENTITLED_KEPT:
+        known.memory.entitled_key = key
+        known.memory.entitled.clear()
+    old = known.memory.entitled.get(lease.lease_id)
+    if old is None:
+        old = _is_covered(known, lease, chain, least_held(known, lease.request.demand))
+        known.memory.entitled[lease.lease_id] = old
+    return old
 
 
-def _is_covered(state: Planning, lease: Lease, chain: Chain[AccountView], parts: list[Part]) -> bool:
+def _is_covered(known: Planning, lease: Lease, chain: Chain[AccountView], parts: list[Part]) -> bool:
     """Whether a guarantee covers these parts for a lease, after all that it covers earlier."""
-    scale, rank = guarantee_scale(state), lease.seniority
+    scale, rank = guarantee_scale(known), lease.seniority
     for account in chain.guaranteed:
         # What others will be granted as soon as their victims have gone uses up guarantees like what is held.
         everything = (account, account.coming.sums(but_for=lease.lease_id))
@@ -265,11 +265,11 @@ def _is_covered(state: Planning, lease: Lease, chain: Chain[AccountView], parts:
     return False
 
 
-def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
+def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
     """The request with its queue's pool. Raises for an unknown tenant or queue, and for a request above a limit."""
-    tenancy = state.tenancy
+    tenancy = known.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
-    if state.config.strict_tenants:
+    if known.config.strict_tenants:
         if request.tenant not in tenancy.tenants:
             raise TenantNotFound(
                 f"there is no tenant {request.tenant!r}", hint="`aliquot tenants` lists those there are"
@@ -293,9 +293,9 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
             demand = msgspec.structs.replace(demand, pool=pool)
     if tenancy.ceilings:
         ceilings.check_priority(tenancy.tenants, request)
-    chain = chain_of(state, request)
+    chain = chain_of(known, request)
     if chain.limited:
-        over = over_limit(chain, least_held(state, demand))
+        over = over_limit(chain, least_held(known, demand))
         if over is not None and over.for_ever:
             raise QuotaExceeded(
                 over.subject, over.detail, "ask for less, or have the limit raised; waiting will not help"
@@ -303,39 +303,39 @@ def check_access(state: Planning, request: RequestSpec) -> RequestSpec:
     return request if demand is request.demand else msgspec.structs.replace(request, demand=demand)
 
 
-def limited_pools(state: Planning) -> list[str]:
+def limited_pools(known: Planning) -> list[str]:
     """Pools of which a part is kept free."""
     return [
         name
-        for name, pool in state.tenancy.pools.items()
+        for name, pool in known.tenancy.pools.items()
         if pool.spec.limit.share_milli >= 0 or pool.spec.limit.memory_bytes >= 0
     ]
 
 
-def _over_pool(state: Planning, pool: str, placement: Placement) -> OverLimit | None:
+def _over_pool(known: Planning, pool: str, placement: Placement) -> OverLimit | None:
     share = memory = 0
     for member in placement.members:
         for plan in member:
-            if state.inventory.node(plan.node_id).spec.pool == pool:
+            if known.inventory.node(plan.node_id).spec.pool == pool:
                 share += plan.own_share_milli
                 memory += plan.own_memory_bytes
     if not share:
         return None
-    for (name, _), totals in state.inventory.totals().items():
+    for (name, _), totals in known.inventory.totals().items():
         if name == pool:
             share += totals.share_used_milli
             memory += totals.memory_used_bytes
-    limit = state.tenancy.pools[pool].spec.limit
+    limit = known.tenancy.pools[pool].spec.limit
     if 0 <= limit.share_milli < share or 0 <= limit.memory_bytes < memory:
         return OverLimit(f"pool {pool}", f"pool {pool} keeps some of its devices free: its limit is reached")
     return None
 
 
-def _narrowed(state: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
+def _narrowed(known: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
     """What to try instead of a place that a limit forbids, the last one first. Where either will do: undivided devices
     alone, then MIG instances alone, for each may hold less than the other; else what is not of the limited kind.
     """
-    without = _without(state, demand, over.model)
+    without = _without(known, demand, over.model)
     narrowed = [without] if without is not None else []
     if either(demand):
         alone = msgspec.structs.replace(demand, or_mig=False)
@@ -343,11 +343,11 @@ def _narrowed(state: Planning, demand: Demand, over: OverLimit) -> list[Demand]:
     return narrowed
 
 
-def _without(state: Planning, demand: Demand, kind: str) -> Demand | None:
+def _without(known: Planning, demand: Demand, kind: str) -> Demand | None:
     """The demand, but not on devices of this kind; None where that leaves nothing."""
     if not kind:
         return None
-    vendors = {c.model: c.vendor for c in state.inventory.classes}
+    vendors = {c.model: c.vendor for c in known.inventory.classes}
     alternatives = demand.models or (tuple(sorted(vendors)),)
     others = (
         tuple(name for name in models if not covers(kind, kind_of(name, vendors.get(name, ""))))
@@ -357,10 +357,10 @@ def _without(state: Planning, demand: Demand, kind: str) -> Demand | None:
     return msgspec.structs.replace(demand, models=left) if left else None
 
 
-def whole_pool(state: Planning) -> Amount:
+def whole_pool(known: Planning) -> Amount:
     """Capacity of all pools, for comparing parts of it. Never zero."""
     share = memory = 0
-    for totals in state.inventory.totals().values():
+    for totals in known.inventory.totals().values():
         share += totals.share_capacity_milli
         memory += totals.memory_capacity_bytes
     return Amount(max(share, WHOLE_SHARE_MILLI), max(memory, 1))

@@ -30,14 +30,14 @@ from aliquot.coordinator.core.values.types import DeviceSpec, NodeSpec
 # breaker.
 
 
-def may_repair(state: Planning, incident: Incident, now_ms: int) -> str:
+def may_repair(known: Planning, incident: Incident, now_ms: int) -> str:
     """Why no repair may begin now; empty: one may."""
     key = (incident.pool, incident.model)
-    cards = state.health.cards.get(key, 0)
+    cards = known.health.cards.get(key, 0)
     units = len(incident.units)
-    config = state.config
+    config = known.config
     at_once = max(1, cards * config.repairs_at_once_permille // 1000)
-    busy = state.health.under_repair.get(key, 0)
+    busy = known.health.under_repair.get(key, 0)
     # What one incident covers is repaired together, even where that is more than the bound.
     if busy and busy + units > at_once:
         return (
@@ -46,7 +46,7 @@ def may_repair(state: Planning, incident: Incident, now_ms: int) -> str:
     an_hour = max(1, cards * config.repairs_an_hour_permille // 1000)
     lately = sum(
         start.units
-        for start in state.health.starts
+        for start in known.health.starts
         if start.at_ms > now_ms - HOUR_MS and (start.pool, start.model) == key
     )
     if lately and lately + units > an_hour:
@@ -54,11 +54,11 @@ def may_repair(state: Planning, incident: Incident, now_ms: int) -> str:
     return ""
 
 
-def believes_soft(state: Planning, pool: str, model: str, units: int) -> bool:
+def believes_soft(known: Planning, pool: str, model: str, units: int) -> bool:
     """Whether soft evidence may still take cards out of service."""
-    cards = state.health.cards.get((pool, model), 0)
-    most = max(1, cards * state.config.soft_out_permille // 1000)
-    return state.health.out.get((pool, model), 0) + units <= most
+    cards = known.health.cards.get((pool, model), 0)
+    most = max(1, cards * known.config.soft_out_permille // 1000)
+    return known.health.out.get((pool, model), 0) + units <= most
 
 
 # --------------------
@@ -80,10 +80,10 @@ def kind_of(spec: NodeSpec, unit: str) -> str:
     return f"{device.model} {device.mig_profile}" if device.uuid == unit and device.mig_profile else device.model
 
 
-def too_slow(state: Planning, node: Node, unit: str, mb_s: int) -> str:
+def too_slow(known: Planning, node: Node, unit: str, mb_s: int) -> str:
     """Why this is too slow; empty: it is not, or nobody knows."""
     kind = kind_of(node.spec, unit)
-    others = sorted(rate.mb_s for other, rate in state.health.copies.items() if rate.model == kind and other != unit)
+    others = sorted(rate.mb_s for other, rate in known.health.copies.items() if rate.model == kind and other != unit)
     if not kind or len(others) < OTHERS_MIN:
         return ""
     median = others[len(others) // 2]
@@ -94,39 +94,39 @@ def too_slow(state: Planning, node: Node, unit: str, mb_s: int) -> str:
     )
 
 
-def judge(state: Planning, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
+def judge(known: Planning, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
     """What follows from what an agent says of a device now; `sign` None: nothing is wrong with it."""
-    covering = covering_of(state, device)
+    covering = covering_of(known, device)
     if sign is None:
         if covering is not None:
-            look_soon(state, covering.number, now_ms)
+            look_soon(known, covering.number, now_ms)
         return []
     if covering is None:
-        return open_incident(state, node, device, sign, now_ms)
+        return open_incident(known, node, device, sign, now_ms)
     if covering.state is Standing.PROBATION:
-        return open_incident(state, node, device, sign, now_ms, again="it relapsed: ")
+        return open_incident(known, node, device, sign, now_ms, again="it relapsed: ")
     if covering.state in ORDERED or covering.state is Standing.SERVICE:
         return []  # what is done to it shows as signs, too
     if sign.severity > covering.severity or not set(units_of(node.spec, device, sign)) <= set(covering.units):
-        return open_incident(state, node, device, sign, now_ms, again="it got worse: ")
+        return open_incident(known, node, device, sign, now_ms, again="it got worse: ")
     if covering.well_ms:
         text = f"its signs are bad again: {sign.reason}"
         return [IncidentMoved(now_ms, covering.number, covering.state, text, remedy=covering.remedy)]
     return []
 
 
-def covering_of(state: Planning, device: DeviceSpec) -> Incident | None:
+def covering_of(known: Planning, device: DeviceSpec) -> Incident | None:
     """The open incident that covers a device: one that keeps it out of service, before others."""
     found = [
-        state.health.incidents[number]
+        known.health.incidents[number]
         for unit in (device.uuid, device.parent_uuid)
-        if (number := state.health.of_unit.get(unit, 0))
+        if (number := known.health.of_unit.get(unit, 0))
     ]
     return next((incident for incident in found if incident.state in OUT), found[0] if found else None)
 
 
 def open_incident(
-    state: Planning,
+    known: Planning,
     node: Node,
     device: DeviceSpec,
     sign: Sign,
@@ -143,12 +143,12 @@ def open_incident(
         return []
     units = units_of(node.spec, device, sign)
     soft = sign.severity is Severity.DEGRADED and not (by or believed)
-    if soft and not believes_soft(state, node.spec.pool, device.model, len(units)):
+    if soft and not believes_soft(known, node.spec.pool, device.model, len(units)):
         return []
     return [
         IncidentOpened(
             now_ms,
-            state.health.next_number,
+            known.health.next_number,
             sign.cause,
             sign.severity,
             sign.scope,
@@ -158,7 +158,7 @@ def open_incident(
             again + (sign.reason or sign.cause),
             node.spec.pool,
             device.model,
-            covered(state, node.spec, units),
+            covered(known, node.spec, units),
             by,
             _suspect(device, units),
         )
@@ -172,26 +172,26 @@ def _suspect(device: DeviceSpec, units: tuple[str, ...]) -> str:
     return device.uuid if device.uuid in units else device.parent_uuid
 
 
-def covered(state: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:
+def covered(known: Planning, spec: NodeSpec, units: Iterable[str], but: int = 0) -> tuple[int, ...]:
     """The open incidents about any of these units, or about instances of these cards."""
     wanted = set(units)
     wanted |= {device.uuid for device in spec.devices if device.parent_uuid in wanted}
-    numbers = {state.health.of_unit[unit] for unit in wanted if unit in state.health.of_unit} - {but}
+    numbers = {known.health.of_unit[unit] for unit in wanted if unit in known.health.of_unit} - {but}
     return tuple(sorted(numbers))
 
 
-def vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
+def vanished(known: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> list[Fact]:
     """A node was described without cards that it had: one that fell off the bus is not listed any more."""
     if old is None or not old.registered or not spec.devices:
         return []
     there = cards_of(spec)
     facts: list[Fact] = []
-    number = state.health.next_number
+    number = known.health.next_number
     for unit, device in cards_of(old.spec).items():
         if unit in there or device is None:
             continue
-        covering = state.health.of_unit.get(unit, 0)
-        if covering and state.health.incidents[covering].state is not Standing.PROBATION:
+        covering = known.health.of_unit.get(unit, 0)
+        if covering and known.health.incidents[covering].state is not Standing.PROBATION:
             continue
         reason = f"{spec.name} does not list card {unit} any more"
         remedy = Remedy.REBOOT if "reboot" in spec.remedies else Remedy.NONE
@@ -205,6 +205,6 @@ def vanished(state: Planning, old: Node | None, spec: NodeSpec, now_ms: int) -> 
     return facts
 
 
-def look_soon(state: Planning, number: int, at_ms: int) -> None:
+def look_soon(known: Planning, number: int, at_ms: int) -> None:
     """Have an incident looked at then."""
-    state.memory.timers.add(at_ms, Due.HEALTH, str(number))
+    known.memory.timers.add(at_ms, Due.HEALTH, str(number))

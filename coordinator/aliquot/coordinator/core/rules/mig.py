@@ -218,41 +218,41 @@ CONCEIVABLE_MAX = 64
 """Nodes asked whether they could ever serve a request; where there are more, the request may wait."""
 
 
-def as_profiles(state: Planning, demand: Demand) -> tuple[Demand, ...]:
+def as_profiles(known: Planning, demand: Demand) -> tuple[Demand, ...]:
     """A demand as the profiles that serve it, in order of preference; empty: cutting cards is not what it needs."""
     if demand.mig_profile:
         return (demand,)
-    return tuple(match.demand for match in state.engine.matcher.matches(demand)) if state.cutting else ()
+    return tuple(match.demand for match in known.engine.matcher.matches(demand)) if known.cutting else ()
 
 
-def served_by(state: Planning, demand: Demand) -> list[str]:
+def served_by(known: Planning, demand: Demand) -> list[str]:
     """For people: the profiles that serve a request by share or memory, and what they charge."""
     serves, so = ("may be served as well", "then ") if either(demand) else ("is served", "")
     return [
         f"it {serves} by a {match.demand.mig_profile} of {match.demand.models[0][0]}, and {so}charged for all of that: "
         f"{charge(match.compute_milli, match.memory_bytes)}"
-        for match in state.engine.matcher.matches(demand)
+        for match in known.engine.matcher.matches(demand)
     ]
 
 
-def conceivable(state: Planning, demand: Demand) -> bool:
+def conceivable(known: Planning, demand: Demand) -> bool:
     """Whether the cards there are, cut for nothing else, could ever serve a demand that no part fits."""
-    return bool(state.cutting) and any(_conceivable(state, each) for each in as_profiles(state, demand))
+    return bool(known.cutting) and any(_conceivable(known, each) for each in as_profiles(known, demand))
 
 
-def _conceivable(state: Planning, demand: Demand) -> bool:
+def _conceivable(known: Planning, demand: Demand) -> bool:
     nodes: list[MigNode] = []
     cuts: list[LayoutChange] = []
-    for node_id in state.cutting:
-        cards = _cards_of(state, node_id)
-        if not cards or not may_serve(state.nodes[node_id].spec, demand):
+    for node_id in known.cutting:
+        cards = _cards_of(known, node_id)
+        if not cards or not may_serve(known.nodes[node_id].spec, demand):
             continue
         made = [option for card in cards if (option := _filled(node_id, card, demand.mig_profile))]
         if not made:
             continue
         if len(nodes) == CONCEIVABLE_MAX:
             return True
-        node = with_nothing_on_it(state.nodes[node_id].spec)
+        node = with_nothing_on_it(known.nodes[node_id].spec)
         if demand.gang_size == 1 and fits([node], demand, made):
             return True
         nodes.append(node)
@@ -267,6 +267,6 @@ def _filled(node_id: str, card: MigCard, profile: str) -> LayoutChange | None:
     return next((option for option in options if option is not None), None)
 
 
-def _cards_of(state: Planning, node_id: str) -> tuple[MigCard, ...]:
-    node = state.nodes.get(node_id)
+def _cards_of(known: Planning, node_id: str) -> tuple[MigCard, ...]:
+    node = known.nodes.get(node_id)
     return node.spec.cards if node is not None else ()

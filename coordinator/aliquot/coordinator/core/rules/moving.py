@@ -150,36 +150,36 @@ STAYS_MIN_MS = 60_000
 """Whoever is expected to leave within this time is not moved for it."""
 
 
-def last_to_leave(state: Planning, hold: Hold, now_ms: int) -> Lease | None:
+def last_to_leave(known: Planning, hold: Hold, now_ms: int) -> Lease | None:
     """Who is expected to leave the devices of a hold last; None: everybody goes soon."""
     devices = set(hold.device_uuids)
     found: list[tuple[int, str]] = []
     for node_id in hold.placement.node_ids:
-        for slice_id in state.slice_ids_by_node[node_id]:
-            lease = state.leases[lease_id_of(slice_id)]
+        for slice_id in known.slice_ids_by_node[node_id]:
+            lease = known.leases[lease_id_of(slice_id)]
             piece = lease.find(slice_id)
             if piece is not None and piece.plan.device_uuid in devices:
                 found.append((end_of(lease, now_ms)[0], lease.lease_id))
     if not found:
         return None
     end_ms, lease_id = max(found)
-    return state.leases[lease_id] if end_ms >= now_ms + STAYS_MIN_MS else None
+    return known.leases[lease_id] if end_ms >= now_ms + STAYS_MIN_MS else None
 
 
-def cheapest(state: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int, moves: int) -> Expected | None:
+def cheapest(known: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int, moves: int) -> Expected | None:
     """Where the demand could start soonest if so many leases of one device, those that would stay longest, were moved;
     and when that would be. Larger leases in the way end by themselves: they are nearly as hard to place.
     """
-    engine: Engine = state.engine
+    engine: Engine = known.engine
     if not demand.count or demand.gang_size > 1:
         return None
     best: Expected | None = None
     for candidate in candidates(engine, by_node, demand, IN_THE_WAY_MAX, tried=NODES_LOOKED_AT):
-        start_ms, guessed_ms = _start(state, candidate.leases, moves, now_ms)
+        start_ms, guessed_ms = _start(known, candidate.leases, moves, now_ms)
         if best is not None and start_ms >= best.start_ms:
             continue
         wanted = msgspec.structs.replace(demand, node_ids=(candidate.node_id,))
-        with state.inventory.trial() as inventory:
+        with known.inventory.trial() as inventory:
             for placed in candidate.leases:
                 let_go(inventory, placed.demand, placed.placement)
             placement = engine.place(wanted)
@@ -188,9 +188,9 @@ def cheapest(state: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int
     return best
 
 
-def _start(state: Planning, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> tuple[int, int]:
+def _start(known: Planning, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> tuple[int, int]:
     """(when these have gone, how much of the wait until then is guessed)."""
-    ends = sorted((*end_of(state.leases[placed.lease_id], now_ms), placed.demand.count == 1) for placed in leases)
+    ends = sorted((*end_of(known.leases[placed.lease_id], now_ms), placed.demand.count == 1) for placed in leases)
     while ends and ends[-1][2] and moves:
         ends.pop()
         moves -= 1

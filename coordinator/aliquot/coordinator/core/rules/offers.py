@@ -95,20 +95,20 @@ def members_per_node(shape: NodeShape, demand: Demand) -> int:
     return one.room(demand)
 
 
-def servable(state: Planning, demand: Demand) -> bool:
+def servable(known: Planning, demand: Demand) -> bool:
     """Whether the pool could ever serve a demand: as it is, with cards cut for it, or with nodes that are on offer."""
-    return state.engine.possible(demand) or conceivable(state, demand) or on_offer(state, demand)
+    return known.engine.possible(demand) or conceivable(known, demand) or on_offer(known, demand)
 
 
-def on_offer(state: Planning, demand: Demand) -> bool:
+def on_offer(known: Planning, demand: Demand) -> bool:
     """Whether nodes could come that serve a demand, with what there is or by themselves."""
-    spec = state.capacity.spec
+    spec = known.capacity.spec
     if spec is None or demand.node_ids:
         return False
     members = sum(members_per_node(shape, demand) * shape.nodes_max for shape in spec.shapes)
     if members and members < demand.gang_size:
         members += max(
-            (room(state.inventory, demand, shape, empty=True) for shape in state.engine.matcher.shapes(demand)),
+            (room(known.inventory, demand, shape, empty=True) for shape in known.engine.matcher.shapes(demand)),
             default=0,
         )
     return members >= demand.gang_size
@@ -121,13 +121,13 @@ def on_offer(state: Planning, demand: Demand) -> bool:
 SHOWN_MAX = 3
 
 
-def notes(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
+def notes(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[str]:
     """Nodes on their way that would take a member of it; or that one could be ordered."""
-    spec = state.capacity.spec
+    spec = known.capacity.spec
     if spec is None:
         return []
     suits = [shape.name for shape in spec.shapes if members_per_node(shape, demand)]
-    coming = [order for order in on_their_way(state) if order.shape in suits]
+    coming = [order for order in on_their_way(known) if order.shape in suits]
     found = [
         f"a node is on its way: {order.node_name} ({order.order_id}), expected "
         + (f"in {(order.due_ms - now_ms) // 1000} s" if order.due_ms > now_ms else "any moment")

@@ -11,19 +11,19 @@ EQUALS_MAX = 64
 """Of the requests behind it, so many are looked at."""
 
 
-def is_late(state: Planning, lease: Lease, now_ms: int) -> bool:
+def is_late(known: Planning, lease: Lease, now_ms: int) -> bool:
     """Whether the queue's patience is over: with this request or, under `slowdown`, with one of its equals behind it.
 
     There the first of them may have come last, and what is kept for it serves them all.
     """
-    queue = state.tenancy.queue_spec(state.tenancy.queue_of(lease.request.tenant, lease.request.queue))
+    queue = known.tenancy.queue_spec(known.tenancy.queue_of(lease.request.tenant, lease.request.queue))
     if _waited(queue, lease, now_ms):
         return True
-    place = state.lines.place_of(lease.lease_id)
+    place = known.lines.place_of(lease.lease_id)
     if queue.policy is not QueuePolicy.SLOWDOWN or place is None or place.resting:
         return False
-    equals = state.lines.queues[place.queue][place.tenant].lines[place.line][:EQUALS_MAX]
-    return any(_waited(queue, state.leases[lease_id], now_ms) for _, lease_id in equals)
+    equals = known.lines.queues[place.queue][place.tenant].lines[place.line][:EQUALS_MAX]
+    return any(_waited(queue, known.leases[lease_id], now_ms) for _, lease_id in equals)
 
 
 def _waited(queue: QueueSpec, lease: Lease, now_ms: int) -> bool:

@@ -22,45 +22,45 @@ RESTING_MAX = 64
 """Requests of a line on which deciding has failed that are passed over in one attempt."""
 
 
-def admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+def admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
     """Grant at most one request, trying at most `attempts` lines.
 
     A pass runs to its end before the next begins, so that a pool where something is freed all the time still reaches
     the back of the line.
     """
-    with state.memory.troubles.blaming(ORDER):
-        return _admit(state, command, now_ms)
+    with known.memory.troubles.blaming(ORDER):
+        return _admit(known, command, now_ms)
 
 
-def _admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
-    if state.ready_holds:
-        used = holding.use_complete(state, now_ms)
+def _admit(known: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcome]:
+    if known.ready_holds:
+        used = holding.use_complete(known, now_ms)
         if used is not None:
             return Decision(used.facts, AdmitOutcome(granted=True, more=True))
-    if state.memory.admission is None:
-        if not state.wants_admission():
+    if known.memory.admission is None:
+        if not known.wants_admission():
             return Decision((), AdmitOutcome(granted=False, more=False))
-        broken = holding.break_lost(state, now_ms)
+        broken = holding.break_lost(known, now_ms)
         if broken:
             return Decision(tuple(broken), AdmitOutcome(granted=False, more=True))
-        state.memory.admission = start_pass(state, now_ms)
-        state.offering()
-    attempts, troubles = command.attempts, state.memory.troubles
+        known.memory.admission = start_pass(known, now_ms)
+        known.offering()
+    attempts, troubles = command.attempts, known.memory.troubles
     while attempts > 0:
-        admission = state.memory.admission
+        admission = known.memory.admission
         head = admission.head()
         if head is None:
-            state.memory.admission = None
+            known.memory.admission = None
             troubles.drop(ORDER)
-            return Decision((), AdmitOutcome(granted=False, more=state.wants_admission()))
+            return Decision((), AdmitOutcome(granted=False, more=known.wants_admission()))
         if troubles:
-            head = _without_trouble(state, admission, head)
+            head = _without_trouble(known, admission, head)
             if head is None:
                 attempts -= 1
                 continue
         work = WorkKey(WorkKind.ADMISSION, head.lease_id)
         with troubles.blaming(work):
-            tried = _try(state, admission, head, now_ms)
+            tried = _try(known, admission, head, now_ms)
         if troubles:
             troubles.drop(work)
         if not tried.again:
@@ -71,16 +71,16 @@ def _admit(state: Planning, command: Admit, now_ms: int) -> Decision[AdmitOutcom
     return Decision((), AdmitOutcome(granted=False, more=True))
 
 
-def _without_trouble(state: Planning, admission: AdmissionPass, head: Head) -> Head | None:
+def _without_trouble(known: Planning, admission: AdmissionPass, head: Head) -> Head | None:
     """The first request of the line on which deciding has not failed: those behind a failing one are not held up.
 
     None: there is none, or none was found yet; the pass has been told which.
     """
-    troubles = state.memory.troubles
-    place = state.lines.place_of(head.lease_id)
+    troubles = known.memory.troubles
+    place = known.lines.place_of(head.lease_id)
     if place is None or not troubles.rests(head.lease_id):
         return head
-    line = state.lines.queues[place.queue][place.tenant].lines[head.line]
+    line = known.lines.queues[place.queue][place.tenant].lines[head.line]
     key = (place.queue, place.tenant, head.line)
     begin = bisect_left(line, admission.rests_before.get(key, (head.rank, "")))
     for rank, lease_id in line[begin : begin + RESTING_MAX]:
@@ -93,65 +93,65 @@ def _without_trouble(state: Planning, admission: AdmissionPass, head: Head) -> H
     return None
 
 
-def _try(state: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
+def _try(known: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> Attempt:
     """Grant the head of a line, or make room for it. After a grant the line is tried again: it has another head."""
-    lease = state.leases[head.lease_id]
-    wanted = sterner(state, lease.request, head.line.demand, now_ms)
+    lease = known.leases[head.lease_id]
+    wanted = sterner(known, lease.request, head.line.demand, now_ms)
     demand = wanted.avoiding(head.line.avoid)
-    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if head.line.avoid and found.placement is None and found.over is None:
         # Its back-off is over, and a device that has failed it is better than none.
         demand = wanted
-        found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
-    return attempt(state, Waiting(admission, head, lease, demand, found, now_ms))
+        found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    return attempt(known, Waiting(admission, head, lease, demand, found, now_ms))
 
 
-def start_pass(state: Planning, now_ms: int) -> AdmissionPass:
+def start_pass(known: Planning, now_ms: int) -> AdmissionPass:
     """A pass over all that waits, in the order that holds now."""
-    leases, troubles = state.leases, state.memory.troubles
+    leases, troubles = known.leases, known.memory.troubles
 
     def covered(lease_id: str) -> bool:
         if troubles and troubles.rests(lease_id):
             return False
         with troubles.blaming(WorkKey(WorkKind.ADMISSION, lease_id)):
-            return is_entitled(state, leases[lease_id])
+            return is_entitled(known, leases[lease_id])
 
     return AdmissionPass(
-        state.lines,
-        state.tenancy,
-        capacity=whole_pool(state),
+        known.lines,
+        known.tenancy,
+        capacity=whole_pool(known),
         now_ms=now_ms,
         covered=covered,
         created_ms=lambda lease_id: leases[lease_id].created_ms,
     )
 
 
-def _retry(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _retry(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     # Its equals waited for the same moment, also where the lease itself has gone.
-    state.memory.look_again = True
-    if state.memory.troubles:
-        state.memory.troubles.wake(lease_id, now_ms)
+    known.memory.look_again = True
+    if known.memory.troubles:
+        known.memory.troubles.wake(lease_id, now_ms)
     return []
 
 
-def _preempted(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _preempted(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """The oldest of its preemptions no longer counts: it may start again where it could be preempted."""
-    lease = state.leases.get(lease_id)
-    if lease is None or len(lease.preempted_at_ms) >= state.config.preemptions_max:
-        state.memory.look_again = True
+    lease = known.leases.get(lease_id)
+    if lease is None or len(lease.preempted_at_ms) >= known.config.preemptions_max:
+        known.memory.look_again = True
     return []
 
 
-def _patience(state: Planning, lease_id: str, now_ms: int) -> list[Fact]:
+def _patience(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     """Let the first in line of a tenant be looked at again; of those behind it, nothing follows yet. Under `slowdown`
     anybody: others that are due sooner may have come lately.
     """
-    place = state.lines.place_of(lease_id)
+    place = known.lines.place_of(lease_id)
     if place is None:
         return []
-    by_due = state.tenancy.queue_spec(place.queue).policy is QueuePolicy.SLOWDOWN
-    if by_due or state.lines.is_first(lease_id):
-        state.memory.look_again = True
+    by_due = known.tenancy.queue_spec(place.queue).policy is QueuePolicy.SLOWDOWN
+    if by_due or known.lines.is_first(lease_id):
+        known.memory.look_again = True
     return []
 
 

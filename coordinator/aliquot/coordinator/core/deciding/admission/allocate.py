@@ -35,76 +35,76 @@ from aliquot.coordinator.core.values.errors import (
 from aliquot.coordinator.core.values.types import RequestSpec
 
 
-def _is_first_entitled(state: Planning, request: RequestSpec, now_ms: int) -> bool:
+def _is_first_entitled(known: Planning, request: RequestSpec, now_ms: int) -> bool:
     """Whether a guarantee covers a request as it comes, and nobody of its owner waits who would use that up first."""
-    if not state.tenancy.guarantees:
+    if not known.tenancy.guarantees:
         return False
     top = request.tenant.partition("/")[0]
-    if state.lines.waiting_below(top) or state.lines.length_of(state.tenancy.queue_of(request.tenant, request.queue)):
+    if known.lines.waiting_below(top) or known.lines.length_of(known.tenancy.queue_of(request.tenant, request.queue)):
         return False
-    return is_entitled(state, Lease("", state.next_arrival, request, created_ms=now_ms))
+    return is_entitled(known, Lease("", known.next_arrival, request, created_ms=now_ms))
 
 
-def allocate(state: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
+def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted, and granted where that jumps nobody's turn."""
     request = command.request
-    replay = replayed(state, command)
+    replay = replayed(known, command)
     if replay is not None:
         return replay
-    request = check_access(state, request)
-    if not servable(state, request.demand):
-        raise NeverFits(state.engine.explain(request.demand))
-    refuse_held_back(state, request, now_ms)
-    demand = sterner(state, request, request.demand, now_ms)
+    request = check_access(known, request)
+    if not servable(known, request.demand):
+        raise NeverFits(known.engine.explain(request.demand))
+    refuse_held_back(known, request, now_ms)
+    demand = sterner(known, request, request.demand, now_ms)
     queued = LeaseQueued(
         at_ms=now_ms,
         lease_id=command.lease_id,
-        arrival=state.next_arrival,
+        arrival=known.next_arrival,
         request=request,
         key=command.key,
         body_sha256=command.body_sha256,
         by=command.by,
-        entitled=_is_first_entitled(state, request, now_ms),
+        entitled=_is_first_entitled(known, request, now_ms),
     )
     outcome = AllocateOutcome(command.lease_id)
-    if command.no_queue or not _others_first(state, queued):
-        found = offer(state, request, demand, queued.arrival, now_ms)
+    if command.no_queue or not _others_first(known, queued):
+        found = offer(known, request, demand, queued.arrival, now_ms)
         placement = found.placement
         if placement is None and found.over is None:
-            placement = backfill(state, request, demand, now_ms, lease_id=command.lease_id)
+            placement = backfill(known, request, demand, now_ms, lease_id=command.lease_id)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
         if command.no_queue and found.over is not None:
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
-    elif state.closed and not state.wants_admission():
+    elif known.closed and not known.wants_admission():
         # All that wait were tried there too, so this takes nothing from them.
-        placement = offer_before(state, request, demand, queued.arrival, now_ms)
+        placement = offer_before(known, request, demand, queued.arrival, now_ms)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
     if command.no_queue:
-        shortfall = why_not(state, request, demand, now_ms)[0]
-        held = held_to(state, request, now_ms) if demand is not request.demand else None
+        shortfall = why_not(known, request, demand, now_ms)[0]
+        held = held_to(known, request, now_ms) if demand is not request.demand else None
         if held is not None:
             shortfall = replace(shortfall, impossible=False, summary=f"{shortfall.summary}; {held.story(now_ms)}")
         raise NoCapacity(shortfall)
-    if len(state.lines) >= state.config.queued_max:
+    if len(known.lines) >= known.config.queued_max:
         raise QueueFull(
-            f"{len(state.lines)} requests are waiting, which is the bound (`queued_max`)",
+            f"{len(known.lines)} requests are waiting, which is the bound (`queued_max`)",
             hint="try again later, or raise `queued_max`",
         )
-    if state.tenancy.ceilings:
-        full = ceilings.full(state.tenancy.tenants, state.lines, request.tenant)
+    if known.tenancy.ceilings:
+        full = ceilings.full(known.tenancy.tenants, known.lines, request.tenant)
         if full is not None:
             raise full
     return Decision((queued,), outcome)
 
 
-def replayed(state: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
+def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
     """The lease that its key was used for before; None: it was not. Raises where that was for something else."""
-    lease_id = state.keys.get((command.request.tenant, command.key)) if command.key else None
+    lease_id = known.keys.get((command.request.tenant, command.key)) if command.key else None
     if lease_id is None:
         return None
-    if state.leases[lease_id].body_sha256 != command.body_sha256:
+    if known.leases[lease_id].body_sha256 != command.body_sha256:
         raise IdempotencyMismatch(
             f"the idempotency key {command.key!r} was used for another request (lease {lease_id})",
             hint="use a fresh key for a new request, or send the very same request to get that lease",
@@ -112,18 +112,18 @@ def replayed(state: Planning, command: Allocate | GrantOn) -> Decision[AllocateO
     return Decision((), AllocateOutcome(lease_id, replayed=True))
 
 
-def _others_first(state: Planning, queued: LeaseQueued) -> bool:
+def _others_first(known: Planning, queued: LeaseQueued) -> bool:
     """Whether waiting requests have the first claim on what is free.
 
     While freed capacity has not been offered along the lines, newcomers stand in line too. Afterwards all that wait are
     known not to fit, so a newcomer takes nothing from them, except from its equals: those of its own line. Equals in
     other lines that wait although something fits are over some limit of their own.
     """
-    if state.wants_admission():
+    if known.wants_admission():
         return True
     request = queued.request
     key = LineKey(request.demand, (), request.priority, 0)
-    return state.lines.has_line(state.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
+    return known.lines.has_line(known.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
 
 
 DECIDES = Decides(

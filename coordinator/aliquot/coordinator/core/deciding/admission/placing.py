@@ -45,16 +45,16 @@ _Refusal = tuple[str, Reason, str]
 """Node, obstacle, and the obstacle in a few words."""
 
 
-def fits(state: Planning, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
+def fits(known: Planning, query: Fits, now_ms: int) -> tuple[NodeFit, ...]:
     """What there is to say of each node, for one member. Limits are not asked: they depend on no node."""
-    request = check_access(state, query.request)
-    node_ids = query.node_ids or tuple(state.inventory.node_ids())
-    demand = sterner(state, request, request.demand, now_ms)
-    with _opened(state, request, node_ids, now_ms) as inventory:
-        found = _survey(state, demand, node_ids)
+    request = check_access(known, query.request)
+    node_ids = query.node_ids or tuple(known.inventory.node_ids())
+    demand = sterner(known, request, request.demand, now_ms)
+    with _opened(known, request, node_ids, now_ms) as inventory:
+        found = _survey(known, demand, node_ids)
         if not (inventory.restricted and inventory.admit(demand.admitted_on)):
             return found
-        again = _survey(state, demand, node_ids)
+        again = _survey(known, demand, node_ids)
     return tuple(map(_last, found, again))
 
 
@@ -65,30 +65,30 @@ def _last(first: NodeFit, restricted: NodeFit) -> NodeFit:
     return restricted._replace(score=min(restricted.score, 1))
 
 
-def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
+def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[AllocateOutcome]:
     """One atomic group: the request is accepted and granted there; or it is refused, and never waits."""
-    replay = replayed(state, command)
+    replay = replayed(known, command)
     if replay is not None:
         return replay
-    request = check_access(state, command.request)
-    refuse_held_back(state, request, now_ms)
-    demand = sterner(state, request, request.demand, now_ms)
+    request = check_access(known, command.request)
+    refuse_held_back(known, request, now_ms)
+    demand = sterner(known, request, request.demand, now_ms)
     _check_places(demand, command.places)
-    with _opened(state, request, [place.node_id for place in command.places], now_ms) as inventory:
+    with _opened(known, request, [place.node_id for place in command.places], now_ms) as inventory:
         try:
-            placement = _placed(state, demand, command.places)
+            placement = _placed(known, demand, command.places)
         except PlacementRefused:
             if not inventory.admit(demand.admitted_on):
                 raise
-            placement = _placed(state, demand, command.places)
-    over = suspended(state, request, now_ms)
-    over = over or forbidden(state, request, chain_of(state, request), placement, now_ms, ())
+            placement = _placed(known, demand, command.places)
+    over = suspended(known, request, now_ms)
+    over = over or forbidden(known, request, chain_of(known, request), placement, now_ms, ())
     if over is not None:
         raise QuotaExceeded(over.subject, over.detail, "wait until some of it is given back")
     queued = LeaseQueued(
         at_ms=now_ms,
         lease_id=command.lease_id,
-        arrival=state.next_arrival,
+        arrival=known.next_arrival,
         request=request,
         key=command.key,
         body_sha256=command.body_sha256,
@@ -98,15 +98,15 @@ def grant_on(state: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
 
 
 @contextmanager
-def _opened(state: Planning, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[Inventory]:
+def _opened(known: Planning, request: RequestSpec, node_ids: Sequence[str], now_ms: int) -> Iterator[Inventory]:
     """Everything else as it is, but open what this request may use because it ends in time."""
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         if request.time_limit_ms:
-            closed = (node_id for node_id in node_ids if node_id in state.closed) if state.closed else ()
-            in_time = (i for i in closed if will_have_ended(request, state.closed[i], now_ms))
+            closed = (node_id for node_id in node_ids if node_id in known.closed) if known.closed else ()
+            in_time = (i for i in closed if will_have_ended(request, known.closed[i], now_ms))
             for node_id in islice(dict.fromkeys(in_time), max(OPENED_MAX, request.demand.gang_size)):
                 inventory.set_grantable(node_id, grantable=True)
-            for hold in state.holds.values():
+            for hold in known.holds.values():
                 if ends_before(request, hold, now_ms):
                     inventory.open_devices(hold.device_uuids)
         yield inventory
@@ -121,32 +121,32 @@ def _check_places(demand: Demand, places: tuple[MemberPlace, ...]) -> None:
             raise InvalidField(f"places[{number}].device_uuids", f"{said}: name one for each, or none")
 
 
-def _placed(state: Planning, demand: Demand, places: tuple[MemberPlace, ...]) -> Placement:
+def _placed(known: Planning, demand: Demand, places: tuple[MemberPlace, ...]) -> Placement:
     """The placement that these are. Raises PlacementRefused."""
     refusal: _Refusal | None = None
-    for shape in state.engine.matcher.shapes(demand):
-        found = _as_shape(state, demand, shape, places)
+    for shape in known.engine.matcher.shapes(demand):
+        found = _as_shape(known, demand, shape, places)
         if isinstance(found, Placement):
-            why = objection(state.engine, demand, found)
+            why = objection(known.engine, demand, found)
             if not why:
-                return state.engine.with_charges(demand, shape, found)
+                return known.engine.with_charges(demand, shape, found)
             found = places[0].node_id, Reason.MISMATCH, why
         refusal = refusal or found
-    node_id, obstacle, detail = refusal or _obstacle(state, demand, places[0])
-    name = state.inventory.node(node_id).spec.name if state.inventory.has_node(node_id) else node_id
+    node_id, obstacle, detail = refusal or _obstacle(known, demand, places[0])
+    name = known.inventory.node(node_id).spec.name if known.inventory.has_node(node_id) else node_id
     raise PlacementRefused(name, obstacle.value, detail)
 
 
-def _as_shape(state: Planning, demand: Demand, shape: Demand, places: tuple[MemberPlace, ...]) -> Placement | _Refusal:
+def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[MemberPlace, ...]) -> Placement | _Refusal:
     """The placement as this shape, member after member, each beside those before it; or what stands against it."""
     if len(places) > 1 and not demand.affinity_group:
         demand = replace(demand, affinity_group=TRIAL_GROUP)
     members = []
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         for number, place in enumerate(places):
-            plans = _member(state, demand, shape, place, state.next_arrival * 65537 + number)
+            plans = _member(known, demand, shape, place, known.next_arrival * 65537 + number)
             if plans is None:
-                return _obstacle(state, demand, place)
+                return _obstacle(known, demand, place)
             for plan in plans:
                 inventory.reserve(plan)
             inventory.reserve_member(place.node_id, demand)
@@ -155,13 +155,13 @@ def _as_shape(state: Planning, demand: Demand, shape: Demand, places: tuple[Memb
 
 
 def _member(
-    state: Planning, demand: Demand, shape: Demand, place: MemberPlace, arrival: int
+    known: Planning, demand: Demand, shape: Demand, place: MemberPlace, arrival: int
 ) -> tuple[SlicePlan, ...] | None:
-    inventory = state.inventory
+    inventory = known.inventory
     if not inventory.has_node(place.node_id):
         return None
     if not place.device_uuids:
-        return state.engine.choose_on(demand, shape, place.node_id, arrival)
+        return known.engine.choose_on(demand, shape, place.node_id, arrival)
     node = inventory.node(place.node_id)
     if not node.grantable or not node.may_take(demand):
         return None
@@ -175,29 +175,29 @@ def _member(
     return tuple(plans)
 
 
-def _survey(state: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[NodeFit, ...]:
+def _survey(known: Planning, demand: Demand, node_ids: Sequence[str]) -> tuple[NodeFit, ...]:
     def why_closed(node_id: str) -> tuple[Reason, str]:
         """Why a node accepts no grants, by the books."""
-        node = state.nodes[node_id]
+        node = known.nodes[node_id]
         if node.cordoned:
             return Reason.CORDONED, f"it is cordoned: {node.reason}" if node.reason else "it is cordoned"
         if node.closure is not None and node.open:
             return Reason.MAINTENANCE, closure_text(node.spec.name, node.closure).partition(": ")[2]
         return Reason.NOT_READY, f"it is {node.state.name}" + (f": {node.reason}" if node.reason else "")
 
-    found = survey(state.engine, demand, node_ids, state.hold_of_device, why_closed)
-    return _restricted(state, demand, found) if state.inventory.restricted else found
+    found = survey(known.engine, demand, node_ids, known.hold_of_device, why_closed)
+    return _restricted(known, demand, found) if known.inventory.restricted else found
 
 
-def _restricted(state: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> tuple[NodeFit, ...]:
+def _restricted(known: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> tuple[NodeFit, ...]:
     """The same; of nodes where only devices that don't admit the demand stand against it, that is said."""
     for most, said in RESTRICTED.items():
         node_ids = [fit.node_id for fit in found if about_devices(fit.reason) and fit.reason not in RESTRICTIONS]
         if most <= demand.admitted_on or not node_ids:
             continue
-        with state.inventory.trial() as inventory:
+        with known.inventory.trial() as inventory:
             if inventory.admit(most):
-                fits = {fit.node_id for fit in survey(state.engine, demand, node_ids) if fit.reason is Reason.FITS}
+                fits = {fit.node_id for fit in survey(known.engine, demand, node_ids) if fit.reason is Reason.FITS}
                 why = f"its devices that are free {said.why}"
                 found = tuple(
                     NodeFit(fit.node_id, said.reason, why, 0) if fit.node_id in fits and not fit.score else fit
@@ -206,12 +206,12 @@ def _restricted(state: Planning, demand: Demand, found: tuple[NodeFit, ...]) -> 
     return found
 
 
-def _obstacle(state: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
+def _obstacle(known: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
     """The first obstacle to a member there: of the node, else of its devices."""
-    fit = _survey(state, demand, [place.node_id])[0]
+    fit = _survey(known, demand, [place.node_id])[0]
     if place.device_uuids and (fit.reason is Reason.FITS or about_devices(fit.reason)):
         for uuid in place.device_uuids:
-            found = _of_device(state, demand, place.node_id, uuid)
+            found = _of_device(known, demand, place.node_id, uuid)
             if found is not None:
                 return place.node_id, *found
     if fit.reason is Reason.FITS:  # another kind of device there would do
@@ -219,12 +219,12 @@ def _obstacle(state: Planning, demand: Demand, place: MemberPlace) -> _Refusal:
     return place.node_id, fit.reason, fit.detail
 
 
-def _of_device(state: Planning, demand: Demand, node_id: str, uuid: str) -> tuple[Reason, str] | None:
-    inventory = state.inventory
+def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tuple[Reason, str] | None:
+    inventory = known.inventory
     if not inventory.has_device(uuid) or inventory.device_record(uuid).node_id != node_id:
         return Reason.DEVICE_UNKNOWN, f"it has no device {uuid}"
     device = inventory.device_record(uuid)
-    looked_at = ClassObstacles(inventory, demand, device.class_id, state.engine.matcher.matches(demand))
+    looked_at = ClassObstacles(inventory, demand, device.class_id, known.engine.matcher.matches(demand))
     kind = looked_at.kind()
     if kind is not None:
         return Reason(kind.reason), f"device {uuid}: {kind.detail}"

@@ -24,45 +24,45 @@ QUOTA = "QUOTA"
 """The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
 
 
-def explain_request(state: Planning, query: Explain, now_ms: int) -> Explained:
+def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
     """What would become of this request if it were sent now?"""
     try:
-        request = check_access(state, query.request)
+        request = check_access(known, query.request)
     except DomainError as refused:
         reason = QUOTA if isinstance(refused, QuotaExceeded) else refused.reason
         return Explained(False, True, str(refused), (Missing("any", reason, str(refused), refused.hint),))
-    if not servable(state, request.demand):
-        shortfall = state.engine.explain(request.demand)
+    if not servable(known, request.demand):
+        shortfall = known.engine.explain(request.demand)
         return Explained(False, True, shortfall.summary, missing=shortfall.missing)
-    lease = Lease("", state.next_arrival, request, created_ms=now_ms)
-    return _explain(state, lease, request.demand, now_ms)
+    lease = Lease("", known.next_arrival, request, created_ms=now_ms)
+    return _explain(known, lease, request.demand, now_ms)
 
 
-def explain_lease(state: Planning, query: ExplainLease, now_ms: int) -> Explained:
+def explain_lease(known: Planning, query: ExplainLease, now_ms: int) -> Explained:
     """Why is this lease where it is?"""
-    lease = state.lease(query.lease_id)
+    lease = known.lease(query.lease_id)
     if not lease.waiting or lease.ended:
-        return Explained(False, False, _story(lease), queue_length=len(state.lines))
-    return _explain(state, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
+        return Explained(False, False, _story(lease), queue_length=len(known.lines))
+    return _explain(known, lease, lease.request.demand.avoiding(lease.avoid_device_uuids), now_ms)
 
 
-def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
-    known = bool(lease.lease_id)
-    demand, asked = sterner(state, lease.request, demand, now_ms), demand
-    held = held_to(state, lease.request, now_ms) if demand is not asked else None
-    count, ahead = state.lines.ahead_of(lease, AHEAD_SHOWN) if known else (0, [])
-    found = offer(state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Explained:
+    is_waiting = bool(lease.lease_id)
+    demand, asked = sterner(known, lease.request, demand, now_ms), demand
+    held = held_to(known, lease.request, now_ms) if demand is not asked else None
+    count, ahead = known.lines.ahead_of(lease, AHEAD_SHOWN) if is_waiting else (0, [])
+    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if lease.avoid_device_uuids and found.placement is None and found.over is None:
         # A device that failed it is avoided only while there is another.
-        wanted = sterner(state, lease.request, lease.request.demand, now_ms)
-        found = offer(state, lease.request, wanted, lease.arrival, now_ms)
+        wanted = sterner(known, lease.request, lease.request.demand, now_ms)
+        found = offer(known, lease.request, wanted, lease.arrival, now_ms)
     missing: tuple[Missing, ...] = ()
     would_preempt: tuple[str, ...] = ()
     start_ms = uncertainty_ms = 0
-    notes = [*notes_on_ahead(state, lease, ahead, count), *notes_on_order(state, lease)]
+    notes = [*notes_on_ahead(known, lease, ahead, count), *notes_on_order(known, lease)]
     impossible = False
     if found.placement is not None:
-        summary = "fits now, and is offered its place in turn" if known else "fits now"
+        summary = "fits now, and is offered its place in turn" if is_waiting else "fits now"
     elif found.over is not None:
         summary = found.over.detail
         change = "wait, or have it forgiven" if found.over.until_ms else "wait until some of it is given back"
@@ -71,20 +71,20 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         missing = (Missing("any", QUOTA, found.over.detail, change),)
         start_ms = found.over.until_ms or found.over.next_ms
     else:
-        shortfall, over_ms = why_not(state, lease.request, demand, now_ms)
+        shortfall, over_ms = why_not(known, lease.request, demand, now_ms)
         summary, missing = shortfall.summary, shortfall.missing
-        on_its_way = notes_on_nodes(state, lease, demand, now_ms)
+        on_its_way = notes_on_nodes(known, lease, demand, now_ms)
         if shortfall.impossible and held is None:
-            otherwise = _otherwise(state, demand, summary)
+            otherwise = _otherwise(known, demand, summary)
             impossible, summary = not otherwise, otherwise or summary
         notes += on_its_way
-        notes += [*served_by(state, demand), *cuts_for(state, lease, demand, now_ms)]
-        shrunk = foresee(state, lease, demand, now_ms, GIVE_BACK)
+        notes += [*served_by(known, demand), *cuts_for(known, lease, demand, now_ms)]
+        shrunk = foresee(known, lease, demand, now_ms, GIVE_BACK)
         if shrunk is not None:
             given, start_ms, _ = shrunk
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
         else:
-            would_preempt, start_ms, uncertainty_ms, why = look_ahead(state, lease, demand, now_ms)
+            would_preempt, start_ms, uncertainty_ms, why = look_ahead(known, lease, demand, now_ms)
             notes += why
             if over_ms and not start_ms > now_ms:
                 start_ms = over_ms
@@ -92,8 +92,8 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         notes.append(held.story(now_ms))
         if found.placement is None:
             summary = f"{summary}; {held.story(now_ms)}"
-    if not known and found.placement is None and state.tenancy.ceilings:
-        full = ceilings.full(state.tenancy.tenants, state.lines, lease.request.tenant)
+    if not is_waiting and found.placement is None and known.tenancy.ceilings:
+        full = ceilings.full(known.tenancy.tenants, known.lines, lease.request.tenant)
         if full is not None:
             summary = f"{summary}; and it may not wait: {full.message}"
             missing = (*missing, Missing("any", QUOTA, full.message, full.hint))
@@ -105,8 +105,8 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         summary=summary,
         missing=missing,
         placement=found.placement,
-        queue_position=count + 1 if known else 0,
-        queue_length=state.lines.length_of(state.tenancy.queue_of(lease.request.tenant, lease.request.queue)),
+        queue_position=count + 1 if is_waiting else 0,
+        queue_length=known.lines.length_of(known.tenancy.queue_of(lease.request.tenant, lease.request.queue)),
         ahead=tuple(ahead),
         would_preempt=would_preempt,
         expected_start_ms=start_ms,
@@ -115,12 +115,12 @@ def _explain(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     )
 
 
-def _otherwise(state: Planning, demand: Demand, summary: str) -> str:
+def _otherwise(known: Planning, demand: Demand, summary: str) -> str:
     """How a demand may be served that no card can serve as it is; empty: never."""
-    if conceivable(state, demand):
-        profile = as_profiles(state, demand)[0].mig_profile
+    if conceivable(known, demand):
+        profile = as_profiles(known, demand)[0].mig_profile
         return f"no part of a card is a {profile} now, but cards here can be cut so"
-    if on_offer(state, demand):
+    if on_offer(known, demand):
         return f"no node that is here can serve it, but one of a shape on offer would: {summary}"
     return ""
 

@@ -47,9 +47,9 @@ class GetHealth(Query[HealthReport]):
     """0: all of them."""
 
 
-def health(state: Planning, query: GetHealth, now_ms: int) -> HealthReport:
+def health(known: Planning, query: GetHealth, now_ms: int) -> HealthReport:
     """Raises IncidentUnknown."""
-    books = state.health
+    books = known.health
     is_open = [incident for _, incident in sorted(books.incidents.items())]
     closed = list(reversed(books.closed))
     if query.incident:
@@ -61,11 +61,11 @@ def health(state: Planning, query: GetHealth, now_ms: int) -> HealthReport:
                 hint="`aliquot health` lists those that are known",
             )
     took = sorted(each.back_ms - each.opened_ms for each in books.closed if each.back_ms and not each.planned)
-    intervals = state.health.intervals
+    intervals = known.health.intervals
     between = sum(intervals.counts)
     return HealthReport(
-        open=tuple(_view(state, incident, now_ms) for incident in is_open),
-        closed=tuple(IncidentView(incident, _name(state, incident)) for incident in closed),
+        open=tuple(_view(known, incident, now_ms) for incident in is_open),
+        closed=tuple(IncidentView(incident, _name(known, incident)) for incident in closed),
         totals=tuple(sorted(books.totals.items())),
         mttr_ms=sum(took) // len(took) if took else None,
         mttr_p95_ms=took[(len(took) * 95 - 1) // 100] if took else None,
@@ -74,22 +74,22 @@ def health(state: Planning, query: GetHealth, now_ms: int) -> HealthReport:
     )
 
 
-def _name(state: Planning, incident: Incident) -> str:
-    node = state.nodes.get(incident.node_id)
+def _name(known: Planning, incident: Incident) -> str:
+    node = known.nodes.get(incident.node_id)
     return node.spec.name if node is not None else ""
 
 
-def _view(state: Planning, incident: Incident, now_ms: int) -> IncidentView:
-    node = state.nodes[incident.node_id]
-    return IncidentView(incident, node.spec.name, _waits_for(state, node, incident, now_ms))
+def _view(known: Planning, incident: Incident, now_ms: int) -> IncidentView:
+    node = known.nodes[incident.node_id]
+    return IncidentView(incident, node.spec.name, _waits_for(known, node, incident, now_ms))
 
 
-def _waits_for(state: Planning, node: Node, incident: Incident, now_ms: int) -> str:
+def _waits_for(known: Planning, node: Node, incident: Incident, now_ms: int) -> str:
     devices = devices_on(node.spec, incident.units)
     match incident.state:
         case Standing.QUARANTINED:
             held = leases_on(
-                state.leases, state.slice_ids_by_node[node.spec.node_id], {device.uuid for device in devices}
+                known.leases, known.slice_ids_by_node[node.spec.node_id], {device.uuid for device in devices}
             )
             return f"the ends of {len(held)} leases"
         case Standing.SERVICE:
@@ -106,8 +106,8 @@ def _waits_for(state: Planning, node: Node, incident: Incident, now_ms: int) -> 
         word = WORDS[incident.remedy]
         if word not in node.spec.remedies:
             return f"a {word} by hand: its agent is not set to do that"
-        return may_repair(state, incident, now_ms) or "its agent"
-    return "; ".join(state.devices[d.uuid].reason for d in devices if not state.devices[d.uuid].healthy) or "its return"
+        return may_repair(known, incident, now_ms) or "its agent"
+    return "; ".join(known.devices[d.uuid].reason for d in devices if not known.devices[d.uuid].healthy) or "its return"
 
 
 DECIDES = Decides(

@@ -62,12 +62,12 @@ class GetUse(Query[UseReport]):
     """Leases that the caller may not see are as if they were not there."""
 
 
-def report(state: Planning, query: GetUse, now_ms: int) -> UseReport:
+def report(known: Planning, query: GetUse, now_ms: int) -> UseReport:
     """Rows of leases that hold something."""
-    windows = state.memory.part(UseWindows, UseWindows)
-    card = state.ledger.prices.at(now_ms)
+    windows = known.memory.part(UseWindows, UseWindows)
+    card = known.ledger.prices.at(now_ms)
     rows: list[UseRow] = []
-    leases = [state.lease(query.lease_id)] if query.lease_id else state.leases.values()
+    leases = [known.lease(query.lease_id)] if query.lease_id else known.leases.values()
     scanned = left_out = 0
     for lease in leases:
         if lease.ended or not lease.holding or not covers(query.tenant, lease.request.tenant):
@@ -88,8 +88,8 @@ def report(state: Planning, query: GetUse, now_ms: int) -> UseReport:
         lent = sum(
             other.plan.share_milli
             for piece in lease.current
-            for slice_id in state.borrowers.get(piece.slice_id, ())
-            if (other := state.leases[slice_id.partition(".")[0]].find(slice_id)) is not None
+            for slice_id in known.borrowers.get(piece.slice_id, ())
+            if (other := known.leases[slice_id.partition(".")[0]].find(slice_id)) is not None
         )
         rows.append(
             UseRow(
@@ -99,7 +99,7 @@ def report(state: Planning, query: GetUse, now_ms: int) -> UseReport:
                 share * idle_ms,
                 slope * idle_ms // MONEY_SCALE,
                 lent,
-                policy_of(state.tenancy, lease.request.tenant, lease.request.queue),
+                policy_of(known.tenancy, lease.request.tenant, lease.request.queue),
             )
         )
     rows.sort(key=lambda row: (-row.wasted_milli_ms, row.lease.arrival))

@@ -27,10 +27,10 @@ class Advice(NamedTuple):
 
 
 def ahead(
-    state: Planning, spec: CapacitySpec, bounds: Bounds, coming: list[Order], chosen: list[Advice], now_ms: int
+    known: Planning, spec: CapacitySpec, bounds: Bounds, coming: list[Order], chosen: list[Advice], now_ms: int
 ) -> list[Advice]:
     """What to order beside `chosen`. It adds to what the queue asks for, and never takes anything away."""
-    forecasts = state.memory.part(Forecasts, Forecasts)
+    forecasts = known.memory.part(Forecasts, Forecasts)
     found: list[Advice] = []
     for pool, model in forecasts.of(now_ms):
         shapes = [
@@ -43,7 +43,7 @@ def ahead(
         shape = min(shapes, key=lambda each: (each.price_micro / _milli(each, model), each.name))
         wanted_milli = forecasts.wanted_milli(pool, model, now_ms, now_ms + shape.lead_ms)
         wanted_milli += wanted_milli * spec.headroom_permille(pool) // 1000
-        usable = _usable_milli(state, pool, model)
+        usable = _usable_milli(known, pool, model)
         usable += sum(_milli(other, model) for order in coming if (other := spec.shape(order.shape)) is not None)
         usable += sum(_milli(advice.shape, model) for advice in chosen)
         while usable < wanted_milli and not bounds.against(shape):
@@ -54,16 +54,16 @@ def ahead(
 
 
 def ready(
-    state: Planning, spec: CapacitySpec, bounds: Bounds, laid_out: LaidOut, needs: Sequence[Need], now_ms: int
+    known: Planning, spec: CapacitySpec, bounds: Bounds, laid_out: LaidOut, needs: Sequence[Need], now_ms: int
 ) -> list[Advice]:
     """What to order so that those who are likely to ask before a node could come find room."""
     found: list[Advice] = []
-    wanted = expected(state, spec, needs, now_ms)
+    wanted = expected(known, spec, needs, now_ms)
     if not wanted:
         return found
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         for demand in members(wanted):
-            if put(state, inventory, demand) or laid_out.put(demand) is not None:
+            if put(known, inventory, demand) or laid_out.put(demand) is not None:
                 continue
             shapes = [each for each in spec.shapes if members_per_node(each, demand) and not bounds.against(each)]
             if not shapes:
@@ -81,19 +81,19 @@ def _milli(shape: NodeShape, model: str) -> int:
     return max(1, sum(device.compute_milli for device in shape.node.devices if device.model == model))
 
 
-def _usable_milli(state: Planning, pool: str, model: str) -> int:
+def _usable_milli(known: Planning, pool: str, model: str) -> int:
     """What could be leased of a model in a pool now."""
     return sum(
         device.spec.compute_milli
-        for node_id, node in state.nodes.items()
+        for node_id, node in known.nodes.items()
         if node.spec.pool == pool and node.grantable
-        for device in state.inventory.node(node_id).devices
+        for device in known.inventory.node(node_id).devices
         if device.spec.model == model and device.healthy and device.present
     )
 
 
 def spare(
-    state: Planning, spec: CapacitySpec, bounds: Bounds, coming: list[Order], chosen: list[Advice], waiting_milli: int
+    known: Planning, spec: CapacitySpec, bounds: Bounds, coming: list[Order], chosen: list[Advice], waiting_milli: int
 ) -> list[Advice]:
     """What to order beside `chosen` so that a part of each model stays free for those who have not asked yet."""
     found: list[Advice] = []
@@ -106,7 +106,7 @@ def spare(
             if shape.node.pool == pool and any(device.model == model for device in shape.node.devices)
         ]
         shape = min(shapes, key=lambda each: (each.price_micro / _milli(each, model), each.name))
-        free, capacity = free_and_capacity(state.inventory, pool, model)
+        free, capacity = free_and_capacity(known.inventory, pool, model)
         ordered = [spec.shape(order.shape) for order in coming] + [advice.shape for advice in chosen]
         more = sum(_milli(each, model) for each in ordered if each is not None and each in shapes)
         free, capacity = free + max(0, more - waiting_milli), capacity + more

@@ -59,16 +59,16 @@ class EmptySince:
     def __init__(self) -> None:
         self._since: dict[str, tuple[int, int]] = {}
 
-    def look(self, state: Planning, here: list[Here], now_ms: int) -> None:
+    def look(self, known: Planning, here: list[Here], now_ms: int) -> None:
         """Note which are empty now. What was held and given back between two looks counts as use."""
         found: dict[str, tuple[int, int]] = {}
         for each in here:
             node_id = each.node.spec.node_id
-            if not is_empty(state, each):
+            if not is_empty(known, each):
                 continue
-            version = state.node_versions.get(node_id, 0)
-            known = self._since.get(node_id)
-            found[node_id] = known if known is not None and known[0] == version else (version, now_ms)
+            version = known.node_versions.get(node_id, 0)
+            old = self._since.get(node_id)
+            found[node_id] = old if old is not None and old[0] == version else (version, now_ms)
         self._since = found
 
     def since_ms(self, node_id: str) -> int | None:
@@ -77,36 +77,36 @@ class EmptySince:
         return known[1] if known is not None else None
 
 
-def is_empty(state: Planning, here: Here) -> bool:
+def is_empty(known: Planning, here: Here) -> bool:
     """Whether nothing is held there, or kept for anybody."""
     node_id = here.node.spec.node_id
-    return not state.slice_ids_by_node[node_id] and not any(
-        device.uuid in state.hold_of_device for device in here.node.spec.devices
+    return not known.slice_ids_by_node[node_id] and not any(
+        device.uuid in known.hold_of_device for device in here.node.spec.devices
     )
 
 
-def shrink(state: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
+def shrink(known: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
     """What to give back now. Changes nothing but what the planner remembers of empty nodes."""
-    here = nodes_here(state, spec)
-    seen = state.memory.part(EmptySince, EmptySince)
-    seen.look(state, here, now_ms)
-    leaving = {order.node_name for order in open_orders(state, Way.REMOVE)}
-    coming = {(order.pool, order.shape) for order in open_orders(state, Way.ADD)}
+    here = nodes_here(known, spec)
+    seen = known.memory.part(EmptySince, EmptySince)
+    seen.look(known, here, now_ms)
+    leaving = {order.node_name for order in open_orders(known, Way.REMOVE)}
+    coming = {(order.pool, order.shape) for order in open_orders(known, Way.ADD)}
     left: dict[str, int] = {}
     for each in here:
         left[each.shape.name] = left.get(each.shape.name, 0) + (each.name not in leaving)
-    candidates = [each for each in here if each.name not in leaving and is_empty(state, each)]
+    candidates = [each for each in here if each.name not in leaving and is_empty(known, each)]
     candidates.sort(key=lambda each: (-each.shape.price_micro, seen.since_ms(each.node.spec.node_id) or 0, each.name))
     going: list[Going] = []
     kept: list[Kept] = []
-    ready = _kept_ready(state, spec, candidates, now_ms)
-    with state.inventory.trial() as inventory:
+    ready = _kept_ready(known, spec, candidates, now_ms)
+    with known.inventory.trial() as inventory:
         for each in candidates:
             lost = each.node.state is NodeState.LOST
-            why = "" if lost else ready.get(each.name, "") or _against(state, spec, inventory, each, coming, now_ms)
+            why = "" if lost else ready.get(each.name, "") or _against(known, spec, inventory, each, coming, now_ms)
             if not lost and not why and left[each.shape.name] <= each.shape.nodes_min:
                 why = f"{each.shape.nodes_min} of shape {each.shape.name} are kept in any case"
-            if lost and not _long_lost(state, spec, each, now_ms):
+            if lost and not _long_lost(known, spec, each, now_ms):
                 why = "it was lost, and may come back"
             if not why and len(going) == AT_ONCE_MAX:
                 why = f"{AT_ONCE_MAX} nodes go first"
@@ -122,18 +122,18 @@ def shrink(state: Planning, spec: CapacitySpec, now_ms: int) -> Shrinkage:
     return Shrinkage(tuple(going), tuple(kept))
 
 
-def _kept_ready(state: Planning, spec: CapacitySpec, candidates: list[Here], now_ms: int) -> dict[str, str]:
+def _kept_ready(known: Planning, spec: CapacitySpec, candidates: list[Here], now_ms: int) -> dict[str, str]:
     """Empty nodes without which those who are likely to ask soon would find no room, by name, with the reason."""
-    wanted = members(expected(state, spec, (), now_ms))
+    wanted = members(expected(known, spec, (), now_ms))
     found: dict[str, str] = {}
     closed = [each for each in candidates if each.node.grantable and is_up(each.node)]
     if not wanted or not closed:
         return found
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         for each in closed:
             inventory.set_grantable(each.node.spec.node_id, False)
         for demand in wanted:
-            while not put(state, inventory, demand):
+            while not put(known, inventory, demand):
                 if not closed:
                     return found
                 each = closed.pop()  # the cheapest, and of those the one that became empty last
@@ -148,13 +148,13 @@ def _stay_ms(spec: CapacitySpec, each: Here) -> int:
     return max(spec.policy.idle_ms, stay_ms)
 
 
-def _long_lost(state: Planning, spec: CapacitySpec, each: Here, now_ms: int) -> bool:
-    since_ms = state.memory.part(EmptySince, EmptySince).since_ms(each.node.spec.node_id)
+def _long_lost(known: Planning, spec: CapacitySpec, each: Here, now_ms: int) -> bool:
+    since_ms = known.memory.part(EmptySince, EmptySince).since_ms(each.node.spec.node_id)
     return since_ms is not None and now_ms - since_ms >= spec.policy.late_ms
 
 
 def _against(
-    state: Planning,
+    known: Planning,
     spec: CapacitySpec,
     inventory: Inventory,
     each: Here,
@@ -163,8 +163,8 @@ def _against(
 ) -> str:
     """Why an empty node stays; empty: it may go, and is closed on trial."""
     policy, node = spec.policy, each.node
-    slot = state.capacity.slots.get(each.name, Slot(each.shape.name))
-    since_ms = state.memory.part(EmptySince, EmptySince).since_ms(node.spec.node_id)
+    slot = known.capacity.slots.get(each.name, Slot(each.shape.name))
+    since_ms = known.memory.part(EmptySince, EmptySince).since_ms(node.spec.node_id)
     if not node.grantable:
         return "it is not open: somebody has other plans for it"
     stay_ms = _stay_ms(spec, each)
@@ -177,9 +177,9 @@ def _against(
     if (each.shape.node.pool, each.shape.name) in coming:
         return "another of its shape is on its way"
     # A guarantee that a window raises tomorrow counts on nodes that are there then: nobody orders them for it before.
-    most = state.memory.part(MostPromised, MostPromised).of(state.tenancy, now_ms) if state.tenancy.guarantees else None
-    before = guarantee_scale(state)
-    if most is not None and most != promised(state.tenancy):
+    most = known.memory.part(MostPromised, MostPromised).of(known.tenancy, now_ms) if known.tenancy.guarantees else None
+    before = guarantee_scale(known)
+    if most is not None and most != promised(known.tenancy):
         before = scale_of(most, usable_capacity(inventory))
     inventory.set_grantable(node.spec.node_id, False)
     if most is not None and scale_of(most, usable_capacity(inventory)) < before:
@@ -189,7 +189,7 @@ def _against(
         if capacity and free * 1000 < capacity * spec.headroom_permille(node.spec.pool):
             return f"less than {spec.headroom_permille(node.spec.pool) / 10:g} % of {model} would be free"
         horizon_ms = each.shape.lead_ms + policy.keep_ms
-        wanted = state.memory.part(Forecasts, Forecasts).wanted_milli(
+        wanted = known.memory.part(Forecasts, Forecasts).wanted_milli(
             node.spec.pool, model, now_ms, now_ms + horizon_ms
         )
         if capacity < wanted:
@@ -197,12 +197,12 @@ def _against(
     return ""
 
 
-def to_order(state: Planning, going: Going, number: int, now_ms: int) -> Order:
+def to_order(known: Planning, going: Going, number: int, now_ms: int) -> Order:
     """The order that takes a node away."""
     here = going.here
     past = [
         order
-        for order in state.capacity.closed
+        for order in known.capacity.closed
         if order.way is Way.ADD and order.node_name == here.name and order.reference
     ]
     return Order(
@@ -222,38 +222,38 @@ def to_order(state: Planning, going: Going, number: int, now_ms: int) -> Order:
     )
 
 
-def empty_one(state: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
+def empty_one(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
     """Facts that move what is left on the emptiest node to others, where all of it may be moved and fits there; or
     none. Nobody may wait, and the node is one that could go once it is empty.
     """
-    if not spec.policy.empties_by_moving or not state.movable_slices or len(state.lines):
+    if not spec.policy.empties_by_moving or not known.movable_slices or len(known.lines):
         return []
-    leaving = {order.node_name for order in open_orders(state, Way.REMOVE)}
+    leaving = {order.node_name for order in open_orders(known, Way.REMOVE)}
     candidates: list[tuple[int, str, list[Lease]]] = []
-    for each in nodes_here(state, spec):
+    for each in nodes_here(known, spec):
         node_id = each.node.spec.node_id
-        leases = [state.leases[i] for i in dict.fromkeys(map(lease_id_of, state.slice_ids_by_node[node_id]))]
-        slot = state.capacity.slots.get(each.name, Slot(each.shape.name))
+        leases = [known.leases[i] for i in dict.fromkeys(map(lease_id_of, known.slice_ids_by_node[node_id]))]
+        slot = known.capacity.slots.get(each.name, Slot(each.shape.name))
         rests = slot.removed_ms and now_ms - slot.removed_ms < spec.policy.rest_ms
         young = now_ms - max(slot.here_ms, slot.added_ms) < spec.policy.keep_ms
         if not leases or len(leases) > EMPTIED_LEASES_MAX or each.name in leaving or rests or young:
             continue
         if not is_up(each.node) or not each.node.grantable:
             continue
-        devices = state.inventory.node(node_id).devices
+        devices = known.inventory.node(node_id).devices
         used = sum(device.share_used_milli for device in devices)
         if used * 1000 <= sum(device.spec.compute_milli for device in devices) * EMPTIED_USE_PERMILLE:
             candidates.append((used, node_id, leases))
     for _, node_id, leases in sorted(candidates, key=lambda found: found[:2])[:EMPTIED_TRIED_MAX]:
-        placed = [placed_lease(state, lease, now_ms) for lease in leases]
-        with state.inventory.trial() as inventory:
+        placed = [placed_lease(known, lease, now_ms) for lease in leases]
+        with known.inventory.trial() as inventory:
             inventory.set_grantable(node_id, False)
-            moves = Moves(state.engine)
+            moves = Moves(known.engine)
             if not all(each.movable and moves.move(each, avoid_node_ids=(node_id,)) for each in placed):
                 continue
-        with state.inventory.trial() as inventory:
+        with known.inventory.trial() as inventory:
             inventory.set_grantable(node_id, False)
-            facts = move_away(state, leases[0], "its node is to be empty, so that it can be given back", now_ms)
+            facts = move_away(known, leases[0], "its node is to be empty, so that it can be given back", now_ms)
         if facts:
             return facts  # one lease a look: where the next goes is decided when this one has gone
     return []

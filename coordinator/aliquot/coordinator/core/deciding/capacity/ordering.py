@@ -51,9 +51,9 @@ class _Postponed:
     times = 0
 
 
-def declare(state: Planning, command: c.DeclareCapacity, now_ms: int) -> Decision[int]:
+def declare(known: Planning, command: c.DeclareCapacity, now_ms: int) -> Decision[int]:
     """Put these shapes and rules in the place of the earlier ones. Orders under way go on. Answers with the version."""
-    books = state.capacity
+    books = known.capacity
     if command.version not in (c.ANY_VERSION, books.version):
         raise Conflict(
             f"what is on offer has version {books.version}, not {command.version}",
@@ -86,81 +86,81 @@ def _check(spec: CapacitySpec) -> None:
             raise InvalidField("shapes", f"shape {shape.name}: there are {len(shape.machines)} machines")
 
 
-def look(state: Planning, _: str, now_ms: int) -> list[Fact]:
+def look(known: Planning, _: str, now_ms: int) -> list[Fact]:
     """What is due about nodes: see how orders go, and order what the queue, or a forecast, asks for."""
-    if state.memory.capacity_due_ms > now_ms:
+    if known.memory.capacity_due_ms > now_ms:
         return []  # an earlier look was brought forward
-    state.memory.capacity_due_ms = 0
-    spec = state.capacity.spec
+    known.memory.capacity_due_ms = 0
+    spec = known.capacity.spec
     if spec is None:
         return []
-    facts = follow(state, now_ms)
+    facts = follow(known, now_ms)
     if facts:
-        state.look_for_capacity(now_ms + SOON_MS)
+        known.look_for_capacity(now_ms + SOON_MS)
         return facts
-    busy = bool(len(state.lines) or state.capacity.orders or spec.policy.spare_permille or spec.policy.ready_permille)
-    state.memory.capacity_calm = not busy
-    state.look_for_capacity(now_ms + (state.config.capacity_look_ms if busy else CALM_MS))
+    busy = bool(len(known.lines) or known.capacity.orders or spec.policy.spare_permille or spec.policy.ready_permille)
+    known.memory.capacity_calm = not busy
+    known.look_for_capacity(now_ms + (known.config.capacity_look_ms if busy else CALM_MS))
     if not spec.policy.act:
         return []
-    postponed = state.memory.part(_Postponed, _Postponed)
-    if state.wants_admission() and postponed.times < POSTPONED_MAX:
+    postponed = known.memory.part(_Postponed, _Postponed)
+    if known.wants_admission() and postponed.times < POSTPONED_MAX:
         postponed.times += 1
-        state.look_for_capacity(now_ms + SOON_MS)
+        known.look_for_capacity(now_ms + SOON_MS)
         return []
     postponed.times = 0
-    facts = _act(state, spec, now_ms)
+    facts = _act(known, spec, now_ms)
     if facts:
-        state.look_for_capacity(now_ms + SOON_MS)
+        known.look_for_capacity(now_ms + SOON_MS)
     return facts
 
 
-def _act(state: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
-    growth = grow(state, spec, now_ms)
+def _act(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
+    growth = grow(known, spec, now_ms)
     if growth.orders:
-        kept = _kept_after_all(state, growth, now_ms)
-        return kept or _ordered(state, growth, now_ms)
-    unneeded = _unneeded(state, growth, now_ms)
+        kept = _kept_after_all(known, growth, now_ms)
+        return kept or _ordered(known, growth, now_ms)
+    unneeded = _unneeded(known, growth, now_ms)
     if unneeded:
         return unneeded
     if growth.oldest_wait_ms:
         return []
     facts: list[Fact] = []
-    for number, going in enumerate(shrink(state, spec, now_ms).going, state.capacity.next_order):
-        order = removal(state, going, number, now_ms)
+    for number, going in enumerate(shrink(known, spec, now_ms).going, known.capacity.next_order):
+        order = removal(known, going, number, now_ms)
         facts += [acted(now_ms, "GiveNodeBack", f"{order.order_id}: node {order.node_name}: {order.why}")]
         facts.append(NodeOrdered(now_ms, order))
         if going.here.node.grantable:
             facts.append(NodeCordoned(now_ms, order.node_id, cordoned=True, reason=closed_by(order)))
-    return facts or empty_one(state, spec, now_ms)
+    return facts or empty_one(known, spec, now_ms)
 
 
-def _kept_after_all(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
+def _kept_after_all(known: Planning, growth: Growth, now_ms: int) -> list[Fact]:
     """Nodes that were to go, which nobody has begun with, stay instead of others being ordered."""
     pools = {advice.shape.node.pool for advice in growth.orders}
     facts: list[Fact] = []
-    for order in open_orders(state, Way.REMOVE):
-        node = node_of(state, order)
+    for order in open_orders(known, Way.REMOVE):
+        node = node_of(known, order)
         if order.state is OrderState.ORDERED and order.pool in pools and node is not None and is_up(node):
-            facts += over(state, order, OrderState.WITHDRAWN, "somebody waits for a node", now_ms)
+            facts += over(known, order, OrderState.WITHDRAWN, "somebody waits for a node", now_ms)
     return facts
 
 
-def _ordered(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
+def _ordered(known: Planning, growth: Growth, now_ms: int) -> list[Fact]:
     facts: list[Fact] = []
-    for number, advice in enumerate(growth.orders, state.capacity.next_order):
+    for number, advice in enumerate(growth.orders, known.capacity.next_order):
         order = addition(advice, number, now_ms)
         facts.append(acted(now_ms, "OrderNode", f"{order.order_id}: node {order.node_name}: {order.why}"))
         facts.append(NodeOrdered(now_ms, order))
     return facts
 
 
-def _unneeded(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
+def _unneeded(known: Planning, growth: Growth, now_ms: int) -> list[Fact]:
     """Orders that nobody has begun with, and nobody needs any more."""
-    believed = set(state.memory.part(Forecasts, Forecasts).of(now_ms))
-    spec = state.capacity.spec or CapacitySpec()
+    believed = set(known.memory.part(Forecasts, Forecasts).of(now_ms))
+    spec = known.capacity.spec or CapacitySpec()
     facts: list[Fact] = []
-    for order in open_orders(state, Way.ADD):
+    for order in open_orders(known, Way.ADD):
         if order.state is not OrderState.ORDERED or order.tries:
             continue
         shape = spec.shape(order.shape)
@@ -169,20 +169,20 @@ def _unneeded(state: Planning, growth: Growth, now_ms: int) -> list[Fact]:
         wanted = bool(models & believed) if order.early else growth.oldest_wait_ms > 0 or beforehand
         if not wanted:
             why = "the forecast is not believed any more" if order.early else "nobody waits for it any more"
-            facts += over(state, order, OrderState.WITHDRAWN, why, now_ms)
+            facts += over(known, order, OrderState.WITHDRAWN, why, now_ms)
     return facts
 
 
 # -- who carries orders out
 
 
-def take(state: Planning, command: c.TakeOrders, now_ms: int) -> Decision[tuple[Order, ...]]:
+def take(known: Planning, command: c.TakeOrders, now_ms: int) -> Decision[tuple[Order, ...]]:
     """Give orders to whoever carries them out: those that wait, those that it has already, and those of which somebody
     else was not heard for too long. The id of an order stays the same, so that doing it twice is doing it once.
     """
     facts: list[Fact] = []
     taken: list[Order] = []
-    for order in (*open_orders(state, Way.REMOVE), *open_orders(state, Way.ADD)):
+    for order in (*open_orders(known, Way.REMOVE), *open_orders(known, Way.ADD)):
         if len(taken) == command.orders_max:
             break
         mine = order.taken_by == command.taker
@@ -192,9 +192,9 @@ def take(state: Planning, command: c.TakeOrders, now_ms: int) -> Decision[tuple[
             continue
         if not (lapsed or (order.state is OrderState.ORDERED and order.again_ms <= now_ms)):
             continue
-        node = node_of(state, order)
-        if order.way is Way.REMOVE and node is not None and state.slice_ids_by_node[node.spec.node_id]:
-            facts += over(state, order, OrderState.WITHDRAWN, "something holds it after all", now_ms)
+        node = node_of(known, order)
+        if order.way is Way.REMOVE and node is not None and known.slice_ids_by_node[node.spec.node_id]:
+            facts += over(known, order, OrderState.WITHDRAWN, "something holds it after all", now_ms)
             continue
         given = replace(
             order,
@@ -209,11 +209,11 @@ def take(state: Planning, command: c.TakeOrders, now_ms: int) -> Decision[tuple[
     return Decision(tuple(facts), tuple(taken))
 
 
-def report(state: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Order]:
+def report(known: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Order]:
     """What has become of an order that somebody took. Of one that is under way, the node's name may be told when it is
     known, and that it failed after all. Raises OrderNotFound, OrderTaken.
     """
-    order = _open(state, command.number)
+    order = _open(known, command.number)
     under_way = order.state is OrderState.UNDER_WAY
     if under_way and command.accepted and command.node_name in ("", order.node_name):
         return Decision((), order)  # said twice
@@ -225,7 +225,7 @@ def report(state: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Ord
     if command.accepted:
         name = command.node_name or order.node_name
         if name != order.node_name:
-            _check_name(state, order, name)
+            _check_name(known, order, name)
         due_ms = command.due_ms or max(order.due_ms, now_ms)
         changed = replace(
             order,
@@ -239,7 +239,7 @@ def report(state: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Ord
         return Decision((OrderChanged(now_ms, changed),), changed)
     if order.tries >= TRIES_MAX or command.final:
         failed = replace(order, reference=command.reference or order.reference)
-        facts = over(state, failed, OrderState.FAILED, command.problem or "it failed", now_ms)
+        facts = over(known, failed, OrderState.FAILED, command.problem or "it failed", now_ms)
         changed = next(fact.order for fact in facts if isinstance(fact, OrderChanged))
         return Decision(tuple(facts), changed)
     again_ms = now_ms + min(AGAIN_MS << (order.tries - 1), AGAIN_MS_MAX)
@@ -256,42 +256,42 @@ def report(state: Planning, command: c.ReportOrder, now_ms: int) -> Decision[Ord
     return Decision((OrderChanged(now_ms, changed),), changed)
 
 
-def _check_name(state: Planning, order: Order, name: str) -> None:
-    known = state.nodes.get(state.node_ids_by_name.get(name, ""))
-    others = any(other.node_name == name and other.number != order.number for other in state.capacity.orders.values())
-    if others or (known is not None and order.way is Way.ADD and not _may_be(state, order, name)):
+def _check_name(known: Planning, order: Order, name: str) -> None:
+    old = known.nodes.get(known.node_ids_by_name.get(name, ""))
+    others = any(other.node_name == name and other.number != order.number for other in known.capacity.orders.values())
+    if others or (old is not None and order.way is Way.ADD and not _may_be(known, order, name)):
         raise InvalidField("node_name", f"{name!r} is the name of another node")
 
 
-def _may_be(state: Planning, order: Order, name: str) -> bool:
+def _may_be(known: Planning, order: Order, name: str) -> bool:
     """Whether a node that is known may be the one that was ordered: it came before the answer did."""
-    slot = state.capacity.slots.get(name)
+    slot = known.capacity.slots.get(name)
     return slot is None or (slot.shape == order.shape and slot.here_ms >= order.ordered_ms)
 
 
-def withdraw(state: Planning, command: c.WithdrawOrder, now_ms: int) -> Decision[Order]:
+def withdraw(known: Planning, command: c.WithdrawOrder, now_ms: int) -> Decision[Order]:
     """An administrator wants no more of an order. Raises OrderNotFound."""
-    order = _open(state, command.number)
-    facts = over(state, order, OrderState.WITHDRAWN, command.reason or "an administrator withdrew it", now_ms)
+    order = _open(known, command.number)
+    facts = over(known, order, OrderState.WITHDRAWN, command.reason or "an administrator withdrew it", now_ms)
     changed = next(fact.order for fact in facts if isinstance(fact, OrderChanged))
     return Decision(tuple(facts[1:]), changed)  # who did it is put down with the command
 
 
-def _open(state: Planning, number: int) -> Order:
-    order = state.capacity.orders.get(number)
+def _open(known: Planning, number: int) -> Order:
+    order = known.capacity.orders.get(number)
     if order is not None:
         return order
-    closed = next((each for each in state.capacity.closed if each.number == number), None)
+    closed = next((each for each in known.capacity.closed if each.number == number), None)
     was = f"order-{number} is over: it {closed.state.name.lower()}" if closed else f"there is no order {number}"
     raise OrderNotFound(was, hint="`aliquot capacity orders` lists those there are")
 
 
-def expect_demand(state: Planning, command: c.ExpectDemand, now_ms: int) -> Decision[None]:
+def expect_demand(known: Planning, command: c.ExpectDemand, now_ms: int) -> Decision[None]:
     """Take a forecast. It is no fact: what follows from it is."""
-    forecasts = state.memory.part(Forecasts, Forecasts)
+    forecasts = known.memory.part(Forecasts, Forecasts)
     for series in command.series:
         forecasts.put(series.pool, series.model, replace_made(series.forecast, now_ms))
-    state.look_for_capacity(now_ms + SOON_MS)
+    known.look_for_capacity(now_ms + SOON_MS)
     return NOTHING
 
 

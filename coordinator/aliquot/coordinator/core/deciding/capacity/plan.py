@@ -56,19 +56,19 @@ class _Wanted(NamedTuple):
     requests: int
 
 
-def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
+def grow(known: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
     """What to order now. Changes nothing."""
-    here, coming = nodes_here(state, spec), on_their_way(state)
-    bounds = Bounds(state, spec, here, coming, now_ms)
+    here, coming = nodes_here(known, spec), on_their_way(known)
+    bounds = Bounds(known, spec, here, coming, now_ms)
     lead_ms = min((shape.lead_ms for shape in spec.shapes), default=0)
-    found = waiting(state, spec.policy, lead_ms, now_ms)
+    found = waiting(known, spec.policy, lead_ms, now_ms)
     laid_out = _laid_out(spec, coming if found.needs or spec.policy.ready_permille else [])
     chosen: list[Advice] = []
     unserved: list[Unserved] = []
     put: list[_Wanted] = []
     placed = PLACED_MAX
     for need in found.needs:
-        wanted = _wanted(state, need)
+        wanted = _wanted(known, need)
         demand, gang, left = wanted.demand, wanted.demand.gang_size, wanted.requests
         if left > BULK_MIN:
             left -= laid_out.fill(demand, left * gang) // gang
@@ -82,7 +82,7 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
             shape, why = _best(spec, bounds, demand, left) if left else (None, "")
             if shape is None:
                 break
-            story = _why(state, need, wanted.requests - left)
+            story = _why(known, need, wanted.requests - left)
             full = left * gang // members_per_node(shape, demand)
             if full > 1 or placed <= 0:
                 more, served = _in_bulk(bounds, shape, demand, left, story)
@@ -98,9 +98,9 @@ def grow(state: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
         left_in = _without_spare(spec, coming, chosen, put, bounds)
         if len(left_in) < len(chosen):
             chosen, laid_out = left_in, _with_all(spec, coming, left_in, put)
-    chosen += ready(state, spec, bounds, laid_out, found.needs, now_ms)
-    chosen += ahead(state, spec, bounds, coming, chosen, now_ms)
-    chosen += spare(state, spec, bounds, coming, chosen, sum(map(_milli_of, found.needs)))
+    chosen += ready(known, spec, bounds, laid_out, found.needs, now_ms)
+    chosen += ahead(known, spec, bounds, coming, chosen, now_ms)
+    chosen += spare(known, spec, bounds, coming, chosen, sum(map(_milli_of, found.needs)))
     return Growth(
         tuple(chosen),
         found.served,
@@ -118,10 +118,10 @@ def _milli_of(need: Need) -> int:
     return len(need.lease_ids) * demand.count * demand.gang_size * (demand.share_milli or WHOLE_SHARE_MILLI)
 
 
-def _wanted(state: Planning, need: Need) -> _Wanted:
+def _wanted(known: Planning, need: Need) -> _Wanted:
     demand = need.demand
     if demand.gang_size > 1:
-        now = max((room(state.inventory, demand, shape) for shape in state.engine.matcher.shapes(demand)), default=0)
+        now = max((room(known.inventory, demand, shape) for shape in known.engine.matcher.shapes(demand)), default=0)
         if now:
             demand = msgspec.structs.replace(demand, gang_size=max(1, demand.gang_size - now))
     return _Wanted(demand, len(need.lease_ids))
@@ -219,8 +219,8 @@ def _all_fit(spec: CapacitySpec, coming: list[Order], kept: list[NodeShape], put
     return all(laid_out.put(wanted.demand) is not None for wanted in put for _ in range(wanted.requests))
 
 
-def _why(state: Planning, need: Need, number: int) -> str:
-    lease = state.leases[need.lease_ids[min(number, len(need.lease_ids) - 1)]]
+def _why(known: Planning, need: Need, number: int) -> str:
+    lease = known.leases[need.lease_ids[min(number, len(need.lease_ids) - 1)]]
     others = len(need.lease_ids) - number - 1
     more = f" and {others} more like it" if others > 0 else ""
     return f"lease {lease.lease_id} of {need.tenant}{more} would wait longer than the target"

@@ -57,19 +57,19 @@ class GetCapacity(Query[CapacityReport]):
     """Also what the planner would do now."""
 
 
-def report(state: Planning, query: GetCapacity, now_ms: int) -> CapacityReport:
+def report(known: Planning, query: GetCapacity, now_ms: int) -> CapacityReport:
     """See `CapacityReport`. Changes nothing."""
-    books = state.capacity
+    books = known.capacity
     orders = tuple(order for _, order in sorted(books.orders.items()))
     closed = tuple(reversed(tuple(books.closed)))
     if books.spec is None or not query.advice:
         return CapacityReport(books.spec, books.version, orders, closed)
-    growth = grow(state, books.spec, now_ms)
+    growth = grow(known, books.spec, now_ms)
     wanted = bool(growth.orders or growth.oldest_wait_ms)
-    shrinkage = shrink(state, books.spec, now_ms)
+    shrinkage = shrink(known, books.spec, now_ms)
     nodes = []
     for here in growth.here:
-        held = state.slice_ids_by_node[here.node.spec.node_id]
+        held = known.slice_ids_by_node[here.node.spec.node_id]
         slot = books.slots.get(here.name)
         leases = len(set(map(lease_id_of, held)))
         nodes.append(NodeHere(here, leases, slot.here_ms if slot is not None else 0))

@@ -47,7 +47,7 @@ class Expected(NamedTuple):
     requests: int
 
 
-def expected(state: Planning, spec: CapacitySpec, needs: Sequence[Need], now_ms: int) -> list[Expected]:
+def expected(known: Planning, spec: CapacitySpec, needs: Sequence[Need], now_ms: int) -> list[Expected]:
     """What to be ready for beside those who wait, the largest first. Nothing where the policy wants none."""
     permille = spec.policy.ready_permille
     leads = [shape.lead_ms for shape in spec.shapes if shape.lead_ms]
@@ -61,7 +61,7 @@ def expected(state: Planning, spec: CapacitySpec, needs: Sequence[Need], now_ms:
     lead_of = {demand: _lead_ms(spec, demand) for demand in asked}
     near.update(asked)
     far.update(asked)
-    for asked_ms, demand in state.recent.since(now_ms - longest_ms):
+    for asked_ms, demand in known.recent.since(now_ms - longest_ms):
         if demand not in lead_of:
             if len(lead_of) >= KINDS_MAX:
                 continue
@@ -117,9 +117,9 @@ def members(several: Sequence[Expected]) -> list[Demand]:
     return found
 
 
-def put(state: Planning, inventory: Inventory, demand: Demand) -> bool:
+def put(known: Planning, inventory: Inventory, demand: Demand) -> bool:
     """Place it, on trial, on what is free; False: it does not fit."""
-    placement = state.engine.place(demand)
+    placement = known.engine.place(demand)
     if placement is None:
         return False
     for member in placement.members:

@@ -66,37 +66,37 @@ class Waiting(NamedTuple):
     """Requests that a limit keeps waiting, not a lack of nodes."""
 
 
-def waiting(state: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) -> Waiting:
+def waiting(known: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) -> Waiting:
     """Who waits for a node that is ordered now and takes `lead_ms`. Changes nothing."""
-    if not len(state.lines):
+    if not len(known.lines):
         return Waiting((), (), 0)
     after_ms = max(0, policy.target_wait_ms - lead_ms)
     needs: list[Need] = []
     served: list[Served] = []
     promised: dict[tuple[str, str], list[Part]] = {}
     kept_out = looked_into = 0
-    heads = admission.start_pass(state, now_ms)
+    heads = admission.start_pass(known, now_ms)
     for _ in range(LINES_MAX):
         head = heads.head()
         if head is None:
             break
         heads.passed()
-        lease = state.leases[head.lease_id]
-        hold = state.holds.get(head.lease_id)
+        lease = known.leases[head.lease_id]
+        hold = known.holds.get(head.lease_id)
         if hold is not None and hold.kind is HoldKind.PREEMPTION:
             served.append(Served(head.lease_id, _means_of(hold), "devices are kept for it"))
             continue
         waited_ms = now_ms - lease.created_ms
         if waited_ms < after_ms or lease.not_before_ms > now_ms:
             continue
-        demand = sterner(state, lease.request, head.line.demand, now_ms)
-        allowed = within_limits(state, lease, demand, _line(state, head), promised, now_ms)
+        demand = sterner(known, lease.request, head.line.demand, now_ms)
+        allowed = within_limits(known, lease, demand, _line(known, head), promised, now_ms)
         if not allowed:
             kept_out += 1
             continue
         if looked_into < LOOKED_INTO_MAX and waited_ms < policy.target_wait_ms + lead_ms + policy.means_ms:
             looked_into += 1
-            other = other_means(state, policy, lease, demand, now_ms + lead_ms, now_ms)
+            other = other_means(known, policy, lease, demand, now_ms + lead_ms, now_ms)
             if other is not None:
                 served.append(other)
                 allowed = allowed[1:]
@@ -111,13 +111,13 @@ def _means_of(hold: Hold) -> Means:
     return Means.RECLAIM if hold.victims else Means.MOVE
 
 
-def _line(state: Planning, head: Head) -> list[str]:
+def _line(known: Planning, head: Head) -> list[str]:
     """Those of a line that nothing is kept for."""
-    place = state.lines.place_of(head.lease_id)
+    place = known.lines.place_of(head.lease_id)
     if place is None:
         return []
-    line = state.lines.queues[place.queue][place.tenant].lines[head.line]
-    return [lease_id for _, lease_id in line[:EQUALS_MAX] if not _is_kept(state.holds.get(lease_id))]
+    line = known.lines.queues[place.queue][place.tenant].lines[head.line]
+    return [lease_id for _, lease_id in line[:EQUALS_MAX] if not _is_kept(known.holds.get(lease_id))]
 
 
 def _is_kept(hold: Hold | None) -> bool:
@@ -125,7 +125,7 @@ def _is_kept(hold: Hold | None) -> bool:
 
 
 def within_limits(
-    state: Planning,
+    known: Planning,
     lease: Lease,
     demand: Demand,
     line: list[str],
@@ -134,12 +134,12 @@ def within_limits(
 ) -> tuple[str, ...]:
     """As many of a line as limits and budgets will let start, beside what nodes are planned for already."""
     request = lease.request
-    if not line or suspended(state, request, now_ms) is not None:
+    if not line or suspended(known, request, now_ms) is not None:
         return ()
-    pools = limited_pools(state)
+    pools = limited_pools(known)
     if pools and (demand.pool in pools or not demand.pool):
-        line = line[: _left_in_pools(state, demand, pools)]
-    parts, chain = least_held(state, demand), chain_of(state, request)
+        line = line[: _left_in_pools(known, demand, pools)]
+    parts, chain = least_held(known, demand), chain_of(known, request)
     before = promised.setdefault((request.tenant, request.queue), [])
     if not chain.limited:
         return tuple(line)
@@ -154,61 +154,61 @@ def within_limits(
     return tuple(line[:low])
 
 
-def _left_in_pools(state: Planning, demand: Demand, pools: list[str]) -> int:
+def _left_in_pools(known: Planning, demand: Demand, pools: list[str]) -> int:
     """How many more such requests pools with a part kept free will take."""
-    need = max(1, sum(part[1] for part in least_held(state, demand)))
+    need = max(1, sum(part[1] for part in least_held(known, demand)))
     left = 0
     for pool in pools if not demand.pool else [demand.pool]:
-        limit = state.tenancy.pools[pool].spec.limit.share_milli
+        limit = known.tenancy.pools[pool].spec.limit.share_milli
         if limit < 0:
             return EQUALS_MAX
-        used = sum(totals.share_used_milli for (name, _), totals in state.inventory.totals().items() if name == pool)
+        used = sum(totals.share_used_milli for (name, _), totals in known.inventory.totals().items() if name == pool)
         left += max(0, limit - used) // need
     return left
 
 
 def other_means(
-    state: Planning, policy: CapacityPolicy, lease: Lease, demand: Demand, by_ms: int, now_ms: int
+    known: Planning, policy: CapacityPolicy, lease: Lease, demand: Demand, by_ms: int, now_ms: int
 ) -> Served | None:
     """What will serve a request before `by_ms` without another node: the first of the means that says so."""
     for means in policy.means:
-        story = _ASK[means](state, lease, demand, by_ms, now_ms)
+        story = _ASK[means](known, lease, demand, by_ms, now_ms)
         if story:
             return Served(lease.lease_id, means, story)
     return None
 
 
-def _reclaim(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    victims, start_ms, _, _ = look_ahead(state, lease, demand, now_ms)
+def _reclaim(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
+    victims, start_ms, _, _ = look_ahead(known, lease, demand, now_ms)
     if victims:
         return f"{len(victims)} leases end for it by then"
-    if start_ms and start_ms <= by_ms and is_entitled(state, lease):
+    if start_ms and start_ms <= by_ms and is_entitled(known, lease):
         return "its guarantee is reclaimed by then"
     return ""
 
 
-def _wait(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    victims, start_ms, uncertainty_ms, _ = look_ahead(state, lease, demand, now_ms)
+def _wait(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
+    victims, start_ms, uncertainty_ms, _ = look_ahead(known, lease, demand, now_ms)
     if start_ms and not victims and not uncertainty_ms and start_ms <= by_ms:
         return "what runs has ended by then"
     return ""
 
 
-def _shrink(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    found = foresee(state, lease, demand, now_ms, GIVE_BACK)
+def _shrink(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
+    found = foresee(known, lease, demand, now_ms, GIVE_BACK)
     return f"elastic leases give back {len(found.giving)} slices for it" if found is not None else ""
 
 
-def _move(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    return "others are moved for it" if foresee(state, lease, demand, now_ms, MOVE) is not None else ""
+def _move(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
+    return "others are moved for it" if foresee(known, lease, demand, now_ms, MOVE) is not None else ""
 
 
-def _lend(state: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
+def _lend(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
     pool = demand.pool or "default"
-    declared = state.tenancy.pools.get(pool)
+    declared = known.tenancy.pools.get(pool)
     if declared is None or not declared.spec.balancing.auto:
         return ""
-    moves = lending.balance(state, Balance(pool), now_ms).outcome.moves
+    moves = lending.balance(known, Balance(pool), now_ms).outcome.moves
     lent = next((move for move in moves if move.borrower == lease.request.tenant), None)
     return f"{lent.lender} lends its project a node" if lent is not None else ""
 

@@ -30,30 +30,30 @@ def leaves(piece: Slice) -> bool:
     return piece.ending and piece.state is not SliceState.UNREACHABLE
 
 
-def held_on(state: Planning, node_ids: Iterable[str]) -> Iterator[Slice]:
+def held_on(known: Planning, node_ids: Iterable[str]) -> Iterator[Slice]:
     """All that is held on these nodes."""
     for node_id in node_ids:
-        for slice_id in state.slice_ids_by_node[node_id]:
-            piece = state.leases[lease_id_of(slice_id)].find(slice_id)
+        for slice_id in known.slice_ids_by_node[node_id]:
+            piece = known.leases[lease_id_of(slice_id)].find(slice_id)
             assert piece is not None
             yield piece
 
 
-def gone_by(state: Planning, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
+def gone_by(known: Planning, node_ids: Iterable[str], victims: Collection[str], soon_ms: int) -> Iterator[Slice]:
     """What these leases hold on these nodes, and all that will have left them by then anyway."""
-    for piece in held_on(state, node_ids):
+    for piece in held_on(known, node_ids):
         if lease_id_of(piece.slice_id) in victims or (leaves(piece) and piece.deadline_ms <= soon_ms):
             yield piece
 
 
-def take_off(state: Planning, inventory: Inventory, pieces: Iterable[Slice]) -> None:
+def take_off(known: Planning, inventory: Inventory, pieces: Iterable[Slice]) -> None:
     """Free what these slices hold, and the host's part of members of which nothing is left."""
     gone: dict[str, Counter[tuple[int, int, str]]] = {}
     for piece in pieces:
         inventory.release(piece.plan)
         gone.setdefault(lease_id_of(piece.slice_id), Counter())[_member(piece)] += 1
     for lease_id, members in gone.items():
-        lease = state.leases[lease_id]
+        lease = known.leases[lease_id]
         held = Counter(_member(piece) for piece in lease.slices if piece.holds_capacity)
         for member, number in members.items():
             if held[member] == number:
@@ -97,17 +97,17 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
     return now_ms + max(60_000, now_ms - lease.granted_ms), True
 
 
-def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
     """The earliest start on the nodes looked at, and where the engine would then place the demand; None where it fits
     none of them whoever leaves.
     """
-    node_ids = _nodes(state, demand)
+    node_ids = _nodes(known, demand)
     if not node_ids:
         return None
     here = msgspec.structs.replace(demand, node_ids=node_ids)
-    leavers = _leavers(state, node_ids, now_ms)
-    hold = state.holds.get(lease.lease_id)
-    with state.inventory.trial() as inventory:
+    leavers = _leavers(known, node_ids, now_ms)
+    hold = known.holds.get(lease.lease_id)
+    with known.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())
         marks = [inventory.mark]
 
@@ -119,7 +119,7 @@ def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
             for leaver in leavers[len(marks) - 1 : number]:
                 let_go(inventory, leaver.demand, leaver.placement)
                 marks.append(inventory.mark)
-            return state.engine.fits(here)
+            return known.engine.fits(here)
 
         low, high = -1, 0
         while not fits_without(high):
@@ -128,7 +128,7 @@ def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
             low, high = high, min(2 * high + 1, len(leavers))
         number = low + 1 + bisect_left(range(low + 1, high), True, key=fits_without)
         fits_without(number)
-        placement = state.engine.place(here, arrival=lease.arrival)
+        placement = known.engine.place(here, arrival=lease.arrival)
     if placement is None:
         return None
     devices = _devices_of(placement)
@@ -137,9 +137,9 @@ def expect(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
     return Expected(placement, gone[-1].ends_ms if gone else now_ms, max(guessed, default=0))
 
 
-def _nodes(state: Planning, demand: Demand) -> tuple[str, ...]:
+def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
     """Nodes that suit one of the demand's shapes, those with most room first."""
-    inventory, engine = state.inventory, state.engine
+    inventory, engine = known.inventory, known.engine
     table = inventory.table
     listed = listed_rows(inventory, demand) & table.grantable[: table.rows]
     found: dict[str, None] = {}
@@ -154,25 +154,25 @@ def _nodes(state: Planning, demand: Demand) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _leavers(state: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
+def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
     """All members on these nodes, those expected to leave first at the front."""
     members: dict[tuple[str, int, int], list[Slice]] = {}
-    for piece in held_on(state, node_ids):
+    for piece in held_on(known, node_ids):
         members.setdefault((lease_id_of(piece.slice_id), piece.lease_epoch, piece.member), []).append(piece)
     found: list[_Leaver] = []
     for (lease_id, _, _), pieces in members.items():
-        lease = state.leases[lease_id]
-        ends = [_end_of_slice(state, lease, piece, now_ms) for piece in pieces]
+        lease = known.leases[lease_id]
+        ends = [_end_of_slice(known, lease, piece, now_ms) for piece in pieces]
         placement = Placement((tuple(piece.plan for piece in pieces),), (pieces[0].plan.node_id,))
         found.append(_Leaver(max(ends)[0], any(guess for _, guess in ends), lease.request.demand, placement))
     found.sort(key=lambda leaver: leaver.ends_ms)
     return found
 
 
-def _end_of_slice(state: Planning, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
+def _end_of_slice(known: Planning, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
     if not leaves(piece):
         return end_of(lease, now_ms)
-    soon = piece.deadline_ms <= now_ms + state.config.reclaim_grace_ms
+    soon = piece.deadline_ms <= now_ms + known.config.reclaim_grace_ms
     return now_ms + SOON_MS if soon else piece.deadline_ms, False
 
 

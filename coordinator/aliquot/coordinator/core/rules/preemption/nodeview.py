@@ -73,8 +73,8 @@ class NodeView(NamedTuple):
 class NodeViews:
     """The views of all nodes, each read when it is asked for."""
 
-    def __init__(self, state: Planning) -> None:
-        self._state = state
+    def __init__(self, known: Planning) -> None:
+        self._state = known
         self._views: dict[str, NodeView] = {}
 
     def of(self, node_id: str) -> NodeView:

@@ -53,9 +53,9 @@ class NoPlan(NamedTuple):
 class Preemption:
     """Plans preemptions on one State. What it knows of each node between questions is a cache."""
 
-    def __init__(self, state: Planning) -> None:
-        self._state = state
-        self._views = NodeViews(state)
+    def __init__(self, known: Planning) -> None:
+        self._state = known
+        self._views = NodeViews(known)
         self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
 
     def may(self, lease: Lease) -> bool:
@@ -112,11 +112,11 @@ class Preemption:
         return cache
 
 
-def by_priority(state: Planning, lease: Lease) -> bool:
+def by_priority(known: Planning, lease: Lease) -> bool:
     """Whether its queue lets it preempt by priority, and somebody of lower priority holds something."""
-    if not state.holding_by_priority or min(state.holding_by_priority) >= lease.request.priority:
+    if not known.holding_by_priority or min(known.holding_by_priority) >= lease.request.priority:
         return False
-    return state.tenancy.queue_spec(state.tenancy.queue_of(lease.request.tenant, lease.request.queue)).preempts
+    return known.tenancy.queue_spec(known.tenancy.queue_of(lease.request.tenant, lease.request.queue)).preempts
 
 
 def _answer(question: Question, costs: NodeCosts) -> Plan | NoPlan:

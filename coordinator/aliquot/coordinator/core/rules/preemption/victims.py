@@ -24,14 +24,14 @@ class Eligibility:
     """Answers, for one preemptor at one moment, whether a lease may be ended for it. Remembers its answers."""
 
     def __init__(
-        self, state: Planning, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int
+        self, known: Planning, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int
     ) -> None:
-        self.state = state
+        self.state = known
         self.priority = priority
         self.preemptor = preemptor
         self.reclaim = reclaim
         self.now_ms = now_ms
-        self.soon_ms = now_ms + state.config.reclaim_grace_ms
+        self.soon_ms = now_ms + known.config.reclaim_grace_ms
         """What is leaving by then is as good as gone."""
         self._scale = scale
         self._only: Mapping[str, Container[str]] = {}
@@ -142,27 +142,27 @@ def lost_work(lease: Lease) -> tuple[int, int]:
     return share, share * (lease.active_ms or lease.granted_ms)
 
 
-def is_protected(state: Planning, lease: Lease, scale: int) -> bool:
+def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
     """Whether a guarantee of its owner, or of a queue above it, covers this lease."""
-    if not state.tenancy.guarantees:
+    if not known.tenancy.guarantees:
         return False
-    chain = state.tenancy.chain(lease.request.tenant, lease.request.queue)
-    return any(lease.lease_id in protected_of(state, account, scale) for account in chain.guaranteed)
+    chain = known.tenancy.chain(lease.request.tenant, lease.request.queue)
+    return any(lease.lease_id in protected_of(known, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(state: Planning, account: AccountView, scale: int) -> Container[str]:
+def protected_of(known: Planning, account: AccountView, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
-    memory = state.memory
-    if memory.protected_key != (state.tenancy.version, scale):
-        memory.protected_key = (state.tenancy.version, scale)
+    memory = known.memory
+    if memory.protected_key != (known.tenancy.version, scale):
+        memory.protected_key = (known.tenancy.version, scale)
         memory.protected.clear()
     versions = (account.version, account.ranked.version)
-    known = memory.protected.get((account.kind, account.name))
-    if known is None or known[0] != versions:
+    old = memory.protected.get((account.kind, account.name))
+    if old is None or old[0] != versions:
         within = covered(account.quota, (account,), (), scale)
-        known = versions, account.ranked if within else _fitting(account, scale)
-        memory.protected[account.kind, account.name] = known
-    return known[1]
+        old = versions, account.ranked if within else _fitting(account, scale)
+        memory.protected[account.kind, account.name] = old
+    return old[1]
 
 
 def _fitting(account: AccountView, scale: int) -> set[str]:

@@ -11,11 +11,11 @@ from aliquot.coordinator.core.rules.granting import chain_of, forbidden, suspend
 from aliquot.coordinator.core.values.types import Demand, Placement, RequestSpec
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """A look at all reservations, which are few, and one trial placement where their devices have room."""
     lease = waiting.lease
     placement = backfill(
-        state,
+        known,
         lease.request,
         waiting.demand,
         waiting.now_ms,
@@ -31,14 +31,14 @@ def ends_before(request: RequestSpec, hold: Hold, now_ms: int) -> bool:
     return hold.kind is HoldKind.RESERVATION and request.time_limit_ms > 0 and ends_ms <= hold.start_ms
 
 
-def _has_room(state: Planning, hold: Hold, demand: Demand) -> bool:
+def _has_room(known: Planning, hold: Hold, demand: Demand) -> bool:
     """Whether one slice of a demand would find room on a device of a hold, by size alone."""
-    records = (state.inventory.device_record(uuid) for uuid in hold.device_uuids if state.inventory.has_device(uuid))
+    records = (known.inventory.device_record(uuid) for uuid in hold.device_uuids if known.inventory.has_device(uuid))
     return any(device.works and device.has_room(*device.device_class.size_of(demand)) for device in records)
 
 
 def backfill(
-    state: Planning,
+    known: Planning,
     request: RequestSpec,
     demand: Demand,
     now_ms: int,
@@ -47,13 +47,13 @@ def backfill(
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Placement | None:
     """A place on reserved devices for a lease that will have ended before their owner can start."""
-    later = [hold for hold in state.holds.values() if hold.owner != lease_id and ends_before(request, hold, now_ms)]
-    if not any(_has_room(state, hold, demand) for hold in later):
+    later = [hold for hold in known.holds.values() if hold.owner != lease_id and ends_before(request, hold, now_ms)]
+    if not any(_has_room(known, hold, demand) for hold in later):
         return None  # without what is kept it does not fit, and too little of that is free yet
-    placement = with_open(state, later, demand, state.next_arrival)
-    if placement is None or suspended(state, request, now_ms) is not None:
+    placement = with_open(known, later, demand, known.next_arrival)
+    if placement is None or suspended(known, request, now_ms) is not None:
         return None
-    chain = chain_of(state, request)
-    if forbidden(state, request, chain, placement, now_ms, preempted_at_ms) is not None:
+    chain = chain_of(known, request)
+    if forbidden(known, request, chain, placement, now_ms, preempted_at_ms) is not None:
         return None
     return placement

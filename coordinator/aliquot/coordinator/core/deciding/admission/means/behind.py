@@ -14,19 +14,19 @@ BEHIND_MAX = 64
 """Requests of a line that are checked."""
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """Only where windows close nodes; a placement for each of `BEHIND_MAX` requests at most."""
-    place = state.lines.place_of(waiting.head.lease_id)
-    if not state.closed or place is None:
-        return Attempt([], cost=CLOSED_ATTEMPTS if state.closed else 1)
+    place = known.lines.place_of(waiting.head.lease_id)
+    if not known.closed or place is None:
+        return Attempt([], cost=CLOSED_ATTEMPTS if known.closed else 1)
     head, now_ms = waiting.head, waiting.now_ms
-    for _, lease_id in state.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
-        lease = state.leases[lease_id]
-        demand = sterner(state, lease.request, head.line.demand, now_ms)
+    for _, lease_id in known.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
+        lease = known.leases[lease_id]
+        demand = sterner(known, lease.request, head.line.demand, now_ms)
         placement = offer_before(
-            state, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
+            known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
         )
         if placement is not None:
-            given_up = holding.give_up_of(state, lease_id, now_ms, "the lease was granted elsewhere")
+            given_up = holding.give_up_of(known, lease_id, now_ms, "the lease was granted elsewhere")
             return Attempt([*given_up, granted(lease_id, lease.lease_epoch + 1, placement, now_ms)], again=True)
     return Attempt([], cost=CLOSED_ATTEMPTS)

@@ -8,9 +8,9 @@ from aliquot.coordinator.core.deciding.borrowing import borrow
 from aliquot.coordinator.core.known.planning import Planning
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """Looks at `borrowing.LENDERS_TRIED` lenders at most: each costs about a placement on one node."""
-    if not waiting.demand.opportunistic or not state.lenders:
+    if not waiting.demand.opportunistic or not known.lenders:
         return Attempt([])
-    placement = borrow(state, waiting.lease, waiting.demand, waiting.now_ms)
+    placement = borrow(known, waiting.lease, waiting.demand, waiting.now_ms)
     return waiting.grant(placement) if placement is not None else Attempt([])

@@ -48,84 +48,84 @@ SEARCH_REST_MAX_MS = 8_000
 """Each further search that finds nothing rests twice as long, up to this."""
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """Looks at `MEMBERS_MAX` members of others; each search that finds nothing rests twice as long as the last."""
-    if not state.elastic or waiting.room_is_coming(state) or waiting.kept_suffices:
+    if not known.elastic or waiting.room_is_coming(known) or waiting.kept_suffices:
         return Attempt([])
-    entitled = is_entitled(state, waiting.lease)
-    return for_request(state, waiting.lease, waiting.demand, waiting.now_ms, entitled=entitled)
+    entitled = is_entitled(known, waiting.lease)
+    return for_request(known, waiting.lease, waiting.demand, waiting.now_ms, entitled=entitled)
 
 
-def attempt_below_limits(state: Planning, waiting: Waiting) -> Attempt:
+def attempt_below_limits(known: Planning, waiting: Waiting) -> Attempt:
     """Looks at the elastic leases of one account."""
-    if not state.elastic:
+    if not known.elastic:
         return Attempt([])
-    return Attempt(within_limits(state, waiting.lease, waiting.demand, waiting.now_ms))
+    return Attempt(within_limits(known, waiting.lease, waiting.demand, waiting.now_ms))
 
 
-def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """The same search, without its rest."""
-    given, start_ms = outlook(state, lease, demand, now_ms, entitled=is_entitled(state, lease))
+    given, start_ms = outlook(known, lease, demand, now_ms, entitled=is_entitled(known, lease))
     return Foreseen(given, start_ms) if given else None
 
 
-def for_request(state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
+def for_request(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool) -> Attempt:
     """Make room for a waiting request by shrinking others; no facts where that does not suffice."""
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
-    searches = state.memory.shrink_searches
+    searches = known.memory.shrink_searches
     rest = searches.of(key, now_ms)
     if rest is not None:
-        if searches.has_changed(key, state.freed_version):
-            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+        if searches.has_changed(key, known.freed_version):
+            known.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
         return Attempt([])
-    found = _search(state, lease, demand, now_ms, entitled=entitled)
+    found = _search(known, lease, demand, now_ms, entitled=entitled)
     if found is None:
-        searches.begin_longer(key, state.freed_version, now_ms, SEARCH_REST_MS, SEARCH_REST_MAX_MS)
+        searches.begin_longer(key, known.freed_version, now_ms, SEARCH_REST_MS, SEARCH_REST_MAX_MS)
         return Attempt([], cost=SEARCH_ATTEMPTS)
     searches.end(key)
     placement, given = found
-    facts, deadline_ms = _give(state, given, lease, now_ms)
-    start_ms = deadline_ms + state.config.shrink_stop_ms
+    facts, deadline_ms = _give(known, given, lease, now_ms)
+    start_ms = deadline_ms + known.config.shrink_stop_ms
     hold = HoldCreated(
         at_ms=now_ms,
         owner=lease.lease_id,
         kind=HoldKind.PREEMPTION,
         placement=placement,
-        expires_ms=start_ms + state.config.hold_slack_ms,
+        expires_ms=start_ms + known.config.hold_slack_ms,
         start_ms=start_ms,
         shed=tuple(piece.slice_id for _, member in given for piece in member),
     )
-    given_up = holding.give_up_of(state, lease.lease_id, now_ms, "elastic leases make room instead")
+    given_up = holding.give_up_of(known, lease.lease_id, now_ms, "elastic leases make room instead")
     return Attempt([*given_up, hold, *facts], cost=SEARCH_ATTEMPTS)
 
 
 def outlook(
-    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+    known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[tuple[str, ...], int]:
     """(slices that others would give back for this request, when it could then start). Changes nothing.
 
     Empty, and 0, where that does not suffice.
     """
-    hold = state.holds.get(lease.lease_id)
+    hold = known.holds.get(lease.lease_id)
     if hold is not None and hold.shed:
         return hold.shed, hold.start_ms
-    found = _search(state, lease, demand, now_ms, entitled=entitled) if state.elastic and hold is None else None
+    found = _search(known, lease, demand, now_ms, entitled=entitled) if known.elastic and hold is None else None
     if found is None:
         return (), 0
     given = found[1]
-    notice_ms = max((min(other.request.grace_ms, state.config.reclaim_grace_ms) for other, _ in given), default=0)
+    notice_ms = max((min(other.request.grace_ms, known.config.reclaim_grace_ms) for other, _ in given), default=0)
     return (
         tuple(piece.slice_id for _, member in given for piece in member),
-        now_ms + notice_ms + state.config.shrink_stop_ms,
+        now_ms + notice_ms + known.config.shrink_stop_ms,
     )
 
 
-def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def within_limits(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Let elastic leases of the same tenant or queue give back what keeps a request above a limit."""
-    if suspended(state, lease.request, now_ms) is not None:
+    if suspended(known, lease.request, now_ms) is not None:
         return []
-    parts = least_held(state, demand)
-    chain = chain_of(state, lease.request)
+    parts = least_held(known, demand)
+    chain = chain_of(known, lease.request)
     over = over_limit(chain, parts)
     if over is None or over.for_ever:
         return []
@@ -138,13 +138,13 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
         held[0] + sum(part[1] for part in asked) - limit.share_milli if limit.share_milli >= 0 else 0,
         held[1] + sum(part[2] for part in asked) - limit.memory_bytes if limit.memory_bytes >= 0 else 0,
     )
-    for piece in _leaving(state):
+    for piece in _leaving(known):
         if lease_id_of(piece.slice_id) in account.holders and (not over.model or covers(over.model, piece.kind)):
             missing = Amount(
                 missing.share_milli - piece.plan.share_milli, missing.memory_bytes - piece.plan.memory_bytes
             )
     given: list[tuple[Lease, Member]] = []
-    for other, member in _spare(state, lease, now_ms, entitled=False):
+    for other, member in _spare(known, lease, now_ms, entitled=False):
         if missing.share_milli <= 0 and missing.memory_bytes <= 0:
             break
         if other.lease_id in account.holders:
@@ -157,20 +157,20 @@ def within_limits(state: Planning, lease: Lease, demand: Demand, now_ms: int) ->
                 )
     if missing.share_milli > 0 or missing.memory_bytes > 0:
         return []
-    return _give(state, given, lease, now_ms)[0]
+    return _give(known, given, lease, now_ms)[0]
 
 
-def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
+def _spare(known: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> list[tuple[Lease, Member]]:
     """Members that others could give back: the lowest priority first, within a lease the highest numbers first."""
-    scale = guarantee_scale(state) if state.tenancy.guarantees else 0
+    scale = guarantee_scale(known) if known.tenancy.guarantees else 0
     found: list[tuple[Lease, Member]] = []
-    for lease_id in state.elastic_in_order():
-        other = state.leases[lease_id]
+    for lease_id in known.elastic_in_order():
+        other = known.leases[lease_id]
         bounds = bounds_of(other.request)
         if len(other.slices) <= bounds.least * other.request.demand.count:
             continue
         outranked = entitled or other.request.priority < lease.request.priority
-        may_end = bounds.least < bounds.start and outranked and not is_protected(state, other, scale)
+        may_end = bounds.least < bounds.start and outranked and not is_protected(known, other, scale)
         spare = spare_members(other, bounds.least if may_end else bounds.start)
         found += ((other, member) for member in spare if all(piece.state in _RUNNING for piece in member))
         if len(found) >= MEMBERS_MAX:
@@ -178,40 +178,40 @@ def _spare(state: Planning, lease: Lease, now_ms: int, *, entitled: bool) -> lis
     return found[:MEMBERS_MAX]
 
 
-def _of_use(state: Planning, member: Member) -> bool:
+def _of_use(known: Planning, member: Member) -> bool:
     """Whether its node accepts grants, so that somebody else could have its place."""
-    return state.nodes[member[0].plan.node_id].grantable
+    return known.nodes[member[0].plan.node_id].grantable
 
 
-def _leaving(state: Planning) -> list[Slice]:
+def _leaving(known: Planning) -> list[Slice]:
     """What is on its way out in any case."""
     return [
         piece
-        for lease_id in state.ending
-        for piece in state.leases[lease_id].slices
+        for lease_id in known.ending
+        for piece in known.leases[lease_id].slices
         if piece.holds_capacity and leaves(piece)
     ]
 
 
 def _search(
-    state: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
+    known: Planning, lease: Lease, demand: Demand, now_ms: int, *, entitled: bool
 ) -> tuple[Placement, list[tuple[Lease, Member]]] | None:
     """Where the request would go, and who gives what back for it."""
-    spare = [pair for pair in _spare(state, lease, now_ms, entitled=entitled) if _of_use(state, pair[1])]
+    spare = [pair for pair in _spare(known, lease, now_ms, entitled=entitled) if _of_use(known, pair[1])]
     if not spare:
         return None
-    wanted = _Unplaced(lease, demand, state.holds.get(lease.lease_id))
-    if _fits(state, wanted, []):
+    wanted = _Unplaced(lease, demand, known.holds.get(lease.lease_id))
+    if _fits(known, wanted, []):
         return None  # what leaves anyway is enough
-    enough = _enough(state, wanted, spare)
+    enough = _enough(known, wanted, spare)
     if not enough:
         return None
-    with state.inventory.trial() as inventory:
-        _make_way(state, inventory, wanted, spare[:enough])
-        placement = state.engine.place(demand, arrival=lease.arrival)
+    with known.inventory.trial() as inventory:
+        _make_way(known, inventory, wanted, spare[:enough])
+        placement = known.engine.place(demand, arrival=lease.arrival)
         if placement is None:
             return None
-        over = forbidden(state, lease.request, chain_of(state, lease.request), placement, now_ms, lease.preempted_at_ms)
+        over = forbidden(known, lease.request, chain_of(known, lease.request), placement, now_ms, lease.preempted_at_ms)
         if over is not None:
             return None
         hold_placement(inventory, demand, placement)
@@ -219,18 +219,18 @@ def _search(
     return placement, given
 
 
-def _enough(state: Planning, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
+def _enough(known: Planning, wanted: _Unplaced, spare: list[tuple[Lease, Member]]) -> int:
     """How many of the first spare members are enough; 0: not even all of them.
 
     All are tried first, because most searches find too little; then few, because few are needed as a rule.
     """
-    if not _fits(state, wanted, spare):
+    if not _fits(known, wanted, spare):
         return 0
     low, high = 0, 1
-    while high < len(spare) and not _fits(state, wanted, spare[:high]):
+    while high < len(spare) and not _fits(known, wanted, spare[:high]):
         low, high = high, 2 * high
     between = range(low + 1, min(high, len(spare)))
-    return low + 1 + bisect_left(between, True, key=lambda n: _fits(state, wanted, spare[:n]))
+    return low + 1 + bisect_left(between, True, key=lambda n: _fits(known, wanted, spare[:n]))
 
 
 class _Unplaced(NamedTuple):
@@ -241,14 +241,14 @@ class _Unplaced(NamedTuple):
     hold: Hold | None
 
 
-def _fits(state: Planning, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
+def _fits(known: Planning, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> bool:
     """Whether there would be room for it without these members, and without what leaves anyway."""
-    with state.inventory.trial() as inventory:
-        _make_way(state, inventory, wanted, given)
-        return state.engine.fits(wanted.demand)
+    with known.inventory.trial() as inventory:
+        _make_way(known, inventory, wanted, given)
+        return known.engine.fits(wanted.demand)
 
 
-def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
+def _give(known: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, now_ms: int) -> tuple[list[Fact], int]:
     """Facts that give notice to all of these, and when the longest notice is over."""
     by_lease: dict[str, list[str]] = {}
     for other, member in given:
@@ -256,7 +256,7 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
     facts: list[Fact] = []
     longest_ms = now_ms
     for lease_id, slice_ids in by_lease.items():
-        deadline_ms = now_ms + min(state.leases[lease_id].request.grace_ms, state.config.reclaim_grace_ms)
+        deadline_ms = now_ms + min(known.leases[lease_id].request.grace_ms, known.config.reclaim_grace_ms)
         longest_ms = max(longest_ms, deadline_ms)
         facts.append(
             LeaseShrinking(
@@ -271,10 +271,10 @@ def _give(state: Planning, given: Iterable[tuple[Lease, Member]], lease: Lease, 
     return facts, longest_ms
 
 
-def _make_way(state: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
+def _make_way(known: Planning, inventory: Inventory, wanted: _Unplaced, given: list[tuple[Lease, Member]]) -> None:
     """Take off these members and what leaves anyway, and open what is kept for the request, on trial."""
     inventory.open_devices(wanted.hold.device_uuids if wanted.hold is not None else ())
-    take_off(state, inventory, chain(_leaving(state), *(member for _, member in given)))
+    take_off(known, inventory, chain(_leaving(known), *(member for _, member in given)))
 
 
 def _stays(inventory: Inventory, lease: Lease, member: Member) -> bool:

@@ -10,11 +10,11 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.types import Demand
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """A plan takes milliseconds; it rests for a second after one that came to nothing, and moves have a budget."""
-    return Attempt(moving.make_room(state, waiting.lease, waiting.demand, waiting.now_ms))
+    return Attempt(moving.make_room(known, waiting.lease, waiting.demand, waiting.now_ms))
 
 
-def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """A plan as if it had waited for long enough."""
-    return Foreseen() if moving.could_make_room(state, lease, demand, now_ms) else None
+    return Foreseen() if moving.could_make_room(known, lease, demand, now_ms) else None

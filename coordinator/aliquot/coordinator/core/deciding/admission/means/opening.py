@@ -13,28 +13,28 @@ from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand, Placement
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """One trial placement, where anything is in the way. It is granted when it is tried again, at once."""
-    if waiting.room_is_coming(state):
+    if waiting.room_is_coming(known):
         return Attempt([])
-    blocking = waiting.blocking(state)
-    placement = with_open(state, blocking, waiting.demand, waiting.lease.arrival) if blocking else None
+    blocking = waiting.blocking(known)
+    placement = with_open(known, blocking, waiting.demand, waiting.lease.arrival) if blocking else None
     if placement is None:
         return Attempt([])
     waiting.kept_suffices = True
-    facts = clear(state, blocking, placement, waiting.now_ms)
+    facts = clear(known, blocking, placement, waiting.now_ms)
     return Attempt(facts, again=bool(facts))
 
 
 def clear(
-    state: Planning, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
+    known: Planning, holds: list[Hold], placement: Placement, now_ms: int, taken_over: Collection[str] = ()
 ) -> list[Fact]:
     """Give up those of the holds that keep a device of this placement."""
     wanted = devices_of(placement)
     facts: list[Fact] = []
     for hold in holds:
         if not wanted.isdisjoint(hold.device_uuids):
-            facts += holding.give_up(state, hold, now_ms, "somebody goes first", taken_over)
+            facts += holding.give_up(known, hold, now_ms, "somebody goes first", taken_over)
     return facts
 
 
@@ -43,9 +43,9 @@ def devices_of(placement: Placement) -> set[str]:
     return {plan.device_uuid for member in placement.members for plan in member}
 
 
-def with_open(state: Planning, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
+def with_open(known: Planning, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
     """Where the demand would go if these holds were not."""
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         for hold in holds:
             inventory.open_devices(hold.device_uuids)
-        return state.engine.place(demand, arrival=arrival) if state.engine.fits(demand) else None
+        return known.engine.place(demand, arrival=arrival) if known.engine.fits(demand) else None

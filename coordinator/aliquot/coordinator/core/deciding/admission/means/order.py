@@ -49,7 +49,7 @@ MEANS = (
 )
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """The first of the means that serves a request or makes room for it.
 
     It costs as much of the turn as the dearest search that was made: most rest after they have found nothing, so that
@@ -58,18 +58,18 @@ def attempt(state: Planning, waiting: Waiting) -> Attempt:
     cost, situation = 1, waiting.situation
     for means in MEANS:
         if means.situation is situation:
-            tried = means.attempt(state, waiting)
+            tried = means.attempt(known, waiting)
             if tried.facts or tried.again:
                 return tried
             cost = max(cost, tried.cost)
     return Attempt([], cost=cost)
 
 
-def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int, *names: str) -> Foreseen | None:
+def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int, *names: str) -> Foreseen | None:
     """What the first of these means, in the order of the list, would come to; None: none would help."""
     for means in MEANS:
         if means.name in names and means.foresee is not None:
-            found = means.foresee(state, lease, demand, now_ms)
+            found = means.foresee(known, lease, demand, now_ms)
             if found is not None:
                 return found
     return None

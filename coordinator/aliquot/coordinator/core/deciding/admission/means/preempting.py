@@ -19,85 +19,85 @@ from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand, EndReason, Placement
 
 
-def preemption_of(state: Planning) -> Preemption:
+def preemption_of(known: Planning) -> Preemption:
     """The planner of preemptions, with what it remembers of each node."""
-    return state.memory.part(Preemption, lambda: Preemption(state))
+    return known.memory.part(Preemption, lambda: Preemption(known))
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """One search for the fewest and cheapest to end, which counts as `SEARCH_ATTEMPTS`. It rests for a second after it
     has found nothing, for all equal requests.
     """
     lease, demand, now_ms = waiting.lease, waiting.demand, waiting.now_ms
-    planner = preemption_of(state)
-    if waiting.room_is_coming(state) or waiting.kept_suffices or not planner.may(lease):
+    planner = preemption_of(known)
+    if waiting.room_is_coming(known) or waiting.kept_suffices or not planner.may(lease):
         return Attempt([])
-    entitled, blocking = is_entitled(state, lease), waiting.blocking(state)
+    entitled, blocking = is_entitled(known, lease), waiting.blocking(known)
     owners = frozenset(hold.owner for hold in blocking)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, owners)
-    version = state.freed_version + state.tenancy.guaranteed_version
-    searches = state.memory.victim_searches
+    version = known.freed_version + known.tenancy.guaranteed_version
+    searches = known.memory.victim_searches
     rest = searches.of(key, now_ms)
     if rest is not None:
         if searches.has_changed(key, version):
-            state.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
+            known.memory.timers.add(rest.until_ms, Due.RETRY, lease.lease_id)
         return Attempt([])
     found = planner.find(lease, demand, now_ms, owners)
     if isinstance(found, NoPlan):
         again_ms = found.again_ms
         if entitled:
             # Whoever borrows what is left from now on can be reclaimed after its minimum: this search did not see it.
-            again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+            again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, known.config.reclaim_min_run_ms))
         searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
         if again_ms < NEVER_MS:
-            state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
+            known.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return Attempt([], cost=SEARCH_ATTEMPTS)
-    taken_over = _leaving_for_others(state, blocking, found.placement)
-    cleared = clear(state, blocking, found.placement, now_ms, taken_over)
-    return Attempt([*cleared, *carry_out(state, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
+    taken_over = _leaving_for_others(known, blocking, found.placement)
+    cleared = clear(known, blocking, found.placement, now_ms, taken_over)
+    return Attempt([*cleared, *carry_out(known, lease, found, now_ms, taken_over)], cost=SEARCH_ATTEMPTS)
 
 
-def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """The same search, without its rest; or when an owner's guarantee can be reclaimed."""
-    planner = preemption_of(state)
+    planner = preemption_of(known)
     if not planner.may(lease):
         return None
-    entitled = is_entitled(state, lease)
-    giving_way = frozenset(hold.owner for hold in holding.in_the_way(state, lease, entitled=entitled))
+    entitled = is_entitled(known, lease)
+    giving_way = frozenset(hold.owner for hold in holding.in_the_way(known, lease, entitled=entitled))
     plan = planner.find(lease, demand, now_ms, giving_way)
     if isinstance(plan, Plan):
         ending = (*plan.victims, *plan.shortened)
         if not ending:
             return None
-        most_ms = state.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
-        return Foreseen(ending, now_ms + max(min(state.leases[i].request.grace_ms, most_ms) for i in ending))
+        most_ms = known.config.reclaim_grace_ms if plan.reclaim else NEVER_MS
+        return Foreseen(ending, now_ms + max(min(known.leases[i].request.grace_ms, most_ms) for i in ending))
     if entitled and plan.again_ms < NEVER_MS:
-        return Foreseen((), plan.again_ms + state.config.reclaim_grace_ms)
+        return Foreseen((), plan.again_ms + known.config.reclaim_grace_ms)
     return None
 
 
-def _leaving_for_others(state: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
+def _leaving_for_others(known: Planning, holds: list[Hold], placement: Placement) -> tuple[str, ...]:
     """Victims of these holds on devices of this placement, which counts on their end too."""
     wanted = devices_of(placement)
     return tuple(
         lease_id
         for hold in holds
         for lease_id in hold.victims
-        if lease_id in state.leases
-        and any(piece.plan.device_uuid in wanted for piece in state.leases[lease_id].holding)
+        if lease_id in known.leases
+        and any(piece.plan.device_uuid in wanted for piece in known.leases[lease_id].holding)
     )
 
 
-def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
+def carry_out(known: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over: tuple[str, ...] = ()) -> list[Fact]:
     """One group: victims chosen, devices kept, every victim told. `taken_over`: they were told for somebody else."""
-    config = state.config
-    facts: list[Fact] = holding.give_up_of(state, lease.lease_id, now_ms, "others make room instead")
+    config = known.config
+    facts: list[Fact] = holding.give_up_of(known, lease.lease_id, now_ms, "others make room instead")
     deadlines: dict[str, int] = {}
     for lease_id in plan.victims:
-        grace_ms = state.leases[lease_id].request.grace_ms
+        grace_ms = known.leases[lease_id].request.grace_ms
         deadlines[lease_id] = min(grace_ms, config.reclaim_grace_ms) if plan.reclaim else grace_ms
     longest_ms = max([*deadlines.values(), config.reclaim_grace_ms] if not plan.victims else deadlines.values())
-    longest_ms = max(longest_ms, _last_to_leave_ms(state, plan, now_ms) - now_ms)
+    longest_ms = max(longest_ms, _last_to_leave_ms(known, plan, now_ms) - now_ms)
     if plan.victims:
         facts.append(
             PreemptionStarted(
@@ -119,12 +119,12 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
             start_ms=now_ms + longest_ms,
         )
     )
-    facts += (lifecycle.shorten_notice(state.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.shortened)
+    facts += (lifecycle.shorten_notice(known.leases[i], now_ms, config.reclaim_grace_ms) for i in plan.shortened)
     why = "a guarantee is reclaimed" if plan.reclaim else f"priority {lease.request.priority}"
     for lease_id, grace_ms in deadlines.items():
         facts += lifecycle.send_back(
-            state,
-            state.leases[lease_id],
+            known,
+            known.leases[lease_id],
             EndReason.PREEMPTED,
             now_ms,
             detail=f"for lease {lease.lease_id} ({why})",
@@ -133,15 +133,15 @@ def carry_out(state: Planning, lease: Lease, plan: Plan, now_ms: int, taken_over
     return facts
 
 
-def _last_to_leave_ms(state: Planning, plan: Plan, now_ms: int) -> int:
+def _last_to_leave_ms(known: Planning, plan: Plan, now_ms: int) -> int:
     """When the last lease that is already ending leaves the plan's devices."""
-    shortened_ms = now_ms + state.config.reclaim_grace_ms
+    shortened_ms = now_ms + known.config.reclaim_grace_ms
     last_ms = now_ms
     for uuid in devices_of(plan.placement):
-        node_id = state.inventory.device_record(uuid).node_id
-        for slice_id in state.slice_ids_by_node[node_id]:
+        node_id = known.inventory.device_record(uuid).node_id
+        for slice_id in known.slice_ids_by_node[node_id]:
             lease_id = lease_id_of(slice_id)
-            piece = state.leases[lease_id].find(slice_id)
+            piece = known.leases[lease_id].find(slice_id)
             if piece is not None and piece.ending and piece.plan.device_uuid == uuid:
                 last_ms = max(
                     last_ms, shortened_ms if lease_id in plan.shortened else min(piece.deadline_ms, shortened_ms)

@@ -44,58 +44,58 @@ class _Unfinished(Exception):
     """Ends a turn's part of a search."""
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """Looks at `LOOKED_AT_MAX` leases in a turn, and goes on in the next."""
-    return reclaim(state, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms)
+    return reclaim(known, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms)
 
 
-def reclaim(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
+def reclaim(known: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> Attempt:
     """Tell borrowers below the same limits to end; no facts where that would not be enough, or where the search goes on
     in the next turn.
     """
-    if not is_entitled(state, lease) or suspended(state, lease.request, now_ms) is not None:
+    if not is_entitled(known, lease) or suspended(known, lease.request, now_ms) is not None:
         return Attempt([])
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority, None)
-    version = state.freed_version + state.tenancy.guaranteed_version
-    searches = state.memory.victim_searches
+    version = known.freed_version + known.tenancy.guaranteed_version
+    searches = known.memory.victim_searches
     rest = searches.of(key, now_ms)
     if rest is not None and rest.version == version:
         return Attempt([])
     eligible = Eligibility(
-        state,
+        known,
         priority=-NEVER_MS,
         preemptor=lease.lease_id,
         reclaim=True,
-        scale=guarantee_scale(state),
+        scale=guarantee_scale(known),
         now_ms=now_ms,
     )
     try:
-        chosen, again_ms = _clear(state, admission, lease, _entitled_parts(state, lease, demand), eligible)
+        chosen, again_ms = _clear(known, admission, lease, _entitled_parts(known, lease, demand), eligible)
         if chosen is None:
             # Not all that are entitled at once: the first of them, then.
-            chosen, next_ms = _clear(state, admission, lease, least_held(state, demand), eligible)
+            chosen, next_ms = _clear(known, admission, lease, least_held(known, demand), eligible)
             again_ms = min(again_ms, next_ms)
     except _Unfinished:
         return Attempt([], again=True, cost=SEARCH_ATTEMPTS)
     admission.looked_at.clear()
     if not chosen:
         # Whoever borrows from now on can be reclaimed after its minimum: this search did not see it.
-        again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, state.config.reclaim_min_run_ms))
+        again_ms = min(again_ms, now_ms + max(SEARCH_REST_MS, known.config.reclaim_min_run_ms))
         searches.begin(key, version, now_ms, min(now_ms + SEARCH_REST_MS, again_ms))
-        state.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
+        known.memory.timers.add(again_ms, Due.RETRY, lease.lease_id)
         return Attempt([], cost=SEARCH_ATTEMPTS)
-    return Attempt(_end(state, lease, chosen, now_ms), cost=SEARCH_ATTEMPTS)
+    return Attempt(_end(known, lease, chosen, now_ms), cost=SEARCH_ATTEMPTS)
 
 
 def _clear(
-    state: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
+    known: Planning, admission: AdmissionPass, lease: Lease, parts: list[Part], eligible: Eligibility
 ) -> tuple[dict[str, None] | None, int]:
     """(leases that must end for these parts to fit below every limit, or None: not enough may; when others may end)."""
-    ceilings = [ceiling for ceiling in _limits(state, lease) if _asked(parts, ceiling)]
+    ceilings = [ceiling for ceiling in _limits(known, lease) if _asked(parts, ceiling)]
     chosen: dict[str, None] = {}
     again_ms = NEVER_MS
     for ceiling in ceilings:
-        found, next_ms = _enough(state, admission, ceiling, parts, eligible, chosen)
+        found, next_ms = _enough(known, admission, ceiling, parts, eligible, chosen)
         again_ms = min(again_ms, next_ms)
         if found is None:
             return None, again_ms
@@ -119,9 +119,9 @@ class _Ceiling(NamedTuple):
         return self.account.kind, self.account.name, self.model
 
 
-def _limits(state: Planning, lease: Lease) -> list[_Ceiling]:
+def _limits(known: Planning, lease: Lease) -> list[_Ceiling]:
     found = []
-    for account in chain_of(state, lease.request).limited:
+    for account in chain_of(known, lease.request).limited:
         found.append(_Ceiling(account, "", account.quota.limit))
         found += (_Ceiling(account, of_model.model, of_model.limit) for of_model in account.quota.models)
     return found
@@ -131,22 +131,22 @@ def _asked(parts: list[Part], ceiling: _Ceiling) -> list[Part]:
     return parts_of_kind(parts, ceiling.model)
 
 
-def _entitled_parts(state: Planning, lease: Lease, demand: Demand) -> list[Part]:
+def _entitled_parts(known: Planning, lease: Lease, demand: Demand) -> list[Part]:
     """The parts of this request and of its equals behind it, as far as the guarantee covers them together."""
-    parts = least_held(state, demand)
-    place = state.lines.place_of(lease.lease_id)
+    parts = least_held(known, demand)
+    place = known.lines.place_of(lease.lease_id)
     if place is None or place.resting:
         return parts
-    scale = guarantee_scale(state)
-    guaranteed = chain_of(state, lease.request).guaranteed
-    number = min(len(state.lines.queues[place.queue][place.tenant].lines[place.line]), EQUALS_MAX)
+    scale = guarantee_scale(known)
+    guaranteed = chain_of(known, lease.request).guaranteed
+    number = min(len(known.lines.queues[place.queue][place.tenant].lines[place.line]), EQUALS_MAX)
     while number > 1 and not any(covered(account.quota, (account,), parts * number, scale) for account in guaranteed):
         number -= 1
     return parts * number
 
 
 def _enough(
-    state: Planning,
+    known: Planning,
     admission: AdmissionPass,
     ceiling: _Ceiling,
     parts: list[Part],
@@ -168,13 +168,13 @@ def _enough(
     if share <= 0 and memory <= 0:
         return {}, NEVER_MS
     key = (*ceiling.key, share, memory)
-    position, known, again_ms = admission.looked_at.get(key, (0, {}, NEVER_MS))
+    position, old, again_ms = admission.looked_at.get(key, (0, {}, NEVER_MS))
     fresh = islice(account.youngest(), position, position + LOOKED_AT_MAX)
-    going = (i for i in (*chosen, *state.ending, *known) if i in account.holders)  # however long they have held it
+    going = (i for i in (*chosen, *known.ending, *old) if i in account.holders)  # however long they have held it
     candidates: list[tuple[int, int, int, str]] = []
     spare_share = spare_memory = 0
     for lease_id in dict.fromkeys((*going, *fresh)):
-        other = state.leases[lease_id]
+        other = known.leases[lease_id]
         counted = parts_of_kind(parts_of(other.holding), model)
         of_share, of_memory = sum(part[1] for part in counted), sum(part[2] for part in counted)
         last_ms = max((piece.deadline_ms for piece in other.holding), default=0)
@@ -218,9 +218,9 @@ def _largest(candidates: list[tuple[int, int, int, str]], share: int, memory: in
     return found
 
 
-def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
-    grace_ms = state.config.reclaim_grace_ms
-    leases = [state.leases[lease_id] for lease_id in chosen]
+def _end(known: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) -> list[Fact]:
+    grace_ms = known.config.reclaim_grace_ms
+    leases = [known.leases[lease_id] for lease_id in chosen]
     victims = [other for other in leases if not other.end_reason]
     facts: list[Fact] = []
     if victims:
@@ -239,5 +239,5 @@ def _end(state: Planning, lease: Lease, chosen: dict[str, None], now_ms: int) ->
             facts.append(lifecycle.shorten_notice(other, now_ms, grace_ms))
             continue
         notice_ms = min(other.request.grace_ms, grace_ms)
-        facts += lifecycle.send_back(state, other, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=notice_ms)
+        facts += lifecycle.send_back(known, other, EndReason.PREEMPTED, now_ms, detail=detail, grace_ms=notice_ms)
     return facts

@@ -25,7 +25,7 @@ KEPT_PERMILLE = 20
 """
 
 
-def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
+def reserve(known: Planning, admission: AdmissionPass, lease: Lease, demand: Demand, now_ms: int) -> list[Fact]:
     """Keep devices for the first request of a line that does not fit, once it has waited long enough.
 
     A queue that orders by rank has one line; one that orders its tenants by what they hold has a line for each. Under
@@ -33,23 +33,23 @@ def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
     more. Of those there, several have devices kept as long as these are a small part of the pool: a short one need not
     wait until a long one has started.
     """
-    line = _line_of(state, lease)
+    line = _line_of(known, lease)
     if line in admission.blocked:
         return []
-    queue = state.tenancy.queue_spec(line[0])
+    queue = known.tenancy.queue_spec(line[0])
     by_due = queue.policy is QueuePolicy.SLOWDOWN
-    late, kept = is_late(state, lease, now_ms), lease.lease_id in state.holds
+    late, kept = is_late(known, lease, now_ms), lease.lease_id in known.holds
     if by_due and demand.count * demand.gang_size == 1:
         late = late and now_ms >= lease.created_ms + slack_ms(queue, lease.request)
     if (late and not kept) or not by_due:  # under `slowdown`, those who are due sooner may have come just now
         admission.blocked[line] = None  # one search that comes to nothing is enough for a pass
     if not late or kept:
         return []
-    reserved = [hold for hold in state.holds.values() if hold.kind is HoldKind.RESERVATION]
-    of_line = [hold for hold in reserved if _line_of(state, state.leases[hold.owner]) == line]
-    if len(reserved) >= RESERVATIONS_MAX or (of_line and not (by_due and _may_keep(state, of_line, demand))):
+    reserved = [hold for hold in known.holds.values() if hold.kind is HoldKind.RESERVATION]
+    of_line = [hold for hold in reserved if _line_of(known, known.leases[hold.owner]) == line]
+    if len(reserved) >= RESERVATIONS_MAX or (of_line and not (by_due and _may_keep(known, of_line, demand))):
         return []
-    found = moving.place_to_clear(state, lease, demand, now_ms) or expect(state, lease, demand, now_ms)
+    found = moving.place_to_clear(known, lease, demand, now_ms) or expect(known, lease, demand, now_ms)
     if found is None:
         return []
     if by_due:
@@ -59,32 +59,32 @@ def reserve(state: Planning, admission: AdmissionPass, lease: Lease, demand: Dem
         owner=lease.lease_id,
         kind=HoldKind.RESERVATION,
         placement=found.placement,
-        expires_ms=now_ms + state.config.reservation_ms,
+        expires_ms=now_ms + known.config.reservation_ms,
         start_ms=found.start_ms,
     )
     return [fact]
 
 
-def _may_keep(state: Planning, reserved: list[Hold], demand: Demand) -> bool:
+def _may_keep(known: Planning, reserved: list[Hold], demand: Demand) -> bool:
     """Whether so many devices more may be kept beside those that are."""
     kept = sum(len(hold.device_uuids) for hold in reserved) + demand.count * demand.gang_size
-    return kept * 1000 <= len(state.devices) * KEPT_PERMILLE
+    return kept * 1000 <= len(known.devices) * KEPT_PERMILLE
 
 
-def _line_of(state: Planning, lease: Lease) -> tuple[str, str]:
+def _line_of(known: Planning, lease: Lease) -> tuple[str, str]:
     """(queue, tenant) of the line that a lease stands in; no tenant where the queue has a single line."""
     request = lease.request
-    queue = state.tenancy.queue_of(request.tenant, request.queue)
-    by_rank = state.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY, QueuePolicy.SLOWDOWN)
+    queue = known.tenancy.queue_of(request.tenant, request.queue)
+    by_rank = known.tenancy.queue_spec(queue).policy in (QueuePolicy.FIFO, QueuePolicy.PRIORITY, QueuePolicy.SLOWDOWN)
     return queue, "" if by_rank else request.tenant
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """One search for where it could start soonest, for each line of a pass."""
-    return Attempt(reserve(state, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms))
+    return Attempt(reserve(known, waiting.admission, waiting.lease, waiting.demand, waiting.now_ms))
 
 
-def foresee(state: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
+def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
     """When enough of what runs will have ended by itself."""
-    found = expect(state, lease, demand, now_ms)
+    found = expect(known, lease, demand, now_ms)
     return Foreseen((), found.start_ms, found.uncertainty_ms) if found is not None else None

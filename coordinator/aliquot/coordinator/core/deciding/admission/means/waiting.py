@@ -48,16 +48,16 @@ class Waiting:
             return Situation.FITS
         return Situation.OVER_LIMIT if self.found.over is not None else Situation.NO_ROOM
 
-    def room_is_coming(self, state: Planning) -> bool:
+    def room_is_coming(self, known: Planning) -> bool:
         """Others end for it already, and devices are kept for it."""
-        hold = state.holds.get(self.lease.lease_id)
+        hold = known.holds.get(self.lease.lease_id)
         return hold is not None and hold.kind is HoldKind.PREEMPTION
 
-    def blocking(self, state: Planning) -> list[Hold]:
+    def blocking(self, known: Planning) -> list[Hold]:
         """What is kept for requests that come after it. Looked up once."""
         if self._blocking is None:
-            entitled = is_entitled(state, self.lease)
-            self._blocking = holding.in_the_way(state, self.lease, entitled=entitled)
+            entitled = is_entitled(known, self.lease)
+            self._blocking = holding.in_the_way(known, self.lease, entitled=entitled)
         return self._blocking
 
     def grant(self, placement: Placement, given_up: list[Fact] | None = None) -> Attempt:

@@ -44,14 +44,14 @@ class Filler(NamedTuple):
     placement: Placement
 
 
-def attempt(state: Planning, waiting: Waiting) -> Attempt:
+def attempt(known: Planning, waiting: Waiting) -> Attempt:
     """Comparisons of integers with a bounded number of heads, and a placement on one node for `TRIED_MAX` of them."""
     assert waiting.found.placement is not None
     now_ms = waiting.now_ms
-    first = goes_first(state, waiting.head, waiting.demand, waiting.found.placement, now_ms)
+    first = goes_first(known, waiting.head, waiting.demand, waiting.found.placement, now_ms)
     if first is None:
         return Attempt([])
-    facts = holding.give_up_of(state, first.lease.lease_id, now_ms, "the lease was granted elsewhere")
+    facts = holding.give_up_of(known, first.lease.lease_id, now_ms, "the lease was granted elsewhere")
     fact = granted(first.lease.lease_id, first.lease.lease_epoch + 1, first.placement, now_ms)
     return Attempt([*facts, fact], again=True)
 
@@ -61,29 +61,29 @@ def may_yield(demand: Demand) -> bool:
     return demand.count == 1 and demand.gang_size == 1
 
 
-def goes_first(state: Planning, head: Head, demand: Demand, placement: Placement, now_ms: int) -> Filler | None:
+def goes_first(known: Planning, head: Head, demand: Demand, placement: Placement, now_ms: int) -> Filler | None:
     """A later request of the queue that would use more of the node on which this one is about to be placed, and would
     not fit there beside it; None where there is none, or the head has waited long enough. Changes nothing.
     """
-    place = state.lines.place_of(head.lease_id)
+    place = known.lines.place_of(head.lease_id)
     if place is None or not may_yield(demand):
         return None
-    lease, queue = state.leases[head.lease_id], state.tenancy.queue_spec(place.queue)
+    lease, queue = known.leases[head.lease_id], known.tenancy.queue_spec(place.queue)
     waited_ms = now_ms - lease.created_ms
     if queue.policy is not QueuePolicy.SLOWDOWN or waited_ms >= yields_ms(queue, lease.request):
         return None
-    if is_entitled(state, lease):
+    if is_entitled(known, lease):
         return None
     (node_id,), (plans,) = placement.node_ids, placement.members
     taken = {plan.device_uuid: plan.share_milli for plan in plans}
-    devices = [device for device in state.inventory.node(node_id).devices if _is_open(device)]
+    devices = [device for device in known.inventory.node(node_id).devices if _is_open(device)]
     slack = slack_ms(queue, lease.request)
     found: list[tuple[int, Head]] = []
-    for other in _due_later(state, place.queue, head):
-        asked, request = other.line.demand, state.leases[other.lease_id].request
+    for other in _due_later(known, place.queue, head):
+        asked, request = other.line.demand, known.leases[other.lease_id].request
         if asked.gang_size > 1 or other.line.priority != head.line.priority:
             continue
-        others_ms = now_ms - state.leases[other.lease_id].created_ms
+        others_ms = now_ms - known.leases[other.lease_id].created_ms
         if waited_ms * slack_ms(queue, request) >= others_ms * slack:
             continue  # against its slack, the other has waited for a shorter time
         size = _size(asked, devices)
@@ -91,15 +91,15 @@ def goes_first(state: Planning, head: Head, demand: Demand, placement: Placement
             found.append((size, other))
     found.sort(key=lambda each: (-each[0], each[1].rank))
     for _, other in found[:TRIED_MAX]:
-        filler = _place(state, other, node_id, now_ms)
+        filler = _place(known, other, node_id, now_ms)
         if filler is not None:
             return filler
     return None
 
 
-def _due_later(state: Planning, queue: str, head: Head) -> Iterator[Head]:
+def _due_later(known: Planning, queue: str, head: Head) -> Iterator[Head]:
     """The first requests of lines that come after this one in its queue: a bounded number."""
-    for lines in islice(state.lines.queues[queue].values(), TENANTS_MAX):
+    for lines in islice(known.lines.queues[queue].values(), TENANTS_MAX):
         begin = bisect_right(lines.heads, head.rank, key=lambda each: each[0])
         for entry in lines.heads[begin : begin + HEADS_MAX]:
             yield Head(*entry)
@@ -123,14 +123,14 @@ def _fits(demand: Demand, devices: list[DeviceRecord], taken: dict[str, int]) ->
     return free >= demand.count
 
 
-def _place(state: Planning, head: Head, node_id: str, now_ms: int) -> Filler | None:
-    troubles = state.memory.troubles
+def _place(known: Planning, head: Head, node_id: str, now_ms: int) -> Filler | None:
+    troubles = known.memory.troubles
     if troubles and troubles.rests(head.lease_id):
         return None
-    lease = state.leases[head.lease_id]
-    demand = sterner(state, lease.request, head.line.demand, now_ms).avoiding(head.line.avoid)
+    lease = known.leases[head.lease_id]
+    demand = sterner(known, lease.request, head.line.demand, now_ms).avoiding(head.line.avoid)
     if demand.node_ids and node_id not in demand.node_ids:
         return None
     here = msgspec.structs.replace(demand, node_ids=(node_id,))
-    found = offer(state, lease.request, here, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, here, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
     return Filler(lease, found.placement) if found.placement is not None else None
