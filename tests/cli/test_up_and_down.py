@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from aliquot.client import NodeState, Pool, PoolError
 from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import ConfigError
 from tests.cli.conftest import PROGRAM
+from tests.fleet_columns import read_snapshot
 from tests.polling import eventually
 
 WITH_PAGE = ["--nodes", "1", "--gpus", "1", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--tiers", "watchdog"]
@@ -98,13 +100,14 @@ def test_its_page_lets_its_owner_in_without_a_token(root: Path) -> None:
     link = next(word for word in done.stdout.replace("\n", " ").split() if "#code=" in word)
     made = aliquot("console", record.console, "--json", "-c", record.coordinator)
     for url in (link, json.loads(made.stdout)["url"]):
-        page, _, code = url.partition("#code=")
+        page, _, words = url.partition("#")
+        opening = dict(parse_qsl(words))
         assert page == f"{record.console}/login"
         http = httpx.Client(base_url=f"{record.console}/api/v1", headers={"X-Aliquot-Console": "1"})
         with http:
-            assert http.post("/session", json={"code": code}).json()["principal"] == "admin"
-            assert http.get("/fleet").json()["size"] == 1
-            assert http.post("/session", json={"code": code}).status_code == 401
+            assert http.post("/session", json=opening).json()["principal"] == "admin"
+            assert list(read_snapshot(http.get("/fleet").content).states) == [1]
+            assert http.post("/session", json=opening).status_code == 401
     down = aliquot("down", "--json", "--state-dir", str(root))
     assert "console" in {part["name"] for part in json.loads(down.stdout)["stopped"]}
     assert not any(part.alive for part in record.parts)

@@ -19,12 +19,13 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.rpc import lease_service
+from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.coordinator.writing import committer, questions
 from aliquot.coordinator.writing.config import WriterConfig
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.journals import FailingJournal, HeldJournal
-from tests.coordinator.pool import Pool, eventually, reason_of, running
+from tests.coordinator.pool import Pool, eventually, reason_of, running, settings_for
 from tests.coordinator.writers import writing
 from tests.core.harness import node, request
 
@@ -184,7 +185,7 @@ async def test_a_lease_is_shown_without_why_it_waits_where_that_is_not_known_soo
 ) -> None:
     monkeypatch.setattr(lease_service, "_EXPLAINED_WITHIN_S", 0.05)
     journal = HeldJournal()
-    async with running(journal=journal) as pool:
+    async with running(settings_for(limits=LimitSettings(strict_tenants=False)), journal=journal) as pool:
         waiting = await _prepared(pool)
         journal.hold()
         changing = asyncio.ensure_future(_admin(pool).Apply(_tenant("c")))
@@ -238,7 +239,7 @@ async def test_what_was_asked_before_a_stop_is_refused() -> None:
 
 async def test_a_stuck_journal_stops_no_reading_of_what_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = HeldJournal()
-    async with running(journal=journal) as pool:
+    async with running(settings_for(limits=LimitSettings(strict_tenants=False)), journal=journal) as pool:
         waiting = await _prepared(pool)
         journal.hold()
         changing = asyncio.ensure_future(_admin(pool).Apply(_tenant("c")))
@@ -253,7 +254,7 @@ async def test_a_stuck_journal_stops_no_reading_of_what_is_durable(monkeypatch: 
 
 async def test_a_journal_that_fails_stops_no_reading_of_what_is_durable() -> None:
     journal = FailingJournal()
-    async with running(journal=journal) as pool:
+    async with running(settings_for(limits=LimitSettings(strict_tenants=False)), journal=journal) as pool:
         waiting = await _prepared(pool)
         journal.broken = True
         with pytest.raises(grpc.aio.AioRpcError):

@@ -91,3 +91,15 @@ def test_a_limit_that_falls_counts_like_memory_that_grows(scene: Scene) -> None:
     scene.audit.look(scene.machine, "l-1")
     scene.later(OBEY_US)
     assert not scene.audit.wrong(scene.first, signal.SIGKILL)
+
+
+def test_leases_of_one_tenant_answer_for_one_another() -> None:
+    scene = Scene()
+    scene.audit = OverrunsAudit(
+        lambda _, lease, member, uuid: scene.limits[lease, member], lambda: scene.now_us, lambda lease: "tenant"
+    )
+    scene.hold(scene.first, LIMIT + 1)
+    scene.later(OBEY_US)
+    scene.hold(scene.first, LIMIT)
+    scene.hold(scene.other, LIMIT + 1)
+    assert not scene.audit.wrong(scene.other, signal.SIGKILL)

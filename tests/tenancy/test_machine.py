@@ -348,7 +348,7 @@ def judge_shrinking(state: Planning, fact: LeaseShrinking) -> None:
     bounds = bounds_of(lease.request)
     left = len({p.member for p in lease.current if p.slice_id not in fact.slice_ids})
     assert left >= bounds.least
-    if left < bounds.start and fact.notice:
+    if left < bounds.start and fact.notice and not fact.reason.endswith("is drained"):
         preemptor = state.leases[fact.reason.split()[2]]
         assert is_entitled(state, preemptor) or preemptor.request.priority > lease.request.priority
         assert not is_protected(state, lease, guarantee_scale(state))

@@ -89,8 +89,7 @@ def _check_keys(value: Any, known: set[str], where: str) -> None:  # noqa: ANN40
 
 
 def _read_csv(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
-    rows = read_csv(path)
-    columns = set(rows[0][1]) if rows else {"name", "model", "gpus"}
+    columns, rows = read_csv(path)
     if not columns & {"name", "sn"} or "model" not in columns or not columns & {"gpus", "gpu"}:
         raise ConfigError(
             f"its columns are {', '.join(sorted(columns)) or 'none'}", hint="name, model and gpus are needed"

@@ -73,13 +73,16 @@ def open_pool(
     )
 
 
+_WORTH_TELLING = frozenset({"JOURNAL_UNAVAILABLE", "OVERLOADED", "ROLES_CHANGED"})
+
+
 def _teller(args: argparse.Namespace) -> Callable[[PoolError, float], None]:
     """Says once of each reason why a call is sent again: a full disk is no secret for the length of a time-out."""
     out = Out.of(args)
     told: set[str] = set()
 
     def tell(error: PoolError, wait_s: float) -> None:
-        if error.stated_reason and error.stated_reason not in told:
+        if error.stated_reason in _WORTH_TELLING - told:
             told.add(error.stated_reason)
             out.note(f"{error.message}; trying again for up to {args.timeout:g} s")
 

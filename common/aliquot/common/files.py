@@ -75,9 +75,10 @@ def parse_document(path: Path, text: str, *, exact: bool = False) -> Any:  # noq
         raise ConfigError(f"{path} can't be read: {error}", hint=hint) from error
 
 
-def read_csv(path: Path) -> list[tuple[int, Mapping[str, str]]]:
-    """Rows of a CSV file with their lines' numbers: names of columns in lower case, everything without blanks around
-    it, rows without any text left out. Commas, semicolons and tabs may separate. Raises `ConfigError`.
+def read_csv(path: Path) -> tuple[frozenset[str], list[tuple[int, Mapping[str, str]]]]:
+    """The columns of a CSV file, and its rows with their lines' numbers: names of columns in lower case, everything
+    without blanks around it, rows without any text left out. Commas, semicolons and tabs may separate. Raises
+    `ConfigError`.
     """
     text = read_text(path)
     head = text.partition("\n")[0]
@@ -91,7 +92,7 @@ def read_csv(path: Path) -> list[tuple[int, Mapping[str, str]]]:
                 found.append((rows.line_num, cells))
     except csv.Error as error:
         raise ConfigError(f"{path}: line {rows.line_num}: {error}", hint="write plain CSV") from error
-    return found
+    return frozenset(rows.fieldnames), found
 
 
 def text_of(value: Mapping[str, Any], key: str, where: str, *, needed: bool = True) -> str:

@@ -24,7 +24,7 @@ def read_nodes(path: Path) -> list[NodeSpec]:
     """The nodes of a CSV, YAML, JSON or TOML file, or of `-` (standard input). Raises `ConfigError`."""
     try:
         if path.suffix.lower() == ".csv":
-            return [_from_row(row) for _, row in read_csv(path)]
+            return [_from_row(row) for _, row in read_csv(path)[1]]
         document = read_document(path)
         return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except AliquotError as error:

@@ -9,7 +9,7 @@ Ours has a column `gpu` with a request as people write it (`0.25(A100),10Gi`), a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -37,21 +37,21 @@ class TraceRequest(NamedTuple):
 
 def read_requests(path: Path) -> list[TraceRequest]:
     """Either kind of list, told apart by its head line. Raises `ConfigError` that names file and line."""
-    rows = read_csv(path)
-    if rows and "gpu" in rows[0][1]:
-        _refuse_unknown(path, rows[0][1])
+    columns, rows = read_csv(path)
+    if "gpu" in columns:
+        _refuse_unknown(path, columns)
         return [_ours(path, line, row) for line, row in rows]
     return [_openb(path, line, row) for line, row in rows]
 
 
 def read_openb_pods(path: Path) -> list[TraceRequest]:
     """An openb pod list, whose other columns say what became of the pods. Raises `ConfigError`."""
-    return [_openb(path, line, row) for line, row in read_csv(path)]
+    return [_openb(path, line, row) for line, row in read_csv(path)[1]]
 
 
-def _refuse_unknown(path: Path, row: Mapping[str, str]) -> None:
+def _refuse_unknown(path: Path, columns: Iterable[str]) -> None:
     """A plan without what a misspelt column says would be a wrong plan, and nobody would notice."""
-    for column in sorted(set(row) - _OURS):
+    for column in sorted(set(columns) - _OURS):
         close = get_close_matches(column, _OURS, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(

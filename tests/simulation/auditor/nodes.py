@@ -35,7 +35,11 @@ class NodesAudit:
         self._world = world
         self._auditor = auditor
         self._held: dict[str, dict[str, _Held]] = {}
-        self._overruns = OverrunsAudit(self._limit, lambda: world.loop.now_us)
+        self._overruns = OverrunsAudit(
+            self._limit, lambda: world.loop.now_us, lambda lease: self._tenants.get(lease, lease)
+        )
+        self._tenants: dict[str, str] = {}
+        """By lease, also of those that are over."""
         self._share: Counter[str] = Counter()
         self._memory: Counter[str] = Counter()
         self._fence: dict[str, int] = {}
@@ -95,6 +99,7 @@ class NodesAudit:
         if granted != (node.node_id, spec.device_uuid, spec.share_milli, spec.memory_bytes):
             auditor.violation(f"{node.node_id} reserves {spec.slice_id}, which was not granted so")
         held[spec.slice_id] = _Held(spec)
+        self._tenants[spec.lease_id] = spec.tenant or spec.lease_id
         uuid = spec.device_uuid
         self._share[uuid] += held[spec.slice_id].share
         self._memory[uuid] += held[spec.slice_id].memory

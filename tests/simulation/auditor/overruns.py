@@ -15,7 +15,8 @@ OVER_FOR_US = 2 * US_PER_S
 ANSWERS_FOR_US = 60 * US_PER_S
 """How long an excess counts against its lease."""
 OBEY_US = 500 * US_PER_MS
-"""From its first excess on, a lease has this long at least to end it, before anything is killed."""
+"""From the first excess of any of its leases on, a tenant has this long at least to end it, before anything is killed.
+"""
 
 LimitOf = Callable[[SimMachine, str, int, str], int]
 """Bytes that a lease's member may hold of a device of a machine."""
@@ -34,8 +35,9 @@ class _Overrun:
 class OverrunsAudit:
     """True at every moment, where the watchdog knows of its looks alone."""
 
-    def __init__(self, limit_of: LimitOf, now_us: Callable[[], int]) -> None:
+    def __init__(self, limit_of: LimitOf, now_us: Callable[[], int], tenant_of: Callable[[str], str] = str) -> None:
         self._limit_of = limit_of
+        self._tenant_of = tenant_of
         self._now_us = now_us
         self._overruns: dict[tuple[str, str], _Overrun] = {}
         """By host and lease."""
@@ -72,6 +74,16 @@ class OverrunsAudit:
             last_us = overrun.last_us if what == signal.SIGKILL else overrun.of_member_us.get(proc.member)
         if overrun is None or last_us is None or now_us - last_us > OVER_FOR_US:
             return "is within its limits and not ending"
-        if what == signal.SIGKILL and now_us - overrun.since_us < OBEY_US:
-            return f"has been over its limits for {(now_us - overrun.since_us) // US_PER_MS} ms only"
+        since_us = self._since_us(proc.machine.host, proc.lease_id)
+        if what == signal.SIGKILL and now_us - since_us < OBEY_US:
+            return f"has been over its limits for {(now_us - since_us) // US_PER_MS} ms only"
         return ""
+
+    def _since_us(self, host: str, lease_id: str) -> int:
+        """Since when its tenant answers for leases on a machine, also for ones that were given back."""
+        tenant, oldest_us = self._tenant_of(lease_id), self._now_us() - ANSWERS_FOR_US
+        return min(
+            each.since_us
+            for (where, lease), each in self._overruns.items()
+            if where == host and each.last_us >= oldest_us and self._tenant_of(lease) == tenant
+        )

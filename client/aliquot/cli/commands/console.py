@@ -31,7 +31,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.no_browser and has_screen() and webbrowser.open(link):
         out.note("your browser shows it")
     else:
-        out.show(link)
+        out.word(link)
     return Exit.OK
 
 

@@ -194,7 +194,9 @@ def _announce(out: Out, record: PoolRecord, last: str) -> None:
         "      aliquot top",
     )
     if record.console:
-        out.show(f"look:  {_link(record)}", Text("       once, within ten minutes; `aliquot console` makes another"))
+        # In one piece, however narrow the terminal is: half a link lets nobody in.
+        out.word(f"look:  {_link(record)}")
+        out.show(Text("       once, within ten minutes; `aliquot console` makes another"))
     out.show(last)
 
 

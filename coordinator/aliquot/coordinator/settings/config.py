@@ -142,8 +142,8 @@ class LimitSettings:
     """Changes that are remembered for watchers who come late or fall behind; about 1 kB each."""
     ledger_entries_max: int = 20_000
     """So many entries of usage are kept one by one, half a kB each; older ones become sums by the hour."""
-    strict_tenants: bool = False
-    """Refuse tenants and queues that were not declared. Accounts are never removed, and each takes memory."""
+    strict_tenants: bool | None = None
+    """Refuse tenants and queues that were not declared; not set: where any tenant (any queue) is declared."""
     ledger_days: int = 62
     """Usage older than this many whole days (UTC) is kept as sums by the day; 0: never."""
 

@@ -24,6 +24,7 @@ from aliquot.coordinator.core.books.tenancy.facts import (
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce, in_force, over
 from aliquot.coordinator.core.books.tenancy.limits import over_limit, promised
 from aliquot.coordinator.core.books.tenancy.offences import counted_for_ms
+from aliquot.coordinator.core.books.tenancy.owning import may_use
 from aliquot.coordinator.core.books.tenancy.specs import (
     DEFAULT_QUEUE,
     ROOT,
@@ -34,6 +35,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     Quota,
     Tenant,
     TenantSpec,
+    upwards,
 )
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
 from aliquot.coordinator.core.books.tenancy.view import Chain, TenancyView
@@ -237,10 +239,24 @@ def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
     """Check the declarations as a whole: the tree, the guarantees, and what is held already."""
     checks.check_windows(quota for _, _, quota in _quotas(trial))
     checks.check_tree({name: queue.spec for name, queue in trial.queues.items()}, now_ms)
+    trial.find_claims()
     for name, tenant in trial.tenants.items():
         default = tenant.spec.default_queue
-        if known.config.strict_tenants and default and default not in trial.queues:
+        if not default:
+            continue
+        if known.config.strict_tenants and default not in trial.queues:
             raise InvalidField(f"tenants[{name}].default_queue", f"there is no queue {default!r}")
+        above = next((each for each in upwards(name) if each != name and each in trial.tenants), "")
+        if (
+            above
+            and not may_use(trial, above, default, apart_from=above)
+            and name not in trial.queue_spec(default).tenants
+        ):
+            raise InvalidField(
+                f"tenants[{name}].default_queue",
+                f"tenant {above} above it may not use queue {default}",
+                hint=f"an administrator can list {name} under `tenants` of that queue",
+            )
     for loan in trial.loans.values():
         guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
         lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]

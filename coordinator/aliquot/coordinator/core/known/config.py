@@ -22,7 +22,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     """Ended leases, and with them their idempotency keys, are kept for so long, and never many more than so many."""
     ledger_entries_max: int = 20_000
     """About so much of the latest usage is kept entry by entry; older usage as sums for each hour."""
-    strict_tenants: bool = False
+    strict_tenants: bool | None = False
     """Refuse tenants and queues that were not declared. Otherwise they may ask, without a guarantee."""
     reclaim_min_run_ms: int = 20_000
     """Borrowed capacity may be reclaimed after this long, whatever the request says..."""

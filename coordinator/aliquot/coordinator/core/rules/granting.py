@@ -23,6 +23,7 @@ from aliquot.coordinator.core.books.tenancy.limits import (
     scale_of,
     usable_capacity,
 )
+from aliquot.coordinator.core.books.tenancy.owning import check_owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.books.tenancy.specs import Amount, OverLimitAction
 from aliquot.coordinator.core.books.tenancy.view import AccountView, Chain
@@ -32,7 +33,6 @@ from aliquot.coordinator.core.placement.matching import either, is_part
 from aliquot.coordinator.core.rules.closing import place_before
 from aliquot.coordinator.core.values.errors import (
     InvalidField,
-    QueueNotFound,
     QuotaExceeded,
     TenantHeldBack,
     TenantNotFound,
@@ -269,21 +269,12 @@ def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
     """The request with its queue's pool. Raises for an unknown tenant or queue, and for a request above a limit."""
     tenancy = known.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
-    if known.config.strict_tenants:
-        if request.tenant not in tenancy.tenants:
-            raise TenantNotFound(
-                f"there is no tenant {request.tenant!r}", hint="`aliquot tenants` lists those there are"
-            )
-        if request.queue and name not in tenancy.queues:
-            raise QueueNotFound(f"there is no queue {name!r}", hint="`aliquot queues` lists those there are")
+    check_owner(tenancy, request.tenant, request.queue, strict=known.config.strict_tenants)
     if request.tenant not in tenancy.tenants and (above := bound_above(tenancy, request.tenant)):
         raise TenantNotFound(
             f"there is no tenant {request.tenant!r}, and what tenant {above} above it may use is limited",
             hint=f"ask as {above}, or have an administrator declare {request.tenant}",
         )
-    spec = tenancy.queue_spec(name)
-    if spec.tenants and request.tenant not in spec.tenants:
-        raise InvalidField("queue", f"tenant {request.tenant} may not use queue {name}")
     demand = request.demand
     for queue in tenancy.path(name):
         pool = tenancy.queue_spec(queue).pool

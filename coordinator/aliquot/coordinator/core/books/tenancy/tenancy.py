@@ -76,6 +76,8 @@ class Tenancy:
         self.budgets = False
         self.ceilings = False
         """Whether any tenant has one on priorities or on what waits."""
+        self.claims: dict[str, list[str]] = {}
+        """Queue -> the tenants whose own it is."""
         self._chains: dict[tuple[str, str], Chain[Account]] = {}
         self._taken_version = -1
         self._changed: dict[AccountKey, Account] = {}
@@ -109,6 +111,13 @@ class Tenancy:
             names.append(self.queue_spec(names[-1]).parent)
         return tuple(names)
 
+    def find_claims(self) -> None:
+        """Tenants were declared: which queue is whose own."""
+        self.claims = {}
+        for name, tenant in self.tenants.items():
+            if tenant.spec.default_queue:
+                self.claims.setdefault(tenant.spec.default_queue, []).append(name)
+
     def redeclared(self) -> None:
         """Something was declared: forget what was derived from the declarations. What is held must be recounted."""
         self.version += 1
@@ -123,6 +132,7 @@ class Tenancy:
         self.guarantees = any(quota.guarantees for quota in quotas)
         self.budgets = any(bool(tenant.spec.budget) for tenant in self.tenants.values())
         specs = [tenant.spec for tenant in self.tenants.values()]
+        self.find_claims()
         self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
     def quota_of(self, kind: str, name: str) -> Quota:

@@ -95,6 +95,8 @@ class TenancyView(Protocol):
     @property
     def tenants(self) -> Mapping[str, Tenant]: ...  # noqa: D102
     @property
+    def claims(self) -> Mapping[str, Sequence[str]]: ...  # noqa: D102
+    @property
     def queues(self) -> Mapping[str, Queue]: ...  # noqa: D102
     @property
     def loans(self) -> Mapping[str, Loan]: ...  # noqa: D102
