@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.agent.connection import SessionEnded, connect, ended_with
+from aliquot.agent.connection import SessionEnded, connect, ending_of_status
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
@@ -73,7 +73,7 @@ class Agent(PretendedNode):
             except SessionEnded as error:
                 ended = error
             except grpc.aio.AioRpcError as error:
-                ended = ended_with(error.code(), error.details(), error.trailing_metadata())
+                ended = ending_of_status(error.code(), error.details(), error.trailing_metadata())
             except (TimeoutError, asyncio.InvalidStateError):
                 pass
             self._addresses.leader_is(ended.leader)
@@ -89,7 +89,7 @@ class Agent(PretendedNode):
             async with asyncio.timeout(_WELCOME_S):
                 answer = await call.read()
             if not isinstance(answer, agent_pb2.CoordinatorMessage) or not answer.HasField("welcome"):
-                raise ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+                raise ending_of_status(await call.code(), await call.details(), await call.trailing_metadata())
             if answer.welcome.leader_epoch < self.leader_epoch:
                 return
             if answer.welcome.leader_epoch > self.leader_epoch:
@@ -109,7 +109,7 @@ class Agent(PretendedNode):
         while True:
             message = await call.read()
             if not isinstance(message, agent_pb2.CoordinatorMessage):
-                raise ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+                raise ending_of_status(await call.code(), await call.details(), await call.trailing_metadata())
             kind = message.WhichOneof("message")
             if kind == "desired" and self.leader_epoch == welcome.leader_epoch:
                 if reports := self.obey(message.desired):

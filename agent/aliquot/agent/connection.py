@@ -83,17 +83,17 @@ def channel_to(address: str, coordinators: Coordinators) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
-async def end_of(call: Call) -> SessionEnded:
+async def ending_of_call(call: Call) -> SessionEnded:
     """Why a stream ended that was not ended by us."""
-    return ended_with(await call.code(), await call.details(), await call.trailing_metadata())
+    return ending_of_status(await call.code(), await call.details(), await call.trailing_metadata())
 
 
-def ended_by(error: grpc.aio.AioRpcError) -> SessionEnded:
+def ending_of_error(error: grpc.aio.AioRpcError) -> SessionEnded:
     """The same, of a call that raised."""
-    return ended_with(error.code(), error.details(), error.trailing_metadata())
+    return ending_of_status(error.code(), error.details(), error.trailing_metadata())
 
 
-def ended_with(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
+def ending_of_status(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
     """What a refusal says: the reason, who leads, how long to stay away."""
     said = refusal_of(code, details, metadata)
     return SessionEnded(str(said), word=said.reason, leader=said.leader, wait_s=said.wait_s)

@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.agent import node_key
-from aliquot.agent.connection import Coordinators, SessionEnded, channel_to, connect, ended_by
+from aliquot.agent.connection import Coordinators, SessionEnded, channel_to, connect, ending_of_error
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity, boot_id
@@ -165,7 +165,7 @@ async def _ask_at(
                 asked, metadata=(bearer(string.token),), timeout=_CALL_S
             )
         except grpc.aio.AioRpcError as error:
-            ended = ended_by(error)
+            ended = ending_of_error(error)
             if error.code() in _AWAY:
                 raise ended from error
             hint = "ask an operator for another invite: `aliquot node invite`" if ended.word else ""

@@ -16,7 +16,7 @@ from typing import Protocol
 import grpc
 
 from aliquot.agent import node_key
-from aliquot.agent.connection import Call, Coordinators, SessionEnded, end_of, ended_by
+from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
 from aliquot.agent.core.caring import CareOrder
 from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.partitioning import CutOrder
@@ -183,9 +183,9 @@ class Stream:
                 self._renewal = self._renewal_of()
                 await self._talk(call, welcome.session_epoch)
             except grpc.aio.AioRpcError as error:
-                raise ended_by(error) from error
+                raise ending_of_error(error) from error
             except asyncio.InvalidStateError as error:  # written to after its end
-                raise await end_of(call) from error
+                raise await ending_of_call(call) from error
             finally:
                 call.cancel()
 
@@ -212,7 +212,7 @@ class Stream:
         except TimeoutError:
             raise SessionEnded(f"no welcome within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
-            raise await end_of(call)
+            raise await ending_of_call(call)
         if message.HasField("goodbye"):
             raise _goodbye(message.goodbye)
         if not message.HasField("welcome"):
@@ -282,7 +282,7 @@ class Stream:
         while True:
             message = await call.read()
             if not isinstance(message, agent_pb2.CoordinatorMessage):  # the end of the stream
-                raise await end_of(call)
+                raise await ending_of_call(call)
             kind = message.WhichOneof("message")
             if kind == "desired":
                 batch, complaints = batch_from_wire(message.desired)

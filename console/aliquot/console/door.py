@@ -19,12 +19,8 @@ from aliquot.common.errors import AliquotError
 from aliquot.console.api.answers import problem, refusal
 from aliquot.console.api.callers import token_in
 from aliquot.console.known import Known
-from aliquot.console.origin import SESSION, Origin
+from aliquot.console.origin import BY_COOKIE, PAGES_HEADER, SESSION, Origin
 
-PAGES_HEADER: Final = b"x-aliquot-console"
-"""Our page sends it with whatever changes something. Pages of others can't, without being asked about it first."""
-BY_COOKIE: Final = "aliquot.by_cookie"
-"""In the scope of a request whose caller is known by its cookie."""
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+PAGES_HEADER: Final = b"x-aliquot-console"
+"""Our page sends it with whatever changes something. Pages of others can't, without being asked about it first."""
+BY_COOKIE: Final = "aliquot.by_cookie"
+"""In the scope of a request whose caller is known by its cookie."""
 SESSION: Final = "aliquot"
 """The cookie that holds a session's token."""
 

@@ -136,3 +136,12 @@ class SessionClosed(SessionError):
     """Nothing is wrong, but nothing can be done any more either."""
 
     reason = "SESSION_CLOSED"
+
+
+class NotOnRemoteError(RemoteError, NotImplementedError):
+    """A feature that remote devices don't have. `feature` is its name."""
+
+    def __init__(self, feature: str, instead: str = "") -> None:
+        then = f"; {instead}" if instead else ""
+        super().__init__(f"{feature} does not work on a remote GPU (docs/remote-scripts.md){then}")
+        self.feature = feature

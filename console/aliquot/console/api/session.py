@@ -24,8 +24,7 @@ from aliquot.console.api.answers import answer, shows
 from aliquot.console.api.asking import Body
 from aliquot.console.api.callers import AllPools, Pool, Token
 from aliquot.console.codes import CODE_S, Codes
-from aliquot.console.door import BY_COOKIE, PAGES_HEADER
-from aliquot.console.origin import SESSION, Origin
+from aliquot.console.origin import BY_COOKIE, PAGES_HEADER, SESSION, Origin
 from aliquot.console.pools import Pools
 
 router = APIRouter(tags=["session"])

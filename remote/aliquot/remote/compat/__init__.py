@@ -5,6 +5,6 @@ Tensors say that they are on `cuda`, because scripts ask them; everything else o
 """
 
 from aliquot.remote.compat.activation import activate
-from aliquot.remote.compat.errors import NotOnRemoteError
+from aliquot.remote.errors import NotOnRemoteError
 
 __all__ = ["NotOnRemoteError", "activate"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 import aliquot.remote.torch  # noqa: F401 - makes the tensors known to PyTorch
-from aliquot.remote.compat import amp, cuda, guard, leaving, signals, tensors
+from aliquot.remote.compat import amp, cuda, leaving, signals, tensors
+from aliquot.remote.torch import guard
 
 _active = False
 

@@ -11,9 +11,10 @@ from typing import Any, Self
 
 import torch
 
-from aliquot.remote.compat.errors import NotOnRemoteError, refusing, refusing_class
+from aliquot.remote.compat.errors import refusing, refusing_class
 from aliquot.remote.compat.lease import devices, random_seed
 from aliquot.remote.core import messages
+from aliquot.remote.errors import NotOnRemoteError
 from aliquot.remote.torch import backend
 
 _CAPABILITIES = {

@@ -1,20 +1,11 @@
-"""What is said of features of CUDA that a remote device does not have."""
+"""What stands in the place of features of CUDA that a remote device does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from aliquot.remote.errors import RemoteError
-
-
-class NotOnRemoteError(RemoteError, NotImplementedError):
-    """A feature that remote devices don't have. `feature` is its name."""
-
-    def __init__(self, feature: str, instead: str = "") -> None:
-        then = f"; {instead}" if instead else ""
-        super().__init__(f"{feature} does not work on a remote GPU (docs/remote-scripts.md){then}")
-        self.feature = feature
+from aliquot.remote.errors import NotOnRemoteError
 
 
 def refusing(feature: str, instead: str = "") -> Callable[..., Any]:

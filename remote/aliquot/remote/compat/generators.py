@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aliquot.remote.compat.errors import NotOnRemoteError
+from aliquot.remote.errors import NotOnRemoteError
 from aliquot.remote.torch.tensor import RemoteTensor
 
 _aten = torch.ops.aten

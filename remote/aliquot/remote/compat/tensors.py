@@ -9,8 +9,9 @@ import torch
 from torch.utils import _pytree as trees
 
 from aliquot.remote.compat import generators
-from aliquot.remote.compat.errors import NotOnRemoteError, refusing
+from aliquot.remote.compat.errors import refusing
 from aliquot.remote.compat.lease import devices
+from aliquot.remote.errors import NotOnRemoteError
 from aliquot.remote.torch import backend, prediction
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.session import Session, naming

@@ -25,6 +25,7 @@ from aliquot.remote.errors import (
 from aliquot.remote.torch import autocast as _autocast
 from aliquot.remote.torch import backend as _backend
 from aliquot.remote.torch import overrides as _overrides
+from aliquot.remote.torch import prediction as _prediction  # noqa: F401 - says what a call returns, which tensors ask it
 from aliquot.remote.torch import special as _special  # noqa: F401 - puts its operators in place
 from aliquot.remote.torch.backend import attach, detach, session_of
 from aliquot.remote.torch.capture import Captured, capture

@@ -16,14 +16,13 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from aliquot.remote.core import messages
 from aliquot.remote.core.channel import Channel
 from aliquot.remote.core.layouts import contiguous_stride
-from aliquot.remote.errors import RemoteError
-from aliquot.remote.torch import profiling
-from aliquot.remote.torch.session import Session
+from aliquot.remote.errors import NotOnRemoteError, RemoteError
+from aliquot.remote.torch import guard, profiling
+from aliquot.remote.torch.session import ATTACHED, Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
 from aliquot.remote.torch.transfer import empty
 
 _aten = torch.ops.aten
-_sessions: list[Session | None] = []
 _current = 0
 
 
@@ -33,14 +32,14 @@ def attach(channel: Channel) -> torch.device:
     Raises:
         RemoteRefusedError: the ends don't fit together.
     """
-    free = next((index for index, session in enumerate(_sessions) if session is None), len(_sessions))
+    free = next((index for index, session in enumerate(ATTACHED) if session is None), len(ATTACHED))
     if free:
         _make_room()
     session = Session(channel, free)
-    if free == len(_sessions):
-        _sessions.append(session)
+    if free == len(ATTACHED):
+        ATTACHED.append(session)
     else:
-        _sessions[free] = session
+        ATTACHED[free] = session
     profiling.attached(session)
     return session.device
 
@@ -50,8 +49,6 @@ def _make_room() -> None:
     """Have autograd count more than one device, which it does once, at the first backward; a guard that PyTorch has for
     its fake tensors says eight.
     """
-    from aliquot.remote.compat import NotOnRemoteError, guard  # noqa: PLC0415 - knows this module
-
     with contextlib.suppress(NotOnRemoteError):
         guard.install()
 
@@ -60,7 +57,7 @@ def detach(device: torch.device | str | int) -> None:
     """End the session of a device: the server frees everything that it held."""
     session = session_of(device)
     profiling.detached(session)
-    _sessions[session.index] = None
+    ATTACHED[session.index] = None
     session.close()
 
 
@@ -74,7 +71,7 @@ def session_of(device: torch.device | str | int | None = None) -> Session:
         device = torch.device(device)
     index = device.index if isinstance(device, torch.device) else device
     index = _current if index is None else index
-    session = _sessions[index] if 0 <= index < len(_sessions) else None
+    session = ATTACHED[index] if 0 <= index < len(ATTACHED) else None
     if session is None:
         raise RemoteError(f"there is no remote device aliquot:{index}: connect to a lease first")
     return session
@@ -203,10 +200,10 @@ class _Module(types.ModuleType):
         return True
 
     def is_available(self) -> bool:
-        return any(session is not None for session in _sessions)
+        return any(session is not None for session in ATTACHED)
 
     def device_count(self) -> int:
-        return len(_sessions)
+        return len(ATTACHED)
 
     def current_device(self) -> int:
         return _current
@@ -224,7 +221,7 @@ class _Module(types.ModuleType):
         session.send(messages.Seed(_seed(seed)))
 
     def manual_seed_all(self, seed: int) -> None:
-        for session in _sessions:
+        for session in ATTACHED:
             if session is not None and session.closed is None:
                 session.flush()
                 session.send(messages.Seed(_seed(seed)))

@@ -23,7 +23,8 @@ from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.graphs import Sent
 from aliquot.remote.torch.hiding import hide
-from aliquot.remote.torch.prediction import layout_of, makes_no_statistics
+from aliquot.remote.torch.layouts import layout_of
+from aliquot.remote.torch.prediction import makes_no_statistics
 from aliquot.remote.torch.session import Session, naming
 from aliquot.remote.torch.tensor import RemoteTensor
 from aliquot.remote.torch.transfer import upload

@@ -19,7 +19,7 @@ from aliquot.remote.core.words import int_words
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.operators import NotAllowed, find
 from aliquot.remote.torch import tensor as tensors
-from aliquot.remote.torch.prediction import layout_of
+from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import Allocation, Layout, RemoteTensor, wrap
 

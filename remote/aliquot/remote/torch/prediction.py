@@ -18,8 +18,10 @@ from aliquot.remote.core.bounds import TEMPLATES_MAX
 from aliquot.remote.core.words import TEMPLATES_FROM
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import tensor as tensors
+from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SCALARS, Allocation, Entry, Layout, RemoteTensor, issue, wrap
+from aliquot.remote.torch.transfer import upload
 
 _aten = torch.ops.aten
 
@@ -37,18 +39,6 @@ _MISPREDICTED = {
 _NEED_WEIGHTS = 10
 """Place of the argument of multi-head attention that asks for its weights."""
 _entries_left = TEMPLATES_MAX - TEMPLATES_FROM
-
-
-def layout_of(session: Session, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> Layout:
-    """The session's one layout of these."""
-    key = (dtype, tuple(shape), tuple(stride))
-    layout = session.layouts.get(key)
-    if layout is None:
-        if len(session.layouts) >= 4 * TEMPLATES_MAX:
-            # Those of living tensors go on being used; they only stop being found, which costs templates, not sense.
-            session.layouts.clear()
-        layout = session.layouts[key] = Layout(session, *key)
-    return layout
 
 
 def scalars_of(func: Any) -> frozenset[int | str]:
@@ -153,13 +143,6 @@ def _gather(
         return value
 
     return session, [bring(value) for value in args], {name: bring(value) for name, value in kwargs.items()}
-
-
-def upload(session: Session, tensor: torch.Tensor) -> RemoteTensor:
-    """A copy of a CPU tensor there."""
-    from aliquot.remote.torch.transfer import upload as really  # noqa: PLC0415 - knows this module
-
-    return really(session, tensor)
 
 
 # --------------------------------------------------------------------------------------------------------- templates

@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from aliquot.remote.core import messages
 from aliquot.remote.core.profile import Place, Profile
-from aliquot.remote.torch.session import Counters, Session
+from aliquot.remote.torch.session import ATTACHED, Counters, Session
 
 VARIABLE = "ALIQUOT_REMOTE_PROFILE"
 """Set to `table` or `json`, a program says at its end where its time went."""
@@ -154,9 +154,7 @@ def _place(session: Session, key: tuple[int, str], count: float, seconds: float,
 
 def sessions() -> list[Session]:
     """Those that are attached."""
-    from aliquot.remote.torch import backend  # noqa: PLC0415 - knows this module
-
-    return [session for session in backend._sessions if session is not None and session.closed is None]
+    return [session for session in ATTACHED if session is not None and session.closed is None]
 
 
 _running: list[Profiling] = []

@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 
-from aliquot.remote.torch.tensor import RemoteTensor
 
-
-def describe(tensor: RemoteTensor) -> str:
+def describe(tensor: torch.Tensor) -> str:
     """As PyTorch prints a tensor of another device. Waits for its elements."""
     with torch.no_grad():
         text = repr(tensor.detach().cpu())
@@ -22,7 +20,7 @@ def describe(tensor: RemoteTensor) -> str:
     return f"Parameter containing:\n{text}" if isinstance(tensor, torch.nn.Parameter) else text
 
 
-def reduce(tensor: RemoteTensor, protocol: object) -> Any:
+def reduce(tensor: torch.Tensor, protocol: object) -> Any:
     """Saved as a CPU tensor, so that whoever loads it needs neither a remote device nor more than weights."""
     here = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
     if isinstance(tensor, torch.nn.Parameter):
@@ -30,7 +28,7 @@ def reduce(tensor: RemoteTensor, protocol: object) -> Any:
     return here.__reduce_ex__(protocol)
 
 
-def deep_copy(tensor: RemoteTensor, memo: dict[int, Any]) -> Any:
+def deep_copy(tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
     """A copy there.
 
     Raises:
@@ -46,7 +44,7 @@ def deep_copy(tensor: RemoteTensor, memo: dict[int, Any]) -> Any:
         copied = torch.nn.Parameter(copied, tensor.requires_grad)
     else:
         copied.requires_grad_(tensor.requires_grad)
-    if isinstance(tensor.grad, RemoteTensor):
+    if tensor.grad is not None:
         copied.grad = deep_copy(tensor.grad, memo)
     memo[id(tensor)] = copied
     return copied

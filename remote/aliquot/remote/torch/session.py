@@ -453,3 +453,7 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+ATTACHED: list[Session | None] = []
+"""The sessions of the devices `aliquot:0`, `aliquot:1` and so on; None where one was detached."""

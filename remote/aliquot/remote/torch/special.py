@@ -9,7 +9,7 @@ import torch
 
 from aliquot.remote.core.layouts import contiguous_stride, count, extent
 from aliquot.remote.errors import RemoteError
-from aliquot.remote.torch.prediction import layout_of
+from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue, wrap
 from aliquot.remote.torch.transfer import empty
 

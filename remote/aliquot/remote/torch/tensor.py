@@ -15,6 +15,7 @@ import torch
 
 from aliquot.remote.core.layouts import extent
 from aliquot.remote.core.words import FREE, float_words, int_words
+from aliquot.remote.torch.saving import deep_copy, describe, reduce
 
 if TYPE_CHECKING:
     from aliquot.remote.torch.session import Session
@@ -96,18 +97,12 @@ class RemoteTensor(torch.Tensor):
         return issue(None, func, args, kwargs)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        from aliquot.remote.torch.saving import describe  # noqa: PLC0415 - rarely used, and knows this module
-
         return describe(self)
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        from aliquot.remote.torch.saving import reduce  # noqa: PLC0415
-
         return reduce(self, protocol)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        from aliquot.remote.torch.saving import deep_copy  # noqa: PLC0415
-
         return deep_copy(self, memo)
 
     def __coerce_same_metadata_as_tangent__(self, metadata: object, expected: type | None = None) -> Any:

@@ -12,7 +12,7 @@ from aliquot.remote.core.layouts import contiguous_stride, overlaps
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.coming import ask, coming
-from aliquot.remote.torch.prediction import layout_of
+from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
 

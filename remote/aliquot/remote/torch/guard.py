@@ -11,7 +11,7 @@ import ctypes
 
 import torch
 
-from aliquot.remote.compat.errors import NotOnRemoteError
+from aliquot.remote.errors import NotOnRemoteError
 
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 """`c10::impl::device_guard_impl_registry`: a pointer for each type of device."""
