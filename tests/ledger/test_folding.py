@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core import tick
 from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS
 from aliquot.coordinator.core.books.ledger.invoice import Invoice, make_invoice
@@ -17,6 +16,7 @@ from aliquot.coordinator.core.books.ledger.ledger import Ledger, close
 from aliquot.coordinator.core.books.ledger.meters import meter_of
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period
+from aliquot.coordinator.core.deciding import ledger as ledger_deciding
 from aliquot.coordinator.core.evolve.snapshot import state_hash
 from aliquot.coordinator.core.known import planning
 from aliquot.coordinator.core.known.config import CoreConfig
@@ -135,7 +135,7 @@ def test_budgets_know_what_was_folded(
 @pytest.mark.no_cover  # would more than double its time
 def test_the_core_keeps_so_many_entries_and_folds_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = 32
-    for module in (planning, tick):
+    for module in (planning, ledger_deciding):
         monkeypatch.setattr(module, "FOLDED_AT_ONCE", at_once)
     books = Books(CoreConfig(ledger_entries_max=10))
     books.now_ms = BEGAN_MS

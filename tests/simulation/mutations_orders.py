@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aliquot.coordinator.core import tick
+from aliquot.coordinator.core import commands as c
+from aliquot.coordinator.core import decide, tick
 from aliquot.coordinator.core.books.capacity import CapacitySpec, NodeShape, OrderChanged, OrderState
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding.capacity import giving_back, ordering, plan
@@ -52,7 +53,7 @@ def _coming(put: Put) -> None:
     scene=_WAKE.replace("offer", "offer at=0"),
 )
 def _dry(put: Put) -> None:
-    original = ordering.look
+    original = tick._LOOK[Due.CAPACITY]
 
     def look(state: Any, subject: str, now_ms: int) -> list[Any]:
         spec = state.capacity.spec
@@ -113,7 +114,7 @@ def _open(put: Put) -> None:
     scene=_BEGIN + "offer\nprovider hangs\n" + _BUSY + "wait 20\n",
 )
 def _two(put: Put) -> None:
-    original = ordering.take
+    original = decide._DECIDE[c.TakeOrders]
 
     def take(state: Any, command: Any, now_ms: int) -> Decision[Any]:
         decision = original(state, replaced(command, taker=f"{command.taker}-{now_ms}"), now_ms)

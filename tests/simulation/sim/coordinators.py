@@ -106,7 +106,12 @@ class CoordinatorHost:
             forecast=False,
             agents=AgentSettings(unenrolled=True),
             access=access(),
-            limits=LimitSettings(retain_ended=DurationMs(60_000), retain_ended_max=5_000, ledger_entries_max=100),
+            limits=LimitSettings(
+                retain_ended=DurationMs(60_000),
+                retain_ended_max=5_000,
+                ledger_entries_max=100,
+                strict_tenants=False,  # tenants come and go in all pools, asked for before they are declared
+            ),
         )
         self.on_started: Callable[[CoordinatorHost], None] = lambda host: None
         self.on_defect: Callable[[str], None] = lambda text: None

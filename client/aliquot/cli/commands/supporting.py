@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import datetime as dt
 import io
+import json
 import os
 import platform
 import sys
@@ -21,14 +22,14 @@ from typing import Final
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
-from aliquot.cli._json import dumps
+from aliquot.cli._json import dumps, plain
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout
 from aliquot.cli.localpool.record import PoolRecord
 from aliquot.client import AliquotError, LeaseState, Pool
 from aliquot.common.https import open_directly
 from aliquot.common.quantity import human_bytes
-from aliquot.common.redacting import redacted
+from aliquot.common.redacting import GONE, redacted
 from aliquot.common.tokens import bearer
 
 LEASES_MAX: Final = 2_000
@@ -85,7 +86,8 @@ class Bundle:
 
         def add() -> None:
             answer = ask()
-            self.add(name, dumps(answer, indent=2), set(_fields_in(answer)))
+            shown = _without_secrets(plain(answer), set(_fields_in(answer)))
+            self.files[name] = dumps(shown, indent=2).encode()
 
         self._have(name, add)
 
@@ -153,6 +155,24 @@ def _ask(bundle: Bundle, pool: Pool, lease_ids: list[str]) -> None:
     asked |= {f"timelines/{lease_id}": partial(pool.timeline, lease_id) for lease_id in lease_ids[:TIMELINES_MAX]}
     for name, ask in asked.items():
         bundle.have_answer(f"{name}.json", ask)
+
+
+def _without_secrets(value: object, fields: Collection[str], field: str = "") -> object:
+    """An answer value by value: what stands in one may look like an assignment, and the document must stay one."""
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(each, fields, str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(each, fields, field) for each in value]
+    if not isinstance(value, str):
+        return value
+    if field in fields:
+        return redacted(value)
+    shown = redacted(dumps({field: value}), fields)
+    try:
+        found = json.loads(shown)
+    except ValueError:
+        return GONE
+    return found.get(field, GONE) if isinstance(found, dict) else GONE
 
 
 def _fields_in(value: object) -> Iterator[str]:
