@@ -113,12 +113,14 @@ class Ward(Stage):
         assert data is not None, "the coordinator does not answer"
         return pool_pb2.Health.FromString(data)
 
-    def hear(self, xid: int, times: int = 1, pid: int | None = None) -> None:
-        """The kernel's log tells of an XID on the card, so many times."""
+    def hear(self, xid: int, times: int = 1, pid: int | None = None, *, from_log: bool = False) -> None:
+        """The driver, or the kernel's log, tells of an XID on the card, so many times. The log's word takes a card out
+        only where the card confirms it (tests/agent/test_care.py).
+        """
         node = self.node
         assert node.take_event is not None
         assert node.process is not None
-        event = DeviceEvent(self.card.info.uuid, xid, pid=pid, from_log=True)
+        event = DeviceEvent(self.card.info.uuid, xid, pid=pid, from_log=from_log)
         self.world.loop.start(node.process, node.take_event(event, times), "xid")
 
     def until(self, true: Callable[[], bool], seconds: float) -> bool:
@@ -234,7 +236,7 @@ def _xid(number: int, times: int = 1) -> Act:
 
 
 def _lost(ward: Ward) -> None:
-    ward.hear(79)
+    ward.hear(79, from_log=True)
     ward.card.lost = True
     for proc in ward.node.listed(ward.card.info.uuid):
         ward.node.exit(proc)
