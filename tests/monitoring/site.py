@@ -76,7 +76,8 @@ def _at_work(made: Site, folder: Path) -> Iterator[None]:
                 gpus.set_temperature(index, 60 + 5 * index + number)
                 gpus.set_power(index, 200_000 + 50_000 * index)
             gpus.raise_xid(0, 31)
-        pool.admin.apply(Declarations(tenants=(TenantSpec("web", quota=Quota(guaranteed=Amount(500, 20 << 30))),)))
+        web = TenantSpec("web", quota=Quota(guaranteed=Amount(500, 20 << 30)))
+        pool.admin.apply(Declarations(tenants=(web, TenantSpec("lab"))))
         pool.admin.quarantine_device(uuids[second][1], reason="it smells")
         stack.callback(pool.admin.return_device, uuids[second][1])
         busy = stack.enter_context(

@@ -74,6 +74,7 @@ async def answering(visitor: Visitor, found: dict[str, Any], zone: str = "UTC") 
 async def test_the_peak_is_told_and_keys_move_from_hour_to_hour(visitor: Visitor) -> None:
     page = await answering(visitor, document())
     grid = page.get_by_role("grid")
+    await expect(grid.get_by_role("rowheader").last).to_be_visible()  # rows are counted once they are there
     await expect(grid.get_by_role("rowheader")).to_have_count(await grid.get_by_role("row").count() - 1)
     await expect(page.locator("main p[role=status]")).to_have_text("Sun 29 Nov, 14:00: 23.48 devices")
     chosen = grid.locator('[tabindex="0"]')
