@@ -373,6 +373,42 @@ async def test_the_kernels_log_tells_of_xids_and_whose_they_are(node: Node, coor
     assert first.healthy
 
 
+async def test_the_drivers_word_counts_after_a_line_that_nothing_confirmed(
+    node: Node, coordinator: Coordinator
+) -> None:
+    """Whoever gets a line into the log, or a log that is quicker than the driver, must not silence the driver."""
+    log = node.directory / "kmsg"
+    log.write_text("")
+    node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(log)
+    await start(node, coordinator)
+    bus = coordinator.snapshots[-1].node.devices[0].pci_bus_id[:-2]
+    with log.open("a") as file:
+        file.write(f"3,1,1,-;NVRM: Xid (PCI:{bus}): 95, pid=1, Uncontained ECC error\n")
+    await coordinator.until(lambda: "reported" in node.log and "95" in node.log, "the line was heard")
+    node.scenario.raise_xid(0, 95)
+    assert (await until_unwell(coordinator, node.uuids[0])).sign.cause == "uncontained-memory"
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_only_the_log_tells_counts_once_the_card_complains(
+    node: Node, coordinator: Coordinator, late: bool
+) -> None:
+    """XID 119, the GPU's own processor: NVML does not tell it, and the card may answer for a while yet."""
+    log = node.directory / "kmsg"
+    log.write_text("")
+    node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(log)
+    await start(node, coordinator)
+    bus = coordinator.snapshots[-1].node.devices[0].pci_bus_id[:-2]
+    if not late:
+        node.scenario.set_recovery_action(0, RESET_ACTION)
+    with log.open("a") as file:
+        file.write(f"3,1,1,-;NVRM: Xid (PCI:{bus}): 119, pid=1, Timeout after 6s of waiting for RPC response\n")
+    if late:
+        await coordinator.until(lambda: "119" in node.log, "the line was heard")
+        node.scenario.set_recovery_action(0, RESET_ACTION)
+    assert not (await until_unwell(coordinator, node.uuids[0])).healthy
+
+
 async def test_a_kernels_log_that_is_not_there_is_no_fault(node: Node, coordinator: Coordinator) -> None:
     node.environment["ALIQUOT_AGENT_KERNEL_LOG"] = str(node.directory / "nothing")
     await start(node, coordinator)

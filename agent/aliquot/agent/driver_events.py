@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from aliquot.agent.core import health
@@ -30,6 +31,17 @@ MERGED_MS = 5 * 60_000
 _OF_NO_CONCERN = frozenset({XidSeverity.NONE, XidSeverity.PROGRAM})
 
 
+@dataclass(slots=True)
+class _Heard:
+    """An XID of a device, as one of the two ears heard it first."""
+
+    by_log: bool
+    at_ms: int
+    """When that ear last did."""
+    believed: bool
+    """Whether the driver told it, or the card confirmed it."""
+
+
 class DriverEvents:
     """Takes events one after the other, in the event loop."""
 
@@ -52,8 +64,8 @@ class DriverEvents:
         self._mailbox = mailbox
         self._clock = clock
         self._lease_of = lease_of
-        self._ears: dict[tuple[str, int], tuple[bool, int]] = {}
-        """By device and XID: which of the two ears heard it first, and when it last did."""
+        self._heard: dict[tuple[str, int], _Heard] = {}
+        """By device and XID."""
         self._hits_ms: dict[tuple[str, str, int], int] = {}
         self._logged_ms: dict[tuple[str, DeviceEvent], int] = {}
         self._unlogged: Counter[tuple[str, DeviceEvent]] = Counter()
@@ -70,22 +82,26 @@ class DriverEvents:
                     self._take_other(device, event.kind)
                     continue
                 self._tell_lease(device, event)
-                if self._heard_already(device.info.uuid, event):
+                before = self._heard_before(device.info.uuid, event)
+                if before is None:
+                    self._log(device.info.uuid, event, times)
+                    self._count(device, event.xid, times)
+                elif before.believed or event.from_log:
                     continue
-                self._log(device.info.uuid, event, times)
-                if self._count(device, event.xid, times) not in _OF_NO_CONCERN:
+                # What the log alone has told was a reason to ask. The driver's word, when it comes, is more.
+                if severity_of(event.xid) not in _OF_NO_CONCERN:
                     await self._take_xid(device, event)
 
-    def _heard_already(self, uuid: str, event: DeviceEvent) -> bool:
-        """Whether this is what the other ear tells: the driver and the log tell most XIDs both."""
+    def _heard_before(self, uuid: str, event: DeviceEvent) -> _Heard | None:
+        """What the other ear has told of this: the driver and the log tell most XIDs both. None: it is new."""
         key, now_ms = (uuid, event.xid), self._clock.monotonic_ms()
-        ear, at_ms = self._ears.get(key, (event.from_log, now_ms))
-        if ear is not event.from_log and now_ms - at_ms < MERGED_MS:
-            return True
-        if len(self._ears) >= REMEMBERED_MAX:
-            self._ears.clear()
-        self._ears[key] = (event.from_log, now_ms)
-        return False
+        before = self._heard.get(key)
+        if before is not None and before.by_log is not event.from_log and now_ms - before.at_ms < MERGED_MS:
+            return before
+        if len(self._heard) >= REMEMBERED_MAX:
+            self._heard.clear()
+        self._heard[key] = _Heard(event.from_log, now_ms, believed=not event.from_log)
+        return None
 
     def _tell_lease(self, device: DeviceState, event: DeviceEvent) -> None:
         """Its holder hears what has hit a lease: by the pid or, where that is not told, if it is alone there."""
@@ -109,11 +125,9 @@ class DriverEvents:
         text = f"XID {event.xid} on {uuid}: {action_of(event.xid).value}"
         self._mailbox.hit(LeaseHit(uuid, lease_id, text, suspicious=signal is PROGRAM))
 
-    def _count(self, device: DeviceState, xid: int, times: int) -> XidSeverity:
-        severity = severity_of(xid)
+    def _count(self, device: DeviceState, xid: int, times: int) -> None:
         device.last_xid = xid
-        device.xids[severity] += times
-        return severity
+        device.xids[severity_of(xid)] += times
 
     async def _take_xid(self, device: DeviceState, event: DeviceEvent) -> None:
         """The driver's word counts. The log's is a reason to ask: its lines can be forged, so that a card is taken out
@@ -126,6 +140,8 @@ class DriverEvents:
             confirmed = confirmed or health.complains(sample)
         except DeviceError:
             sample, confirmed = HealthSample(), True  # it does not answer: that is one more sign
+        if confirmed and (heard := self._heard.get((uuid, event.xid))) is not None:
+            heard.believed = True
         if confirmed and event.said != HARMLESS:
             now_ms = self._clock.monotonic_ms()
             self._poller.set_health(
