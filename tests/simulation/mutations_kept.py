@@ -14,7 +14,7 @@ from aliquot.agent.disk import checkpoint, durable, identity
 from aliquot.coordinator.core import evolve
 from aliquot.coordinator.core.books.leases.facts import LeasesForgotten
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.books.tenancy import ceilings, in_force, limits, offences
+from aliquot.coordinator.core.books.tenancy import ceilings, in_force, limits, offences, owning
 from aliquot.coordinator.core.books.tenancy.in_force import Step
 from aliquot.coordinator.core.deciding import tenancy as tenancy_decide
 from aliquot.coordinator.core.inventory.records import NodeRecord
@@ -110,6 +110,36 @@ def _no_offences(put: Put) -> None:
 
 
 # -- limits and guarantees
+
+
+_OWNERS = """
+        > pool 1 of 2
+        > start
+        > queue theirs
+        > queue ours
+        > tenant bio queue=theirs
+        > tenant chem queue=ours
+"""
+
+
+@mutant(
+    "queues of everybody",
+    "a request may wait in a queue that was declared for another tenant",
+    kinds=("admin.quota",),
+    scene=_OWNERS + "> trespass thief chem theirs",
+)
+def _trespassing(put: Put) -> None:
+    put(owning, "may_use", lambda tenancy, tenant, queue, apart_from="": True)
+
+
+@mutant(
+    "another's queue given away",
+    "who manages a tenant may declare another's queue as that of a tenant below its own",
+    kinds=("admin.quota",),
+    scene=_OWNERS + "> give chem/thief theirs",
+)
+def _given_away(put: Put) -> None:
+    put(tenancy_decide, "may_use", lambda tenancy, tenant, queue, apart_from="": True)
 
 
 @mutant(

@@ -194,6 +194,13 @@ class Stage:
             lease = leases_pb2.AllocateResponse.FromString(data).lease
             self._leases[name], self._secrets[name] = lease.lease_id, lease.secret
 
+    def _do_trespass(self, name: str, tenant: str, queue: str) -> None:
+        """Ask in a queue that is another's, which is to be refused as a wrong request is."""
+        request = types_pb2.LeaseRequest(gpu="1", tenant=tenant, queue=queue, ttl_s=60)
+        call = leases_pb2.AllocateRequest(request=request, idempotency_key=name, wait_timeout_ms=0)
+        call.wait_until = leases_pb2.WAIT_UNTIL_QUEUED
+        self._call(LEASES, "Allocate", call, refused=True)
+
     def _do_place(self, name: str, gpu: str, node: str) -> None:
         request = types_pb2.LeaseRequest(gpu=gpu, tenant="dev")
         places = [leases_pb2.MemberPlace(node_id=node)]
@@ -314,6 +321,7 @@ class Stage:
             spec.quota.models.add(model=MODEL, limit=limit)
         if "priority_max" in words:
             spec.priority_max = int(words.pop("priority_max"))
+        spec.default_queue = words.pop("queue", "")
         if "waiting_max" in words:
             spec.waiting_max = int(words.pop("waiting_max"))
         for window in filter(None, words.pop("window", "").split(",")):
@@ -324,6 +332,12 @@ class Stage:
         request = admin_pb2.ApplyRequest()
         request.tenants.add(spec=spec)
         self._call(ADMIN, "Apply", request)
+
+    def _do_give(self, tenant: str, queue: str) -> None:
+        """Declare a queue as a tenant's own, which is to be refused where it is another's."""
+        request = admin_pb2.ApplyRequest()
+        request.tenants.add(spec=admin_pb2.TenantSpec(name=tenant, default_queue=queue))
+        self._call(ADMIN, "Apply", request, refused=True)
 
     def _do_repairs(self) -> None:
         for node in self.world.nodes:
@@ -416,8 +430,8 @@ class Stage:
             raise ValueError(f"there is no {name}")
         return node
 
-    def _call(self, service: str, method: str, request: Any) -> bytes | None:
-        """One call to whoever leads, and its answer; None where it failed."""
+    def _call(self, service: str, method: str, request: Any, *, refused: bool = False) -> bytes | None:
+        """One call to whoever leads, and its answer; None where it failed. `refused`: it may be one that is wrong."""
         answers: list[bytes | None] = []
 
         async def call() -> None:
@@ -430,7 +444,7 @@ class Stage:
                 )
             except CallFailed as failed:
                 answers.append(None)
-                assert failed.code.name != "INVALID_ARGUMENT", failed  # the script is wrong
+                assert refused or failed.code.name != "INVALID_ARGUMENT", failed  # the script is wrong
                 if failed.code.name == "UNAVAILABLE":
                     self._tell(f"launcher hears of {method}: {failed}")
 

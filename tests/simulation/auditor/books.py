@@ -19,6 +19,7 @@ from tests.simulation.auditor.limits import Limits
 from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.moves import Moves
 from tests.simulation.auditor.offences import Offences
+from tests.simulation.auditor.owning import Owning
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
     ACTIVE,
@@ -109,6 +110,7 @@ class Books:
         self.budgets = Budgets(self)
         self.offences = Offences(self)
         self.ceilings = Ceilings(self)
+        self.owning = Owning()
         self.cuts = Cards(self)
         self.windows = Windows(self)
         self.use = Use(self)
@@ -244,7 +246,8 @@ class Books:
         self.changed.add(lease_id)
         self.turns.accepted(lease_id, request)
         story = self.stories[lease_id]
-        return self.offences.accepted(story, fact[1]) or self.ceilings.accepted(story, fact[1])
+        wrong = self.owning.accepted(story) or self.offences.accepted(story, fact[1])
+        return wrong or self.ceilings.accepted(story, fact[1])
 
     def _granted(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])

@@ -54,7 +54,15 @@ class Quotas:
         """
         self._peaceful: set[str] = set()
         """Queues whose requests end nobody for their priority."""
-        books.handle({"tenant": self._tenant, "tenant-": self._removed, "queue": self._queue, "lent": self._lent})
+        books.handle(
+            {
+                "tenant": self._tenant,
+                "tenant-": self._removed,
+                "queue": self._queue,
+                "queue-": self._queue_removed,
+                "lent": self._lent,
+            }
+        )
 
     def _tenant(self, fact: list[Any]) -> str:
         spec = fact[2]
@@ -67,13 +75,14 @@ class Quotas:
         self._books.victims.declare(spec["name"], spec)
         self._books.offences.declare(spec["name"], spec)
         self._books.ceilings.declare(spec["name"], spec)
-        return ""
+        return self._books.owning.declare_tenant(spec["name"], spec)
 
     def _queue(self, fact: list[Any]) -> str:
         spec = fact[2]
         self.windows.declare("q", spec["name"], spec.get("quota", {}))
         self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
         self._books.turns.declare(spec)
+        self._books.owning.declare_queue(spec["name"], spec)
         (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
         return ""
 
@@ -86,6 +95,11 @@ class Quotas:
         self._books.victims.declare(fact[2], {})
         self._books.offences.declare(fact[2], {})
         self._books.ceilings.declare(fact[2], {})
+        self._books.owning.remove_tenant(fact[2])
+        return ""
+
+    def _queue_removed(self, fact: list[Any]) -> str:
+        self._books.owning.declare_queue(fact[2], None)
         return ""
 
     def _lent(self, fact: list[Any]) -> str:
