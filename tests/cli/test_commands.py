@@ -13,6 +13,7 @@ import pytest
 
 from aliquot.cli._command import ENTRY_POINTS
 from aliquot.cli._exits import MEANING, Exit, exit_of
+from aliquot.cli._parser import OTHER_WORDS
 from aliquot.cli.commands import BUILTINS
 from aliquot.cli.main import main
 from aliquot.client import PoolError
@@ -63,6 +64,23 @@ def test_a_command_whose_extra_is_not_installed_says_which(extra: None, capsys: 
     assert "needs aliquot[coordinator]: No module named 'numpy'" in captured.err
     assert "pip install 'aliquot[coordinator]'" in captured.err
     assert "'simulate' can't be loaded" not in captured.err
+
+
+def test_words_of_other_systems_lead_to_commands_that_there_are() -> None:
+    ours = {command.name for command in BUILTINS}
+    assert set(OTHER_WORDS.values()) <= ours
+    assert not set(OTHER_WORDS) & ours
+
+
+@pytest.mark.parametrize(
+    ("state_dir", "says"), [("/proc/no-such-place/pool", "No such file"), ("/dev/null/pool", "File exists")]
+)
+def test_what_the_system_refuses_is_a_sentence(state_dir: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--detach", "--state-dir", state_dir]) == Exit.FAILED
+    said = capsys.readouterr().err
+    assert state_dir.rpartition("/")[0] in said
+    assert says in said
+    assert "Traceback" not in said
 
 
 def test_help_lists_every_command_and_exit_code(extra: None, capsys: pytest.CaptureFixture[str]) -> None:

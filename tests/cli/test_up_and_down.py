@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 
 from aliquot import simgpu
 from aliquot.cli._exits import Exit
+from aliquot.cli.commands import pools
 from aliquot.cli.localpool import Layout, PoolRecord
 from aliquot.cli.localpool.record import ProcessId
 from aliquot.client import NodeState, Pool, PoolError
@@ -191,6 +194,28 @@ def test_a_pool_that_cannot_start_says_why(root: Path) -> None:
     failed = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP, "--model", "ABACUS")
     assert failed.returncode == Exit.FAILED
     assert "ABACUS" in json.loads(failed.stderr)["error"]["message"]
+
+
+def test_beside_another_a_pool_gets_ports_of_its_own(root: Path) -> None:
+    host, _, port = pools.LISTEN.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # somebody listens there already, which is as good
+            stack.enter_context(socket.create_server((host, int(port))))
+        wanted = ("--nodes", "1", "--gpus", "1", "--no-console", "--tiers", "watchdog", "--metrics-port", "0")
+        done = aliquot("up", "--detach", "--state-dir", str(root), *wanted)
+    assert done.returncode == Exit.OK, done.stderr
+    record = PoolRecord.read(Layout(root))
+    assert record is not None
+    assert record.coordinator != pools.LISTEN
+    with Pool(record.coordinator) as pool:
+        assert pool.status().granting
+
+
+def test_what_the_pool_in_the_background_says_is_read_not_quoted(root: Path) -> None:
+    done = aliquot("up", "--detach", "--state-dir", str(root), *UP, "--model", "nonsense")
+    assert done.returncode == Exit.FAILED
+    assert "nonsense" in done.stderr
+    assert '{"error"' not in done.stderr
 
 
 def test_a_path_too_long_for_a_socket() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ import pytest
 from aliquot.client import (
     DeadlineExceeded,
     IdempotencyMismatch,
+    LeaseNotFound,
     LeaseState,
     Overloaded,
     Request,
@@ -83,6 +85,17 @@ def test_retries_can_be_switched_off(connect: Callable[..., Any], coordinator: S
     with pytest.raises(Unavailable) as caught:
         connect(coordinator.address, retry=RetryPolicy(enabled=False)).get("l-1")
     assert caught.value.stated_reason == "SHUTTING_DOWN"
+
+
+def test_who_sits_in_front_of_it_is_told_why_a_call_is_sent_again(
+    connect: Callable[..., Any], coordinator: ScriptedCoordinator
+) -> None:
+    coordinator.fail("Get", *(Fault(UNAVAILABLE, "JOURNAL_UNAVAILABLE") for _ in range(2)))
+    told: list[tuple[str, bool]] = []
+    policy = replace(FAST, tell=lambda error, wait_s: told.append((error.stated_reason, wait_s > 0)))
+    with pytest.raises(LeaseNotFound):
+        connect(coordinator.address, retry=policy).get("l-1")
+    assert told == [("JOURNAL_UNAVAILABLE", True)] * 2
 
 
 def test_nobody_there(connect: Callable[..., Any], nobody: str) -> None:

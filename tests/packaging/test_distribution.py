@@ -119,6 +119,26 @@ def test_it_works_with_what_it_requires(laptop: Clean, coordinator: str) -> None
     assert "0.5" in listed.stdout
 
 
+@pytest.mark.parametrize(
+    ("program", "extra"),
+    [
+        ("aliquot-agent", "agent"),
+        ("aliquot-coordinator", "coordinator"),
+        ("aliquot-console", "console"),
+        ("aliquot-kube", "kubernetes"),
+        ("aliquot-kube-node", "kubernetes"),
+        ("aliquot up", "pool"),
+        ("aliquot demo", "pool"),
+        ("aliquot doctor", "agent"),
+    ],
+)
+def test_a_program_whose_extra_is_not_installed_names_it(laptop: Clean, program: str, extra: str) -> None:
+    said = laptop.run(*program.split())
+    assert said.returncode == 2, said.stderr
+    assert f"pip install 'aliquot[{extra}]'" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
 def test_it_works_where_linux_is_not(laptop: Clean, coordinator: str) -> None:
     commands = {
         "--help": 0,

@@ -44,7 +44,7 @@ class Builtin:
     run: Callable[[argparse.Namespace], int]
 
 
-def not_installed(name: str, extras: Sequence[str], error: Exception) -> Builtin:
+def not_installed(name: str, extras: Sequence[str], error: Exception | str) -> Builtin:
     """A stand-in for a command whose extra is not installed: it takes any arguments and says what is missing."""
     wanted = f"aliquot[{','.join(extras)}]"
 

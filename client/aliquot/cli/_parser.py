@@ -12,7 +12,7 @@ from aliquot.common.errors import AliquotError
 
 _NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
 _HINT = "\n  hint: "
-_OTHER_WORDS = {
+OTHER_WORDS = {
     "ps": "ls",
     "list": "ls",
     "squeue": "ls",
@@ -34,11 +34,9 @@ _OTHER_WORDS = {
     "allocate": "alloc",
     "salloc": "alloc",
     "info": "status",
-    "version": "--version",
     "explain": "why",
     "smi": "top",
     "sinfo": "nodes",
-    "quota": "quotas",
 }
 """What other systems call it: too far from our word for a guess by spelling."""
 TAKES_ANYTHING = "takes_anything"
@@ -99,8 +97,8 @@ class Parser(argparse.ArgumentParser):
 
 def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
     bare = {name.lstrip("-"): name for name in known}
-    if word in _OTHER_WORDS and _OTHER_WORDS[word].lstrip("-") in (*bare, "version"):
-        return f"here it is `{_OTHER_WORDS[word]}`; {otherwise}"
+    if word in OTHER_WORDS and OTHER_WORDS[word] in bare:
+        return f"here it is `{OTHER_WORDS[word]}`; {otherwise}"
     if word == "logs":
         return "a program's output goes where `aliquot run` was started; `aliquot watch` follows what becomes of leases"
     close = get_close_matches(word.lstrip("-"), bare, n=1)

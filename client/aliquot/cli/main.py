@@ -21,6 +21,7 @@ from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, UsageError
 from aliquot.cli.commands import BUILTINS
+from aliquot.common import programs
 from aliquot.common.errors import AliquotError, ConfigError
 
 DESCRIPTION = (
@@ -63,13 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AliquotError as error:
         out.error(error)
         return int(exits.exit_of(error))
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("aliquot"):
-            raise  # a fault of ours, no missing extra
-        out.error(
-            ConfigError(f"{error.name} is not installed, which this command needs", hint="pip install 'aliquot[all]'")
-        )
-        return int(Exit.USAGE)
     except BrokenPipeError:
         # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -125,6 +119,12 @@ def commands(arguments: Sequence[str]) -> list[Command]:
         entries, meant = metadata.entry_points(group=ENTRY_POINTS), ""
     for entry in entries:
         if meant and entry.name != meant:
+            continue
+        lacking = [name for extra in entry.extras for name in programs.missing(extra)] if meant else []
+        if lacking:
+            # Asked before it is loaded: what a command needs is often imported only when it runs.
+            missing = f"{', '.join(lacking)} is not installed"
+            ours.setdefault(entry.name, not_installed(entry.name, entry.extras, missing))
             continue
         command: Command
         try:
