@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aliquot.agent.connection import SessionEnded, connect, ending_of_status
+from aliquot.agent.connection import CHANNEL_OPTIONS, SessionEnded, connect, ending_of_status
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
@@ -29,10 +29,8 @@ _HEARTBEAT_S = 2.0
 _WELCOME_S = 5.0
 # Those of the agent itself: a coordinator that froze is noticed by its silence on the connection.
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    *CHANNEL_OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
