@@ -23,8 +23,8 @@ class CoreConfig(msgspec.Struct, frozen=True):
     ledger_entries_max: int = 20_000
     """About so much of the latest usage is kept entry by entry; older usage as sums for each hour."""
     strict_tenants: bool | None = False
-    """Refuse tenants and queues that were not declared; otherwise they may ask, without a guarantee. None, which is what
-    a coordinator's settings say unless they are told otherwise: refuse them where any are declared.
+    """Refuse tenants and queues that were not declared; otherwise they may ask, without a guarantee. None, as a
+    coordinator's settings have it unless they are told otherwise: refuse them where any are declared.
     """
     reclaim_min_run_ms: int = 20_000
     """Borrowed capacity may be reclaimed after this long, whatever the request says..."""
