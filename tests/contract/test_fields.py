@@ -1,4 +1,4 @@
-"""The tables between values and the contract: every field of every message is mapped, or left out with a reason."""
+"""The tables between values and the contract: every field of a table's message is mapped, or left out with a reason."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class Watchdog:
         """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""
         if self._watch.quiet(device_uuid):
             return False
-        tenants = {self._tenant_of(record.spec.lease_id) for record in self._state.reserved_on(device_uuid)}
-        return self._watch.suspects(device_uuid, tenants)
+        specs = (record.spec for record in self._state.reserved_on(device_uuid))
+        return self._watch.suspects(device_uuid, {spec.tenant or spec.lease_id for spec in specs})
 
     @property
     def saw_strays(self) -> bool:
