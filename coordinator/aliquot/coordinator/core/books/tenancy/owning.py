@@ -14,7 +14,8 @@ from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, upwards
 from aliquot.coordinator.core.books.tenancy.view import TenancyView
 from aliquot.coordinator.core.values.errors import InvalidField, QueueNotFound, TenantNotFound
 
-_SHOWN_MAX = 8
+# Their names are not told here: whoever asks may be of one of them only.
+_NAME_ONE = "name one (--tenant); `aliquot tenants` lists those that you may see"
 
 
 def check_owner(tenancy: TenancyView, tenant: str, queue: str, *, strict: bool | None) -> None:
@@ -25,7 +26,7 @@ def check_owner(tenancy: TenancyView, tenant: str, queue: str, *, strict: bool |
     known = (tenant,) if strict else tuple(upwards(tenant))
     if tenancy.tenants.keys().isdisjoint(known) and (bool(tenancy.tenants) if strict is None else strict):
         if not tenant:
-            raise TenantNotFound("no tenant is named, and here tenants are declared", hint=_one_of(tenancy.tenants))
+            raise TenantNotFound("no tenant is named, and here tenants are declared", hint=_NAME_ONE)
         raise TenantNotFound(f"there is no tenant {tenant!r}", hint=_meant(tenant, tenancy.tenants, "tenants"))
     name = tenancy.queue_of(tenant, queue)
     declared = bool(tenancy.queues) if strict is None else strict
@@ -61,8 +62,3 @@ def _claims(tenancy: TenancyView, queue: str, apart_from: str) -> list[str]:
 def _meant(word: str, known: Collection[str], kind: str) -> str:
     close = get_close_matches(word, known, n=1)
     return (f"did you mean {close[0]}? " if close else "") + f"`aliquot {kind}` lists those there are"
-
-
-def _one_of(known: Collection[str]) -> str:
-    shown = ", ".join(sorted(known)[:_SHOWN_MAX])
-    return f"name one: {shown}" + (", …" if len(known) > _SHOWN_MAX else "")
