@@ -12,7 +12,7 @@ import os
 import signal
 import struct
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -95,16 +95,20 @@ class DriverEngine:
         self._call = ""
         self._fault = self._faults = 0
         self._ops = self._waits = 0
-        self._doers: dict[int, Callable[[bytes], None]] = {
-            Kind.ALLOCATE: self._allocate,
+        self._of_bytes: dict[int, Callable[[bytes], None]] = {
             Kind.WRITE: self._write,
             Kind.WRITE_ROWS: self._write_rows,
+            Kind.IMAGE: self._image,
+        }
+        """What is more bytes than message is read from the frame itself."""
+        self._of_messages: dict[int, Callable[[Any], None]] = {
+            Kind.ALLOCATE: self._allocate,
+            Kind.DROP: self._drop,
             Kind.READ: self._read,
             Kind.READ_ROWS: self._read_rows,
             Kind.COPY: self._copy,
             Kind.COPY_ROWS: self._copy_rows,
             Kind.FILL: self._fill,
-            Kind.IMAGE: self._image,
             Kind.LOAD: self._load,
             Kind.FUNCTION: self._function,
             Kind.VARIABLE: self._variable,
@@ -119,6 +123,7 @@ class DriverEngine:
             Kind.STATISTICS: self._statistics,
             Kind.ATTRIBUTE: self._attribute,
         }
+        """`driving.decode` gives a frame of each kind as its message, which is what these take."""
 
     @property
     def account(self) -> Account:
@@ -138,14 +143,10 @@ class DriverEngine:
             self._open(frame)
         elif kind == Kind.RESUME:
             self._resume(frame)
-        elif kind == Kind.DROP:
-            self._try(self._drop, frame, "drop")
+        elif kind in self._of_messages or kind in self._of_bytes:
+            self._try(kind, frame)
         else:
-            doer = self._doers.get(kind)
-            if doer is None:
-                self._fail(MessageError("no such message"), "")
-            else:
-                self._try(doer, frame, Kind(kind).name.lower())
+            self._fail(MessageError("no such message"), "")
 
     def close(self) -> None:
         """Free everything."""
@@ -154,13 +155,17 @@ class DriverEngine:
             self._things = None
         self._cuda.code("cuDevicePrimaryCtxRelease_v2", self._device)
 
-    def _try(self, doer: Callable[[bytes], None], frame: bytes, call: str) -> None:
-        self._call = call
+    def _try(self, kind: int, frame: bytes) -> None:
+        self._call = Kind(kind).name.lower()
         try:
-            if self._fault and call != "drop":
+            if self._fault and kind != Kind.DROP:
                 self._pass_over(frame)
             else:
-                doer(frame)
+                of_bytes = self._of_bytes.get(kind)
+                if of_bytes is not None:
+                    of_bytes(frame)
+                else:
+                    self._of_messages[kind](driving.decode(frame))
                 self._ops += 1
         except DriverError as error:
             self._fail(error, self._call)
@@ -245,8 +250,7 @@ class DriverEngine:
         assert self._things is not None
         return self._things
 
-    def _statistics(self, frame: bytes) -> None:
-        message = _read_as(driving.Statistics, frame)
+    def _statistics(self, message: driving.Statistics) -> None:
         account = self._account
         numbers = {
             "used_bytes": account.used_bytes,
@@ -258,8 +262,7 @@ class DriverEngine:
         }
         self._send(driving.Reply(message.request, numbers=numbers))
 
-    def _attribute(self, frame: bytes) -> None:
-        message = _read_as(driving.Attribute, frame)
+    def _attribute(self, message: driving.Attribute) -> None:
         if not 0 < message.attribute < _ATTRIBUTE_MAX:
             raise MessageError(f"{message.attribute} is no attribute of a device")
         found = self._cuda.number("cuDeviceGetAttribute", message.attribute, self._device)
@@ -267,13 +270,11 @@ class DriverEngine:
 
     # -- memory
 
-    def _allocate(self, frame: bytes) -> None:
-        message = _read_as(driving.Allocate, frame)
+    def _allocate(self, message: driving.Allocate) -> None:
         self._held.allocate(message.handle, message.size)
         self._send(driving.Reply(message.request))
 
-    def _drop(self, frame: bytes) -> None:
-        message = _read_as(driving.Drop, frame)
+    def _drop(self, message: driving.Drop) -> None:
         self._images_bytes -= len(self._images.pop(message.handle, b""))
         self._held.drop(message.handle)
 
@@ -300,8 +301,7 @@ class DriverEngine:
         self._cuda.copy_rows(what, stream.own)
         stream.keep(frame, size, self._cuda)
 
-    def _read(self, frame: bytes) -> None:
-        message = _read_as(driving.Read, frame)
+    def _read(self, message: driving.Read) -> None:
         self._waits += 1
         stream = self._held.stream(message.stream)
         start = self._held.get(message.handle, Memory).at(message.offset, message.size)
@@ -313,8 +313,7 @@ class DriverEngine:
             self._answer(CHUNK_HEADER.pack(Kind.CHUNK, message.request, offset) + memoryview(self._buffer)[:size])
         self._send(driving.Reply(message.request))
 
-    def _read_rows(self, frame: bytes) -> None:
-        message = _read_as(driving.ReadRows, frame)
+    def _read_rows(self, message: driving.ReadRows) -> None:
         self._waits += 1
         stream = self._held.stream(message.stream)
         memory = self._held.get(message.handle, Memory)
@@ -335,8 +334,7 @@ class DriverEngine:
             self._answer(head + memoryview(self._buffer)[: rows * width])
         self._send(driving.Reply(message.request))
 
-    def _copy(self, frame: bytes) -> None:
-        message = _read_as(driving.Copy, frame)
+    def _copy(self, message: driving.Copy) -> None:
         stream = self._held.stream(message.stream)
         to = self._held.get(message.to, Memory).at(message.to_offset, message.size)
         source = self._held.get(message.source, Memory).at(message.source_offset, message.size)
@@ -345,8 +343,7 @@ class DriverEngine:
         if message.size:
             self._cuda.call("cuMemcpyDtoDAsync_v2", to, source, message.size, stream.own)
 
-    def _copy_rows(self, frame: bytes) -> None:
-        message = _read_as(driving.CopyRows, frame)
+    def _copy_rows(self, message: driving.CopyRows) -> None:
         stream = self._held.stream(message.stream)
         to, source = self._held.get(message.to, Memory), self._held.get(message.source, Memory)
         width, height = message.width, message.height
@@ -363,8 +360,7 @@ class DriverEngine:
             )
             self._cuda.copy_rows(what, stream.own)
 
-    def _fill(self, frame: bytes) -> None:
-        message = _read_as(driving.Fill, frame)
+    def _fill(self, message: driving.Fill) -> None:
         stream = self._held.stream(message.stream)
         memory = self._held.get(message.handle, Memory)
         unit, count = message.unit, message.count
@@ -388,8 +384,7 @@ class DriverEngine:
         self._images.setdefault(handle, bytearray()).extend(memoryview(frame)[IMAGE_HEADER.size :])
         self._images_bytes += size
 
-    def _load(self, frame: bytes) -> None:
-        message = _read_as(driving.Load, frame)
+    def _load(self, message: driving.Load) -> None:
         image = bytes(self._images.pop(message.handle, b""))
         self._images_bytes -= len(image)
         if len(image) < 8:
@@ -398,20 +393,17 @@ class DriverEngine:
         self._held.load(message.handle, image)
         self._send(driving.Reply(message.request))
 
-    def _function(self, frame: bytes) -> None:
-        message = _read_as(driving.Function, frame)
+    def _function(self, message: driving.Function) -> None:
         self._call = f"function {_name(message.name)}"
         self._held.function(message.handle, message.module, message.name, Layout(message.parameters))
         self._send(driving.Reply(message.request))
 
-    def _variable(self, frame: bytes) -> None:
-        message = _read_as(driving.Variable, frame)
+    def _variable(self, message: driving.Variable) -> None:
         self._call = f"variable {_name(message.name)}"
         size = self._held.variable(message.handle, message.module, message.name)
         self._send(driving.Reply(message.request, value=size))
 
-    def _launch(self, frame: bytes) -> None:
-        message = _read_as(driving.Launch, frame)
+    def _launch(self, message: driving.Launch) -> None:
         kernel = self._held.get(message.function, Kernel)
         self._call = f"launch {kernel.name[:200]}"
         stream = self._held.stream(message.stream)
@@ -431,27 +423,22 @@ class DriverEngine:
 
     # -- streams and events
 
-    def _stream(self, frame: bytes) -> None:
-        message = _read_as(driving.Stream, frame)
+    def _stream(self, message: driving.Stream) -> None:
         self._held.make_stream(message.handle, message.priority)
 
-    def _event(self, frame: bytes) -> None:
-        message = _read_as(driving.Event, frame)
+    def _event(self, message: driving.Event) -> None:
         self._held.make_event(message.handle, timed=message.timed)
 
-    def _record(self, frame: bytes) -> None:
-        message = _read_as(driving.Record, frame)
+    def _record(self, message: driving.Record) -> None:
         event = self._held.get(message.event, Event)
         self._cuda.call("cuEventRecord", event.own, self._held.stream(message.stream).own)
         event.recorded = True
 
-    def _await(self, frame: bytes) -> None:
-        message = _read_as(driving.Await, frame)
+    def _await(self, message: driving.Await) -> None:
         event = self._held.get(message.event, Event)
         self._cuda.call("cuStreamWaitEvent", self._held.stream(message.stream).own, event.own, 0)
 
-    def _synchronize(self, frame: bytes) -> None:
-        message = _read_as(driving.Synchronize, frame)
+    def _synchronize(self, message: driving.Synchronize) -> None:
         self._waits += 1
         for thing in self._meant(message.handle):
             if isinstance(thing, Stream):
@@ -460,8 +447,7 @@ class DriverEngine:
                 self._cuda.call("cuEventSynchronize", thing.own)
         self._send(driving.Reply(message.request))
 
-    def _query(self, frame: bytes) -> None:
-        message = _read_as(driving.Query, frame)
+    def _query(self, message: driving.Query) -> None:
         done = 1
         for thing in self._meant(message.handle):
             name = "cuStreamQuery" if isinstance(thing, Stream) else "cuEventQuery"
@@ -480,8 +466,7 @@ class DriverEngine:
         except HandleError:
             return [self._held.get(handle, Event)]
 
-    def _elapsed(self, frame: bytes) -> None:
-        message = _read_as(driving.Elapsed, frame)
+    def _elapsed(self, message: driving.Elapsed) -> None:
         self._waits += 1
         start, end = (self._held.get(handle, Event) for handle in (message.start, message.end))
         if not (start.recorded and end.recorded):
