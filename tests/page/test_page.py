@@ -257,7 +257,8 @@ async def test_by_keyboard_alone(visitor: Visitor) -> None:
     # A dialog that is hidden may be in the page for a moment longer.
     await expect(page.locator("main button.danger:not(dialog *)")).to_be_focused()
     await page.keyboard.press("Enter")
-    await _tab_to(page, "dialog button.danger")
+    await expect(page.get_by_role("dialog")).to_be_visible()  # before that a Tab goes on in the page behind it
+    await _tab_to(page, "dialog[open] button.danger")
     await page.keyboard.press("Enter")
     await expect(page.locator(".note.bad")).to_contain_text("Ended: released")
     await _tab_to(page, "a[href='/fleet']")
@@ -286,11 +287,15 @@ async def test_a_drain_shows_its_victims_beforehand(visitor: Visitor) -> None:
     with site.rest() as http:
         node_id = http.get("/nodes/node-2").json()["node_id"]
     lease = site.ask(name="in the way", node_ids=[node_id])
+    with site.rest() as http:  # another test that failed may have left some, too
+        states = ["QUEUED", "GRANTED", "ACTIVE", "PREEMPTING", "RELEASING", "UNREACHABLE"]
+        living = http.get("/leases", params={"state": states}).json()["leases"]
+    here = sum(any(piece["node_id"] == node_id for piece in each["slices"]) for each in living)
     page = await visitor.sign_in(site.admin_token, "/node?id=node-2")
     await page.get_by_role("button", name="Drain").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("1 lease here would be ended")
-    await expect(dialog.get_by_role("link", name="in the way")).to_be_visible()
+    await expect(dialog).to_contain_text(f"{here} lease{'s' * (here > 1)} here would be ended")
+    await expect(dialog.get_by_role("link", name="in the way").first).to_be_visible()
     await dialog.get_by_label("Reason, for people").fill("new driver")
     await dialog.get_by_role("button", name="Drain").click()
     await expect(page.locator("main")).to_contain_text("new driver")
