@@ -34,6 +34,11 @@ from tests.kube.scheduler import StockScheduler
 CLUSTER = "test-cluster"
 
 
+def id_of(node: str) -> str:
+    """The pool's id of a node that was declared by this name."""
+    return f"machine-of-{node}"
+
+
 @dataclass
 class Running:
     """One extender process, as far as this process runs its parts."""
@@ -61,10 +66,12 @@ class KubeCluster:
     """As whom extenders that are started from now on come to the API server."""
 
     async def declare(self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80") -> None:
-        """Nodes of both: of the pool, agentless, and of Kubernetes."""
+        """Nodes of both: of the pool, agentless, and of Kubernetes. Ids are not names, as with every real agent."""
         for begin in range(0, count, 500):
             some = range(begin, min(count, begin + 500))
-            nodes = [pools.declared(f"{prefix}-{number}", devices, model) for number in some]
+            nodes = [
+                pools.declared(id_of(f"{prefix}-{number}"), devices, model, f"{prefix}-{number}") for number in some
+            ]
             await self.pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
             for number in some:
                 make_node(self.api, f"{prefix}-{number}")

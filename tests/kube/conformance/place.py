@@ -181,7 +181,7 @@ async def place(
     made = [f"conformance-{tag}-{number}" for number in range(nodes)]
     async with contextlib.AsyncExitStack() as stack:
         pool = await stack.enter_async_context(pools.running())
-        declared = [pools.declared(name, devices, "A100-80") for name in made]
+        declared = [pools.declared(f"machine-of-{name}", devices, "A100-80", name) for name in made]
         await pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=declared))
         found = Place(client, namespace, settings, pool, made)
         for name in made:
