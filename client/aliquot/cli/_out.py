@@ -18,7 +18,10 @@ from aliquot.common.tokens import without_tokens
 
 
 class Out:
-    """One command's output. `as_json`: exactly one JSON document, or JSON lines, and nothing else on stdout."""
+    """One command's output. `as_json`: exactly one JSON document, or JSON lines, and nothing else on stdout.
+
+    A command hands over both what programs read and what people read; only one of them is written.
+    """
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -31,9 +34,10 @@ class Out:
         return cls(as_json=bool(getattr(args, "json", False)))
 
     def document(self, value: object) -> None:
-        """The one JSON document of a command."""
-        sys.stdout.write(dumps(value, indent=2) + "\n")
-        sys.stdout.flush()
+        """The one JSON document of a command; for people nothing."""
+        if self.as_json:
+            sys.stdout.write(dumps(value, indent=2) + "\n")
+            sys.stdout.flush()
 
     def line(self, value: object) -> None:
         """One JSON line of a stream."""
@@ -42,13 +46,15 @@ class Out:
 
     def show(self, *things: RenderableType) -> None:
         """Results for people, on stdout."""
-        for thing in things:
-            self.console.print(thing, highlight=False)
+        if not self.as_json:
+            for thing in things:
+                self.console.print(thing, highlight=False)
 
     def word(self, text: str) -> None:
-        """One line for people to copy, which is never wrapped."""
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        """Text for people to copy, which is never wrapped."""
+        if not self.as_json:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
     def note(self, text: str | Text) -> None:
         """Progress and remarks, on stderr, so that they never mix with a result."""

@@ -9,8 +9,7 @@ from rich.text import Text
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Builtin, no_options
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
@@ -34,19 +33,16 @@ def _configure_ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="also those that have ended")
 
 
-def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ls(args: argparse.Namespace, out: Out) -> None:
     states = args.state or ([state for state in LeaseState if state is not LeaseState.UNSPECIFIED] if args.all else [])
     with options.open_pool(args) as pool:
         node_id = node_id_of(pool, args.node) if args.node else ""
         leases = list(pool.leases(tenant=args.tenant, queue=args.queue, states=states, node_id=node_id))
-    if out.as_json:
-        out.document({"leases": leases})
-    elif leases:
-        out.show(views.leases_table(leases))
-    else:
+    out.document({"leases": leases})
+    if not leases:
         out.note("no leases")
-    return Exit.OK
+    elif not out.as_json:  # thousands of lines take their time
+        out.show(views.leases_table(leases))
 
 
 def _configure_get(parser: argparse.ArgumentParser) -> None:
@@ -54,23 +50,18 @@ def _configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", action="store_true", help="what has happened to it, fact by fact")
 
 
-def _get(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _get(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         if args.timeline:
-            return _show_timeline(out, pool.timeline(args.lease_id))
+            _show_timeline(out, pool.timeline(args.lease_id))
+            return
         lease = pool.get(args.lease_id)
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
-    return Exit.OK
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
-def _show_timeline(out: Out, timeline: Timeline) -> int:
-    if out.as_json:
-        out.document(timeline)
-        return Exit.OK
+def _show_timeline(out: Out, timeline: Timeline) -> None:
+    out.document(timeline)
     before_ms = timeline.steps[0].at_ms if timeline.steps else 0
     rows = []
     for step in timeline.steps:
@@ -79,26 +70,17 @@ def _show_timeline(out: Out, timeline: Timeline) -> int:
     out.show(table("WHEN", ("AFTER", "right"), "WHAT", "", rows=rows))
     if not timeline.complete:
         out.note("some facts are left out: the oldest are compacted away, or there are too many")
-    return Exit.OK
 
 
 def _span(took_ms: int) -> str:
     return f"{took_ms}ms" if took_ms < 1000 else format_duration_ms(took_ms)
 
 
-def _configure_status(parser: argparse.ArgumentParser) -> None:
-    del parser
-
-
-def _status(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _status(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         status = pool.status()
-    if out.as_json:
-        out.document(status)
-        return Exit.OK
+    out.document(status)
     show_status(out, status)
-    return Exit.OK
 
 
 def show_status(out: Out, status: Status) -> None:
@@ -169,4 +151,4 @@ def _part(value: int, whole: int) -> float:
 
 LS = Builtin("ls", "list leases", _configure_ls, _ls)
 GET = Builtin("get", "show one lease", _configure_get, _get)
-STATUS = Builtin("status", "totals of the pool, its models and tenants", _configure_status, _status)
+STATUS = Builtin("status", "totals of the pool, its models and tenants", no_options, _status)

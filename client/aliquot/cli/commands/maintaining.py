@@ -11,7 +11,6 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.admin import Maintenance, MaintenanceWindow
@@ -47,8 +46,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("name", metavar="NAME", help="of the window")
 
 
-def _add(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _add(args: argparse.Namespace, out: Out) -> None:
     window = MaintenanceWindow(
         name=args.name,
         start=args.start,
@@ -64,36 +62,26 @@ def _add(args: argparse.Namespace) -> int:
     )
     with options.open_pool(args) as pool:
         view = pool.admin.declare_maintenance(window)
-    if out.as_json:
-        out.document(view)
-    else:
-        out.show(f"{_when(view)}, over {_nodes(view)}")
-    return Exit.OK
+    out.document(view)
+    out.show(f"{_when(view)}, over {_nodes(view)}")
 
 
-def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ls(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         views = pool.admin.maintenance()
         names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
-    if out.as_json:
-        out.document({"windows": views})
-    elif not views:
+    out.document({"windows": views})
+    if not views:
         out.note("no maintenance windows: `aliquot maintenance add` declares one")
     else:
         out.show(_table(views, names))
-    return Exit.OK
 
 
-def _rm(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _rm(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         pool.admin.end_maintenance(args.name)
-    if out.as_json:
-        out.document({"name": args.name, "removed": True})
-    else:
-        out.show(f"{args.name} is withdrawn")
-    return Exit.OK
+    out.document({"name": args.name, "removed": True})
+    out.show(f"{args.name} is withdrawn")
 
 
 def _table(views: Sequence[Maintenance], names: dict[str, str]) -> Table:

@@ -8,7 +8,6 @@ import time
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 
@@ -19,17 +18,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry", action="store_true", help="have it tried again")
 
 
-def _set_aside(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _set_aside(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         ask = pool.admin.retry_set_aside if args.retry else pool.admin.set_aside
         found = ask(args.subject)
-    if out.as_json:
-        out.document({"retried": args.retry, "set_aside": found})
-        return Exit.OK
+    out.document({"retried": args.retry, "set_aside": found})
     if not found:
         out.note("nothing is set aside")
-        return Exit.OK
+        return
     now_ms = int(time.time() * 1000)
     out.show(
         table(
@@ -46,7 +42,6 @@ def _set_aside(args: argparse.Namespace) -> int:
         )
     )
     out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")
-    return Exit.OK
 
 
 SET_ASIDE = Builtin("set-aside", "show or retry work on which deciding failed", _configure, _set_aside)

@@ -46,9 +46,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _demo(args: argparse.Namespace) -> int:
+def _demo(args: argparse.Namespace, out: Out) -> int:
     require_pool()
-    out = Out.of(args)
     story = Story(out)
     usages: list[LeaseUsage] = []
     replayed: replay.Replay | None = None
@@ -106,11 +105,9 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
 
 
 def _sum_up_vendors(out: Out, story: Story, held: list[vendors.Held]) -> int:
-    if out.as_json:
-        out.document({"ok": story.ok, "took_s": round(story.took_s, 1), "steps": story.steps, "held": held})
-    else:
-        claims = sum(len(step.claims) for step in story.steps)
-        out.show(Text(), Text(f"All {len(story.steps)} steps held ({claims} checks).", "bold green"))
+    out.document({"ok": story.ok, "took_s": round(story.took_s, 1), "steps": story.steps, "held": held})
+    claims = sum(len(step.claims) for step in story.steps)
+    out.show(Text(), Text(f"All {len(story.steps)} steps held ({claims} checks).", "bold green"))
     return Exit.OK if story.ok else Exit.FAILED
 
 
@@ -172,17 +169,15 @@ def _progress(out: Out, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _sum_up(out: Out, story: Story, usages: list[LeaseUsage], replayed: replay.Replay | None) -> None:
-    if out.as_json:
-        out.document(
-            {
-                "ok": story.ok,
-                "took_s": round(story.took_s, 1),
-                "steps": story.steps,
-                "usage": usages,
-                "replay": replayed,
-            }
-        )
-        return
+    out.document(
+        {
+            "ok": story.ok,
+            "took_s": round(story.took_s, 1),
+            "steps": story.steps,
+            "usage": usages,
+            "replay": replayed,
+        }
+    )
     claims = sum(len(step.claims) for step in story.steps)
     if story.ok:
         out.show(
