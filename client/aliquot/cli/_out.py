@@ -12,7 +12,7 @@ from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._json import dumps, error_document
-from aliquot.cli._table import PLAIN_WIDTH, table
+from aliquot.cli._table import PLAIN_WIDTH, table_of
 from aliquot.client import AliquotError, Explanation, PoolError
 from aliquot.common.tokens import without_tokens
 
@@ -79,20 +79,15 @@ class Out:
 
 def missing_table(explanation: Explanation) -> Table:
     """What is missing for each class of devices, and what would change that."""
-    return table(
-        "CLASS",
-        ("DEVICES", "right"),
-        "WHY NOT",
-        "SMALLEST CHANGE",
-        rows=[
-            (
-                missing.device_class,
-                str(missing.devices) if missing.devices else words.UNKNOWN,
-                missing.detail or missing.reason,
-                missing.smallest_change or words.UNKNOWN,
-            )
-            for missing in explanation.missing
-        ],
+    return table_of(
+        explanation.missing,
+        {
+            "CLASS": lambda missing: missing.device_class,
+            "DEVICES": lambda missing: str(missing.devices) if missing.devices else words.UNKNOWN,
+            "WHY NOT": lambda missing: missing.detail or missing.reason,
+            "SMALLEST CHANGE": lambda missing: missing.smallest_change or words.UNKNOWN,
+        },
+        right=("DEVICES",),
     )
 
 

@@ -19,7 +19,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.capacity.hook import parse_command
 from aliquot.cli.capacity.runner import Runner
@@ -133,50 +133,33 @@ def _orders(args: argparse.Namespace, out: Out) -> None:
 
 
 def _order_table(orders: Iterable[NodeOrder]) -> Table:
-    return table(
-        "ORDER",
-        "WAY",
-        "NODE",
-        "SHAPE",
-        "STATE",
-        "ORDERED",
-        "DUE",
-        "WHY",
-        rows=[
-            (
-                str(order.number),
-                order.way.lower(),
-                order.node_name,
-                order.shape,
-                order.state.lower().replace("_", " "),
-                words.moment(order.ordered_ms),
-                words.moment(order.due_ms),
-                order.problem or order.why,
-            )
-            for order in orders
-        ],
+    return table_of(
+        orders,
+        {
+            "ORDER": lambda order: str(order.number),
+            "WAY": lambda order: order.way.lower(),
+            "NODE": lambda order: order.node_name,
+            "SHAPE": lambda order: order.shape,
+            "STATE": lambda order: order.state.lower().replace("_", " "),
+            "ORDERED": lambda order: words.moment(order.ordered_ms),
+            "DUE": lambda order: words.moment(order.due_ms),
+            "WHY": lambda order: order.problem or order.why,
+        },
     )
 
 
 def _nodes(found: Capacity) -> Table:
-    return table(
-        "NODE",
-        "SHAPE",
-        "POOL",
-        ("LEASES", "right"),
-        "HERE SINCE",
-        "KEPT BECAUSE",
-        rows=[
-            (
-                node.name,
-                node.shape,
-                node.pool,
-                str(node.leases),
-                words.moment(node.here_ms) if node.here_ms else words.UNKNOWN,
-                "leases are there" if node.leases else node.kept,
-            )
-            for node in found.nodes
-        ],
+    return table_of(
+        found.nodes,
+        {
+            "NODE": lambda node: node.name,
+            "SHAPE": lambda node: node.shape,
+            "POOL": lambda node: node.pool,
+            "LEASES": lambda node: str(node.leases),
+            "HERE SINCE": lambda node: words.moment(node.here_ms) if node.here_ms else words.UNKNOWN,
+            "KEPT BECAUSE": lambda node: "leases are there" if node.leases else node.kept,
+        },
+        right=("LEASES",),
     )
 
 

@@ -15,7 +15,7 @@ from aliquot.cli._actions import action, run_action
 from aliquot.cli._bootstrapping import bootstrap
 from aliquot.cli._command import Builtin
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
@@ -202,25 +202,18 @@ _OF_TOKENS = {"ls": _list_tokens, "revoke": _revoke_tokens}
 
 def _tokens(found: Sequence[Token]) -> Table:
     now_ms = int(time.time() * 1000)
-    return table(
-        "TOKEN",
-        "PRINCIPAL",
-        ("AGE", "right"),
-        "EXPIRES",
-        "MADE BY",
-        "NOTE",
+    return table_of(
+        found,
+        {
+            "TOKEN": lambda each: each.token_id,
+            "PRINCIPAL": lambda each: each.principal,
+            "AGE": lambda each: words.age(each.created_ms, now_ms),
+            "EXPIRES": lambda each: words.moment(each.expires_ms) if each.expires_ms else words.UNKNOWN,
+            "MADE BY": lambda each: each.issued_by,
+            "NOTE": lambda each: each.note,
+        },
+        right=("AGE",),
         spare=("NOTE", "MADE BY"),
-        rows=[
-            (
-                each.token_id,
-                each.principal,
-                words.age(each.created_ms, now_ms),
-                words.moment(each.expires_ms) if each.expires_ms else words.UNKNOWN,
-                each.issued_by,
-                each.note,
-            )
-            for each in found
-        ],
     )
 
 
@@ -303,23 +296,17 @@ def _show_authority_use(out: Out, use: AuthorityUse) -> None:
 
 def _generations(authority: Authority) -> Table:
     trusted = [each for each in authority.generations if not each.retired_ms]
-    return table(
-        ("GENERATION", "right"),
-        "STATE",
-        "BEGUN",
-        "BY",
-        "SHA-256",
+    return table_of(
+        authority.generations,
+        {
+            "GENERATION": lambda each: str(each.number),
+            "STATE": lambda each: "retired" if each.retired_ms else "shown" if each is trusted[0] else "taken up",
+            "BEGUN": lambda each: words.moment(each.begun_ms) if each.begun_ms else words.UNKNOWN,
+            "BY": lambda each: each.begun_by or words.UNKNOWN,
+            "SHA-256": lambda each: each.sha256,
+        },
+        right=("GENERATION",),
         spare=("SHA-256",),
-        rows=[
-            (
-                str(each.number),
-                "retired" if each.retired_ms else "shown" if each is trusted[0] else "taken up",
-                words.moment(each.begun_ms) if each.begun_ms else words.UNKNOWN,
-                each.begun_by or words.UNKNOWN,
-                each.sha256,
-            )
-            for each in authority.generations
-        ],
     )
 
 

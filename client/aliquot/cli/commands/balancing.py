@@ -11,7 +11,7 @@ from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
 from aliquot.cli._json import plain
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 from aliquot.client.admin import Balance
 
 _LOG_SHOWN = 10
@@ -46,22 +46,16 @@ def _balance(args: argparse.Namespace, out: Out) -> None:
 
 
 def _projects(answer: Balance) -> Table:
-    return table(
-        "PROJECT",
-        ("NODES", "right"),
-        ("BORROWED", "right"),
-        ("USE", "right"),
-        ("WAITED", "right"),
-        rows=[
-            (
-                project.name,
-                str(len(project.node_ids)),
-                str(len(project.borrowed_node_ids)),
-                f"{project.use_permille / 10:g} %",
-                f"{project.waited_ms // 1000} s" if project.waited_ms else "-",
-            )
-            for project in answer.projects
-        ],
+    return table_of(
+        answer.projects,
+        {
+            "PROJECT": lambda project: project.name,
+            "NODES": lambda project: str(len(project.node_ids)),
+            "BORROWED": lambda project: str(len(project.borrowed_node_ids)),
+            "USE": lambda project: f"{project.use_permille / 10:g} %",
+            "WAITED": lambda project: f"{project.waited_ms // 1000} s" if project.waited_ms else "-",
+        },
+        right=("NODES", "BORROWED", "USE", "WAITED"),
     )
 
 

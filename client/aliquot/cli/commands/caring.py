@@ -13,7 +13,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.client.health import Health, Incident, Standing
 from aliquot.common.duration import format_duration_ms
 
@@ -53,40 +53,36 @@ def _show(out: Out, health: Health) -> None:
 
 
 def _table(incidents: Sequence[Incident]) -> Table:
-    return table(
-        ("INCIDENT", "right"), "STATE", "SINCE", "AGE", "NODE", "CARDS", "CAUSE", "WAITS FOR",
-        rows=[
-            (
-                str(each.number),
-                _state(each.state),
-                words.age(each.since_ms),
-                words.age(each.opened_ms),
-                each.node_name,
-                _cards(each),
-                each.cause,
-                each.waits_for,
-            )
-            for each in incidents
-        ],
-    )  # fmt: skip
+    return table_of(
+        incidents,
+        {
+            "INCIDENT": lambda each: str(each.number),
+            "STATE": lambda each: _state(each.state),
+            "SINCE": lambda each: words.age(each.since_ms),
+            "AGE": lambda each: words.age(each.opened_ms),
+            "NODE": lambda each: each.node_name,
+            "CARDS": _cards,
+            "CAUSE": lambda each: each.cause,
+            "WAITS FOR": lambda each: each.waits_for,
+        },
+        right=("INCIDENT",),
+    )
 
 
 def _table_of_closed(incidents: Sequence[Incident]) -> Table:
-    return table(
-        ("OVER", "right"), "WHEN", "TOOK", "NODE", "CARDS", "CAUSE", "OUTCOME",
-        rows=[
-            (
-                str(each.number),
-                words.age(each.closed_ms),
-                _time(each.back_ms - each.opened_ms) if each.back_ms else words.UNKNOWN,
-                each.node_name,
-                _cards(each),
-                each.cause,
-                each.outcome,
-            )
-            for each in incidents
-        ],
-    )  # fmt: skip
+    return table_of(
+        incidents,
+        {
+            "OVER": lambda each: str(each.number),
+            "WHEN": lambda each: words.age(each.closed_ms),
+            "TOOK": lambda each: _time(each.back_ms - each.opened_ms) if each.back_ms else words.UNKNOWN,
+            "NODE": lambda each: each.node_name,
+            "CARDS": _cards,
+            "CAUSE": lambda each: each.cause,
+            "OUTCOME": lambda each: each.outcome,
+        },
+        right=("OVER",),
+    )
 
 
 def _show_story(out: Out, incident: Incident) -> None:

@@ -12,7 +12,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin, no_options
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.client import LeaseState, Status, Timeline
 from aliquot.common.duration import format_duration_ms
 
@@ -100,47 +100,39 @@ def show_status(out: Out, status: Status) -> None:
     )
     if status.pools:
         out.show(
-            table(
-                "POOL",
-                "MODEL",
-                ("DEVICES", "right"),
-                ("SHARES LEASED", "right"),
-                ("MEMORY LEASED", "right"),
-                "",
+            table_of(
+                status.pools,
+                {
+                    "POOL": lambda totals: totals.pool,
+                    "MODEL": lambda totals: totals.model,
+                    "DEVICES": lambda totals: str(totals.devices),
+                    "SHARES LEASED": lambda totals: (
+                        f"{words.share(totals.leased_share_milli)} / {words.share(totals.capacity_share_milli)}"
+                    ),
+                    "MEMORY LEASED": lambda totals: (
+                        f"{words.amount(totals.leased_memory_bytes)} / {words.amount(totals.capacity_memory_bytes)}"
+                    ),
+                    "": lambda totals: words.bar(
+                        [(_part(totals.leased_memory_bytes, totals.capacity_memory_bytes), "green")], 20
+                    ),
+                },
+                right=("DEVICES", "SHARES LEASED", "MEMORY LEASED"),
                 spare=("",),
-                rows=[
-                    (
-                        totals.pool,
-                        totals.model,
-                        str(totals.devices),
-                        f"{words.share(totals.leased_share_milli)} / {words.share(totals.capacity_share_milli)}",
-                        f"{words.amount(totals.leased_memory_bytes)} / {words.amount(totals.capacity_memory_bytes)}",
-                        words.bar([(_part(totals.leased_memory_bytes, totals.capacity_memory_bytes), "green")], 20),
-                    )
-                    for totals in status.pools
-                ],
             )
         )
     if status.tenants:
         out.show(
-            table(
-                "TENANT",
-                "QUEUE",
-                ("LEASES", "right"),
-                ("QUEUED", "right"),
-                ("SHARES", "right"),
-                ("MEMORY", "right"),
-                rows=[
-                    (
-                        totals.tenant,
-                        totals.queue or words.UNKNOWN,
-                        str(totals.leases),
-                        str(totals.queued),
-                        words.share(totals.leased_share_milli),
-                        words.amount(totals.leased_memory_bytes),
-                    )
-                    for totals in status.tenants
-                ],
+            table_of(
+                status.tenants,
+                {
+                    "TENANT": lambda totals: totals.tenant,
+                    "QUEUE": lambda totals: totals.queue or words.UNKNOWN,
+                    "LEASES": lambda totals: str(totals.leases),
+                    "QUEUED": lambda totals: str(totals.queued),
+                    "SHARES": lambda totals: words.share(totals.leased_share_milli),
+                    "MEMORY": lambda totals: words.amount(totals.leased_memory_bytes),
+                },
+                right=("LEASES", "QUEUED", "SHARES", "MEMORY"),
             )
         )
 

@@ -12,7 +12,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 from aliquot.client.admin import Maintenance, MaintenanceWindow
 from aliquot.common.duration import format_duration_ms
 
@@ -85,30 +85,20 @@ def _rm(args: argparse.Namespace, out: Out) -> None:
 
 
 def _table(views: Sequence[Maintenance], names: dict[str, str]) -> Table:
-    return table(
-        "WINDOW",
-        "PHASE",
-        "FROM",
-        "TO",
-        "EVERY",
-        "LEAD",
-        "NODES",
-        ("SLICES", "right"),
-        "REASON",
-        rows=[
-            (
-                view.window.name,
-                view.phase.lower(),
-                words.moment(view.starts_ms),
-                words.moment(view.ends_ms),
-                f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
-                format_duration_ms(view.window.lead_s * 1000) if view.window.lead_s else words.UNKNOWN,
-                _nodes(view, names),
-                str(view.slices),
-                view.window.reason,
-            )
-            for view in views
-        ],
+    return table_of(
+        views,
+        {
+            "WINDOW": lambda view: view.window.name,
+            "PHASE": lambda view: view.phase.lower(),
+            "FROM": lambda view: words.moment(view.starts_ms),
+            "TO": lambda view: words.moment(view.ends_ms),
+            "EVERY": lambda view: f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
+            "LEAD": lambda view: format_duration_ms(view.window.lead_s * 1000) if view.window.lead_s else words.UNKNOWN,
+            "NODES": lambda view: _nodes(view, names),
+            "SLICES": lambda view: str(view.slices),
+            "REASON": lambda view: view.window.reason,
+        },
+        right=("SLICES",),
     )
 
 

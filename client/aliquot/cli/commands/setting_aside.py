@@ -9,7 +9,7 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._command import Builtin
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -28,17 +28,17 @@ def _set_aside(args: argparse.Namespace, out: Out) -> None:
         return
     now_ms = int(time.time() * 1000)
     out.show(
-        table(
-            "SUBJECT",
-            "WORK",
-            ("FAILURES", "right"),
-            ("SINCE", "right"),
-            "ERROR",
+        table_of(
+            found,
+            {
+                "SUBJECT": lambda one: one.subject or words.UNKNOWN,
+                "WORK": lambda one: one.work,
+                "FAILURES": lambda one: str(one.failures),
+                "SINCE": lambda one: words.age(one.since_ms, now_ms),
+                "ERROR": lambda one: one.error,
+            },
+            right=("FAILURES", "SINCE"),
             spare=("FAILURES", "SINCE"),
-            rows=[
-                (one.subject or words.UNKNOWN, one.work, str(one.failures), words.age(one.since_ms, now_ms), one.error)
-                for one in found
-            ],
         )
     )
     out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")

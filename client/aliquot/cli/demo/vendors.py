@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.cli.demo.acts import STOPPED_WITHIN_S, Stage, claim_held_to_its_part
 from aliquot.cli.demo.jobs import Job, JobPlan, burn, wants
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
@@ -96,20 +96,15 @@ def _look(stage: Stage) -> None:
     with story.step("One node has cards of four vendors, and a fifth kind whose library is broken"):
         devices = sorted(stage.pool.devices(), key=lambda device: (device.index, device.uuid))
         story.indent(
-            table(
-                "VENDOR",
-                "MODEL",
-                ("MEMORY", "right"),
-                "DEVICE",
-                rows=[
-                    (
-                        catalog.vendor_title(each.vendor),
-                        words.model(each.model, each.mig_profile),
-                        words.amount(each.memory_total_bytes),
-                        each.uuid,
-                    )
-                    for each in devices
-                ],
+            table_of(
+                devices,
+                {
+                    "VENDOR": lambda each: catalog.vendor_title(each.vendor),
+                    "MODEL": lambda each: words.model(each.model, each.mig_profile),
+                    "MEMORY": lambda each: words.amount(each.memory_total_bytes),
+                    "DEVICE": lambda each: each.uuid,
+                },
+                right=("MEMORY",),
             )
         )
         vendors = {each.vendor for each in devices if each.healthy}
