@@ -200,7 +200,9 @@ async def measure(arguments: argparse.Namespace, url: str, pool: str, extender: 
 
         scheduler.nodes = every[4000:4001]
         pods = await create(client, "forty", 40, {names.GPU_PERCENT: 20})
-        result["same_node_40_s"] = round(await scheduler.schedule(pods, at_once=len(pods)), 3)  # members wait for one another
+        result["same_node_40_s"] = round(
+            await scheduler.schedule(pods, at_once=len(pods)), 3
+        )  # members wait for one another
         await delete(client, pods)
 
         for count in (1000, 5000):
