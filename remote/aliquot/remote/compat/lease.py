@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aliquot.remote.compat import leaving
 from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.core import messages
 from aliquot.remote.errors import RemoteError
@@ -31,7 +33,8 @@ class Devices:
         self._lock = threading.RLock()
         self._session: Any = None
         self._connected_in = 0
-        self._seed: int | None = None
+        self.chosen_seed: int | None = None
+        """What the program has called `manual_seed` with."""
         self.current = 0
 
     @property
@@ -75,8 +78,9 @@ class Devices:
             except BaseException:
                 self._connected_in = 0
                 raise
-            if self._seed is not None:
-                self.seed(self._seed)
+            if self.chosen_seed is not None:
+                self.seed(self.chosen_seed)
+            atexit.register(leaving.settle)
 
     def session(self, device: torch.device | str | int | None = None) -> DeviceSession:
         """That of a device; connects first. Raises `RuntimeError` where there is no such device."""
@@ -108,9 +112,9 @@ class Devices:
     def seed(self, seed: int, device: Any = None, *, every: bool = True) -> None:
         """Seed the generators there: now where they are connected to, else once they are."""
         with self._lock:
+            if every or self.index(device) == self.current:
+                self.chosen_seed = seed
             if not self.connected:
-                if not self.forked:
-                    self._seed = seed
                 return
             chosen = range(len(self.parts())) if every else (self.index(device),)
             for index in chosen:
