@@ -36,6 +36,8 @@ class Devices:
         self.chosen_seed: int | None = None
         """What the program has called `manual_seed` with."""
         self.current = 0
+        self._count = 0
+        """Of the lease's parts, once known: the compiler follows what reads a number, and nothing that takes a lock."""
 
     @property
     def connected(self) -> bool:
@@ -50,7 +52,9 @@ class Devices:
     def parts(self) -> tuple[TicketPart, ...]:
         """The lease's, whether it is connected to or not; none where the lease's ticket is gone."""
         with self._lock:
-            return tuple(self._opened().parts)
+            found = tuple(self._opened().parts)
+            self._count = len(found)
+            return found
 
     def _opened(self) -> Any:
         if self._session is None:
@@ -96,7 +100,7 @@ class Devices:
                 raise ValueError(f"Expected a cuda device, but got: {device}")
             device = device.index
         index = self.current if device is None or device == -1 else int(device)
-        count = len(self.parts())
+        count = self._count or len(self.parts())
         if not 0 <= index < count:
             raise RuntimeError(f"invalid device ordinal cuda:{index}: the lease has {count}, from cuda:0 on")
         return index

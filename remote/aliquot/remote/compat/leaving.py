@@ -10,7 +10,7 @@ import os
 import sys
 from types import TracebackType
 
-from aliquot.remote.errors import RemoteError, SessionLeaseEnded
+from aliquot.remote.errors import RemoteError, SessionClosed, SessionLeaseEnded
 from aliquot.remote.torch.session import ATTACHED
 
 LEASE_LOST = 8
@@ -49,6 +49,8 @@ def settle() -> None:
             continue
         try:
             session.synchronize()
+        except SessionClosed:
+            continue  # by the program itself
         except SessionLeaseEnded as error:
             _codes.append(LEASE_LOST)
             sys.stderr.write(f"aliquot: the lease ended before the program's last results came: {error.message}\n")

@@ -7,6 +7,7 @@ of it.
 
 from __future__ import annotations
 
+import io
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -18,7 +19,7 @@ from aliquot.remote.torch.tensor import RemoteTensor
 
 _FIRST = 5
 """PyTorch names and restores storages of the CPU at 10, of `cuda` at 20; lower numbers are asked first."""
-_plain_rebuild = torch._utils._rebuild_tensor
+_plain_rebuild: Any = torch._utils._rebuild_tensor
 _plain_reduce = RemoteTensor.__reduce_ex__
 
 
@@ -26,8 +27,8 @@ def install() -> None:
     """Put it in place, once a process."""
     torch.serialization.register_package(_FIRST, _name, _restore)
     torch._utils._rebuild_tensor = _rebuild
-    torch.UntypedStorage.cuda = _wanted  # type: ignore[method-assign]
-    RemoteTensor.__reduce_ex__ = _reduce  # type: ignore[method-assign]
+    torch.UntypedStorage.cuda = _wanted  # type: ignore[assignment, method-assign]
+    RemoteTensor.__reduce_ex__ = _reduce  # type: ignore[assignment, method-assign]
     ForkingPickler.register(RemoteTensor, _to_other_process)
 
 
@@ -37,7 +38,8 @@ def _reduce(tensor: RemoteTensor, protocol: Any) -> Any:
     storage = reduced[1][0]
     while not isinstance(storage, torch.storage.TypedStorage):  # of a parameter: the tensor's, within
         storage = storage.__reduce_ex__(protocol)[1][0]
-    storage._untyped_storage.stands_for = str(tensor.device)
+    untyped: Any = storage._untyped_storage
+    untyped.stands_for = str(tensor.device)
     return reduced
 
 
@@ -56,7 +58,7 @@ def _wanted(storage: Any, device: Any = None, non_blocking: bool = False) -> Any
     return storage
 
 
-def _rebuild(storage: Any, offset: int, size: Any, stride: Any) -> torch.Tensor:
+def _rebuild(storage: Any, offset: int, size: Any, stride: Any) -> Any:
     """A tensor of a storage. Those of one storage share it on the device as well."""
     untyped = storage._untyped_storage
     device = getattr(untyped, "wanted_on", None)
@@ -66,14 +68,16 @@ def _rebuild(storage: Any, offset: int, size: Any, stride: Any) -> torch.Tensor:
     if whole is None or whole.dtype != storage.dtype:
         count = untyped.nbytes() // storage.dtype.itemsize
         whole = untyped.there = _plain_rebuild(storage, 0, (count,), (1,)).to(device)
-    return whole.as_strided(size, stride, offset)
+    return whole.as_strided(size, stride, offset).data
 
 
 def _to_other_process(tensor: RemoteTensor) -> Any:
-    """Its elements go by the CPU's memory; the other process has them on the device of the same number."""
-    return _arrived, (tensor.detach().cpu(), str(tensor.device), tensor.requires_grad, hasattr(tensor, "_is_param"))
+    """By value, so that the sender may end; the other process has it on the device of the same number."""
+    file = io.BytesIO()
+    torch.save(tensor, file)
+    return _arrived, (file.getvalue(),)
 
 
-def _arrived(here: torch.Tensor, device: str, needs_grad: bool, is_parameter: bool) -> torch.Tensor:  # noqa: FBT001
-    there = here.to(device)
-    return torch.nn.Parameter(there, needs_grad) if is_parameter else there.requires_grad_(needs_grad)
+def _arrived(file: bytes) -> torch.Tensor:
+    arrived: torch.Tensor = torch.load(io.BytesIO(file), weights_only=True)
+    return arrived

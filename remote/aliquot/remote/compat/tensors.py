@@ -32,7 +32,7 @@ def install() -> None:
     """Put it in place, once a process."""
     backend.session_of = _session_of
     backend.register_factories("CUDA")
-    torch.Tensor.cuda = _from_cpu_to_cuda  # type: ignore[method-assign]
+    torch.Tensor.cuda = _from_cpu_to_cuda  # type: ignore[assignment, method-assign]
     RemoteTensor.device = property(_device)  # type: ignore[assignment]
     RemoteTensor.is_cuda = property(lambda _: True)  # type: ignore[assignment]
     RemoteTensor.to = _to  # type: ignore[assignment, method-assign]
@@ -169,7 +169,7 @@ def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
     """
     one.__class__, other.__class__ = other.__class__, one.__class__
     one.__dict__, other.__dict__ = other.__dict__, one.__dict__
-    torch._C._swap_tensor_impl(one, other)  # type: ignore[attr-defined]
+    torch._C._swap_tensor_impl(one, other)
 
 
 def _shared(plain: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -195,8 +195,27 @@ def _compile(model: Any = None, **options: Any) -> Any:
     if options.get("backend", "inductor") == "inductor":
         from aliquot.remote.torch.compiling import backend as compiler  # noqa: PLC0415 - loads the compiler: seconds
 
+        _name_for_compiler()
+
         # Where a trace fails, as with cuda by name within the function, the function runs as it is.
         torch._dynamo.config.suppress_errors = True
         options = {name: value for name, value in options.items() if name not in ("mode", "options")}
         options |= {"backend": compiler, "dynamic": options.get("dynamic") or False}
     return _plain_compile(model, **options)
+
+
+@functools.cache
+def _name_for_compiler() -> None:
+    """Have what a traced function makes on `cuda` be on the devices that its other tensors are on, as the compiler
+    knows them.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - part of the compiler
+
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs and kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": own(kwargs["device"])}
+        return plain(self, func, types, args, kwargs or {})
+
+    FakeTensorMode.dispatch = dispatch  # type: ignore[method-assign]

@@ -334,6 +334,7 @@ def _factory(operator: Any) -> Any:
 
 _FACTORIES = (
     *("arange", "arange.start", "arange.start_step", "linspace", "logspace"),
+    *("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"),
     *("eye", "eye.m", "randperm", "tril_indices", "triu_indices"),
 )
 
