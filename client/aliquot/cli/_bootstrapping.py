@@ -21,16 +21,16 @@ from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, st
 from aliquot.common.errors import ConfigError, SecurityError
 
 
-def bootstrap(args: argparse.Namespace) -> int:
+def bootstrap(args: argparse.Namespace, out: Out) -> int:
     """Get the token, keep it for the coordinator of this machine, and say who one is now."""
-    out = Out.of(args)
     socket, made = _ask(args, [args.socket] if args.socket else _sockets())
     kept, identity = _try(args, _choices(args.coordinator, socket, made))
     file = keep(out, kept)
     if identity is None:
         out.note(f"the token is kept in {file.path}, for {kept.addresses[0]}, where no coordinator answers now")
         return Exit.UNAVAILABLE
-    return show_identity(out, identity, kept.addresses, str(file.path), "logged in to")
+    show_identity(out, identity, kept.addresses, str(file.path), "logged in to")
+    return Exit.OK
 
 
 def _sockets() -> list[Path]:
