@@ -30,7 +30,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import EndReason
-from aliquot.coordinator.errors import NotLeader
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
@@ -336,6 +336,19 @@ class Leading:
         await self.roster.goodbye()
         self.waiters.wake_all()
         await stopping
+        await self._end_writing()
+
+    async def step_down(self, why: AliquotError) -> None:
+        """Tell everybody that this coordinator leads no longer; its server goes on, and refers them to who does."""
+        await self._background.end()
+        self.door.lasting.end_all(why)
+        await self.roster.goodbye()
+        self.waiters.wake_all()
+        await self._end_writing()
+        await self._server.set_leading(leading=False)
+        await self._server.set_granting(granting=False)
+
+    async def _end_writing(self) -> None:
         self.writer.close()
         await asyncio.gather(self._writing, return_exceptions=True)
         self.writer.stop_thread()
@@ -358,7 +371,9 @@ class Leading:
             await asyncio.sleep(_SEAT_LOOK_S)  # it expires as time passes, which sets no event
         log.error("leadership is lost: %s", seat.why_lost)
         self._gate.close()
-        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it starts again as a standby"))
+        # Until it is known who leads by now, if anybody does: most often it is the database that is away.
+        self._gate.refer_to("", len(self.roster), JournalUnavailable(seat.why_lost, hint="it is retried by itself"))
+        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it goes on as a standby"))
 
     # -- callers
 
