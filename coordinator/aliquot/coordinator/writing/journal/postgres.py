@@ -55,7 +55,7 @@ _MEET = sql.SQL(
     " ON CONFLICT (address) DO UPDATE SET seen_at = excluded.seen_at"
 )
 _FORGET = sql.SQL("DELETE FROM aliquot.coordinators WHERE seen_at < clock_timestamp() - interval '7 days'")
-_MET = sql.SQL("SELECT address FROM aliquot.coordinators ORDER BY seen_at DESC, address LIMIT %s")
+_MET = sql.SQL("SELECT address FROM aliquot.coordinators ORDER BY address LIMIT %s")
 _PROBE = sql.SQL("INSERT INTO aliquot.meta VALUES ('probe', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
 _DAMAGED = (
     "keep a dump of the schema aliquot as it is; then `aliquot journal repair postgres:CONNINFO NEW` writes what can "
