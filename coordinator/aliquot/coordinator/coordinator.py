@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
+
+_MEET_S = 2.0
 
 
 class Coordinator(Collector):
@@ -97,7 +101,7 @@ class Coordinator(Collector):
         """Serve at once, follow the journal, and lead if nobody else does."""
         await asyncio.to_thread(standby.prepare)  # before listening: our own certificate follows from the pool's secret
         self._listen()
-        seat.address = self.settings.advertise or self.address
+        seat.addresses = addresses_of(self.settings, self.address)
         await self.server.serve(leading=False)
         led = await asyncio.to_thread(standby.step)
         if led is None or not await self._led(seat, led):
@@ -175,7 +179,7 @@ class Coordinator(Collector):
             garbage_collector=self._garbage_collector,
             means=self._means,
             reload=self._replayed,
-            reached_at=lambda: addresses_of(self.settings, self.address),
+            reached_at=self._reached_at,
             ended=self._ended,
             others=() if self._tracing is None else (self._tracing,),
         )
@@ -188,6 +192,16 @@ class Coordinator(Collector):
             await self.server.serve(leading=True)
         await leading.keep_up()
         self._leads = True
+
+    async def _reached_at(self) -> Sequence[str]:
+        """Where the coordinators are reached: this one first, then the others of now."""
+        own, seat = addresses_of(self.settings, self.address), self._seat
+        if seat is None:
+            return own
+        with contextlib.suppress(JournalUnavailable, TimeoutError):
+            async with asyncio.timeout(_MEET_S):
+                await asyncio.to_thread(seat.meet)
+        return tuple(dict.fromkeys([*own, *seat.everybody]))[:ADDRESSES_MAX]
 
     def _replayed(self) -> State:
         """All that is durable. Blocks. Raises JournalError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 """Between two looks at the journal and the seat: a small query each."""
 _RETRY_S = 0.5
+_MEET_EVERY_S = 600
+"""Coordinators that have not been seen for a week are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Standby:
         self._tell = tell
         self._stop = threading.Event()
         self._warm = False
+        self._meet_at = 0.0
         self.generations = self._replay.state.enrolment.generations
         """Of the pool's authority, as of the facts that it has followed. Read on any thread."""
 
@@ -100,6 +104,9 @@ class Standby:
 
     def _step(self) -> Led | None:
         seat = self._leadership.look()
+        if (now := time.monotonic()) >= self._meet_at:
+            self._leadership.meet()
+            self._meet_at = now + _MEET_EVERY_S
         self._tell("" if seat.free else seat.address, len(self._replay.state.nodes), None)
         self._follow()
         return self._take(seat) if seat.free else None
