@@ -85,8 +85,8 @@ def _failed(error: AliquotError, *, as_json: bool, code: Exit | None = None) -> 
     return int(exits.exit_of(error) if code is None else code)
 
 
-def build_parser(commands: Sequence[Command], arguments: Sequence[str]) -> Parser:
-    """The whole command line; options of those commands only that the arguments name."""
+def build_parser(commands: Sequence[Command], arguments: Sequence[str] | None = None) -> Parser:
+    """The whole command line; where the arguments are known, with options of those commands only that they name."""
     parser = Parser(
         prog="aliquot", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -100,7 +100,7 @@ def build_parser(commands: Sequence[Command], arguments: Sequence[str]) -> Parse
             description=command.help[:1].upper() + command.help[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if command.name in arguments:
+        if arguments is None or command.name in arguments:
             command.configure(sub)
             common(sub)
             sub.set_defaults(run=command.run)
