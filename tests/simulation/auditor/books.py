@@ -229,6 +229,7 @@ class Books:
             grace_ms=request.get("grace_ms", 30_000),
             queue=request.get("queue", ""),
             movable=request.get("movable", False),
+            placed=request.get("placed", False),
             priority=request.get("priority", 0),
             preemptible=request.get("preemptible", False),
             min_run_ms=request.get("min_run_ms", 0),
@@ -258,6 +259,8 @@ class Books:
             return f"lease epoch {epoch} after {story.epoch}"
         if len(slices) != story.members * story.count:
             return f"{len(slices)} slices for {story.members}x{story.count}"
+        if story.placed and story.epoch:
+            return f"{story.lease_id} is granted again, which was put on a place"
         if not story.epoch:
             self._moves.started()
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]

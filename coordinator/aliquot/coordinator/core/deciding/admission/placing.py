@@ -13,6 +13,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from aliquot.coordinator.core.books.elastic import is_elastic
 from aliquot.coordinator.core.books.leases.facts import LeaseQueued
 from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
@@ -70,10 +71,10 @@ def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     replay = replayed(known, command)
     if replay is not None:
         return replay
-    request = check_access(known, command.request)
+    request = replace(check_access(known, command.request), placed=True)
     refuse_held_back(known, request, now_ms)
     demand = sterner(known, request, request.demand, now_ms)
-    _check_places(demand, command.places)
+    _check_places(request, command.places)
     with _opened(known, request, [place.node_id for place in command.places], now_ms) as inventory:
         try:
             placement = _placed(known, demand, command.places)
@@ -112,7 +113,11 @@ def _opened(known: Planning, request: RequestSpec, node_ids: Sequence[str], now_
         yield inventory
 
 
-def _check_places(demand: Demand, places: tuple[MemberPlace, ...]) -> None:
+def _check_places(request: RequestSpec, places: tuple[MemberPlace, ...]) -> None:
+    for field, leads_away in (("movable", request.movable), ("min_count", is_elastic(request))):
+        if leads_away:
+            raise InvalidField(f"request.{field}", "a lease that is put on a place stays there: leave it out")
+    demand = request.demand
     if len(places) != demand.gang_size:
         raise InvalidField("places", f"{len(places)} places for {demand.gang_size} members: name one for each")
     for number, place in enumerate(places):
