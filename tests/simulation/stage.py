@@ -455,6 +455,7 @@ def _request(gpu: str, words: dict[str, str]) -> types_pb2.LeaseRequest:
     request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
     request.movable, request.or_mig = words.pop("movable", "no") == "yes", words.pop("ormig", "no") == "yes"
     request.min_count, request.max_count = int(words.pop("least", "0")), int(words.pop("most", "0"))
+    request.same_card = words.pop("samecard", "no") == "yes"
     if words:
         raise ValueError(f"nothing is known of {', '.join(words)}")
     return request

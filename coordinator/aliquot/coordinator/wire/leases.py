@@ -11,7 +11,7 @@ from aliquot.common.tiers import NOT_SERVED, Tier
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.books.use import NO_USE
 from aliquot.coordinator.core.commands.outcomes import Explained
-from aliquot.coordinator.core.values.types import Demand, RequestSpec, Shortfall, SlicePlan
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, RequestSpec, Shortfall, SlicePlan
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text
@@ -35,6 +35,11 @@ def _models(demand: Demand) -> list[types_pb2.ModelSet]:
     return [types_pb2.ModelSet(any_of=models) for models in demand.models]
 
 
+def _may_share_a_card(demand: Demand) -> bool:
+    in_parts = bool(demand.mig_profile) or demand.share_milli != WHOLE_SHARE_MILLI
+    return in_parts and demand.gang_size > 1 and not demand.apart
+
+
 _REQUEST = Writer(
     types_pb2.LeaseRequest,
     RequestSpec,
@@ -44,6 +49,7 @@ _REQUEST = Writer(
         "serve": lambda spec, _: serve_of(spec.demand.node_selector),
         "topology": lambda spec, _: spec.demand.topology + 1,  # the contract's 0 is "unset"
         "detached": lambda spec, _: spec.ttl_ms == 0,
+        "same_card": lambda spec, _: _may_share_a_card(spec.demand),
     },
     parts=("demand",),
     left_out={"gpu": "`spec` is the text resolved", "no_queue": "it was decided by when the request came"},

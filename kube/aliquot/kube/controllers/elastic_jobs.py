@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -19,13 +20,14 @@ from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
+from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
 from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.requests import Requests, given_by
 from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -98,8 +100,10 @@ class ElasticJobController:
     async def _ask(self, job: RawJob) -> KubeLease:
         meta = job.metadata
         account = await self._requests.account(meta.namespace, meta.labels or {}, job.spec.queue)
-        request = _request_of(job, self._book.cluster, account.tenant, account.queue)
-        jobs.pod_of(job, meta.name, self._scheduler)  # a template that can't be used is said before anything is held
+        # A template that can't be used is said before anything is held.
+        template = jobs.pod_of(job, meta.name, self._scheduler)
+        options = given_by(Asked(options=annotated(template["metadata"]["annotations"])))
+        request = replace(_request_of(job, self._book.cluster, account.tenant, account.queue), **options)
         return await self._granter.for_job(meta.namespace, job.gang, request)
 
     async def _create(self, job: RawJob, names: tuple[str, ...]) -> None:

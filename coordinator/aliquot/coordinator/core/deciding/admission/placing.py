@@ -23,7 +23,7 @@ from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_b
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
+from aliquot.coordinator.core.placement.gang import TRIAL_GROUP, hold_member
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib
 from aliquot.coordinator.core.placement.picking import slice_on
 from aliquot.coordinator.core.placement.reasons import RESTRICTED, RESTRICTIONS, Reason
@@ -152,9 +152,7 @@ def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[Memb
             plans = _member(known, demand, shape, place, known.next_arrival * 65537 + number)
             if plans is None:
                 return _obstacle(known, demand, place)
-            for plan in plans:
-                inventory.reserve(plan)
-            inventory.reserve_member(place.node_id, demand)
+            hold_member(inventory, demand, place.node_id, plans, apart=shape.apart)
             members.append(plans)
     return Placement(tuple(members), tuple(place.node_id for place in places))
 
@@ -241,6 +239,8 @@ def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
     if device.admits > demand.admitted_on:
         said = RESTRICTED[device.admits]
         return said.reason, f"device {uuid} is one of those that {said.why}"
+    if device.withheld_for == TRIAL_GROUP:
+        return Reason.MISMATCH, f"device {uuid} is on the card of another member (same_card allows that)"
     if device.withheld_for:
         return Reason.WITHHELD, f"device {uuid} is kept for somebody else"
     share, memory = size
