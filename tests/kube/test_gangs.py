@@ -70,8 +70,7 @@ async def test_members_of_parts_are_on_cards_of_their_own() -> None:
     async with kube_cluster(2) as cluster, scheduling(cluster) as scheduler:
         for number in range(2):
             member(cluster, f"m{number}", 2, percent=25)
-        for number in range(2):
-            assert await scheduler.cycle(f"m{number}"), scheduler.refusals
+        assert await scheduler.together("m0", "m1"), scheduler.refusals
         (lease,) = await cluster.leases()
         assert len({piece.device_uuid for piece in lease.slices}) == 2
         await audit(cluster)
