@@ -36,7 +36,7 @@ def site() -> Site:
 
 def asked(gpu: str = "0.4", **more: object) -> RequestSpec:
     """As a launcher asks."""
-    return read_request(types_pb2.LeaseRequest(gpu=gpu, tenant="a", **more)).spec  # type: ignore[arg-type]
+    return read_request(types_pb2.LeaseRequest(gpu=gpu, tenant="a", **more), str).spec  # type: ignore[arg-type]
 
 
 def cards_of(lease: Lease) -> list[str]:
