@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import aggregation, pods, policies, webhooks
+from tests.kube.fake_api import pods, policies, webhooks
 from tests.kube.fake_api.rights import Asked, Rule
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
@@ -30,7 +30,6 @@ KINDS = (
     ("v1", "podtemplates", "PodTemplate", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
-    ("apiregistration.k8s.io/v1", "apiservices", "APIService", False),
     ("apps/v1", "deployments", "Deployment", True),
     ("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
     ("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest", True),
@@ -75,14 +74,8 @@ class FakeApi:
         """User by token."""
         self.reviewable: dict[str, tuple[str, list[str]]] = {}
         """What TokenReview knows: token -> user, audiences."""
-        self.aggregation: aggregation.Aggregation | None = None
-        """Asks aggregated APIs, where a test has some."""
         self.rules: dict[str, tuple[Rule, ...]] = {}
         """Of users that may do this and nothing else; who has none may everything."""
-        self.groups: dict[str, list[str]] = {"system:admin": ["system:masters"]}
-        """Of users."""
-        self.refused: set[tuple[str, str]] = set()
-        """What SubjectAccessReview denies: user, and resource, subresource or path."""
         self.calls: list[tuple[str, str]] = []
         self.bookmark_s = bookmark_s
         self.url = ""
@@ -165,11 +158,6 @@ class FakeApi:
             return 200, b'{"major":"1","minor":"36","gitVersion":"v1.36.0-fake"}'
         if parts[:1] in (["healthz"], ["readyz"]):
             return 200, b'"ok"'
-        if self.aggregation is not None:
-            apis = self.store.kind(aggregation.VERSION, "apiservices")
-            found = await self.aggregation.ask(apis, request.path, request.query, user, self.groups.get(user, []))
-            if found is not None:
-                return found
         version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
@@ -177,8 +165,6 @@ class FakeApi:
         if not rest:
             return 200, self._discovery(version)
         plural, name, sub = (*rest, "", "")[:3]
-        if plural == "subjectaccessreviews":
-            return 201, aggregation.review(msgspec.json.decode(await request.read()), self.refused)
         if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
             return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
         kind = self.store.kind(version, plural)

@@ -153,7 +153,8 @@ def _token(args: argparse.Namespace, out: Out) -> None:
         made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
         # What this machine calls itself says nothing to others; the coordinator knows better.
         at_home = all(map(is_local_address, pool.addresses))
-        addresses = args.address or (made.addresses if at_home else pool.addresses)
+        reached = made.addresses if at_home else tuple(dict.fromkeys([*pool.addresses, *made.addresses]))
+        addresses = args.address or reached
         known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
         login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
     out.document({"token": made.token, "login": login, "issued": made.issued})

@@ -45,7 +45,7 @@ def _login(args: argparse.Namespace, out: Out) -> None:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
-    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer))
+    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer), identity)
     show_identity(out, identity, addresses, str(file.path), "logged in to")
 
 
