@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.common.errors import AliquotError
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
+
+_MEET_S = 2.0
 
 
 class Coordinator(Collector):
@@ -97,7 +102,7 @@ class Coordinator(Collector):
         """Serve at once, follow the journal, and lead if nobody else does."""
         await asyncio.to_thread(standby.prepare)  # before listening: our own certificate follows from the pool's secret
         self._listen()
-        seat.address = self.settings.advertise or self.address
+        seat.addresses = addresses_of(self.settings, self.address)
         await self.server.serve(leading=False)
         led = await asyncio.to_thread(standby.step)
         if led is None or not await self._led(seat, led):
@@ -156,7 +161,7 @@ class Coordinator(Collector):
     def _paused(self, seconds: float) -> None:
         self.metrics.gc_pause.observe(seconds)  # whichever metrics are kept now
 
-    def _refer_to(self, leader: str, nodes: int, away: JournalUnavailable | None) -> None:
+    def _refer_to(self, leader: str, nodes: int, away: AliquotError | None) -> None:
         """Who leads, and how many nodes there are; said by the thread that follows."""
         self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes, away)
 
@@ -175,7 +180,7 @@ class Coordinator(Collector):
             garbage_collector=self._garbage_collector,
             means=self._means,
             reload=self._replayed,
-            reached_at=lambda: addresses_of(self.settings, self.address),
+            reached_at=self._reached_at,
             ended=self._ended,
             others=() if self._tracing is None else (self._tracing,),
         )
@@ -188,6 +193,16 @@ class Coordinator(Collector):
             await self.server.serve(leading=True)
         await leading.keep_up()
         self._leads = True
+
+    async def _reached_at(self) -> Sequence[str]:
+        """Where the coordinators are reached: this one first, then the others of now."""
+        own, seat = addresses_of(self.settings, self.address), self._seat
+        if seat is None:
+            return own
+        with contextlib.suppress(JournalUnavailable, TimeoutError):
+            async with asyncio.timeout(_MEET_S):
+                await asyncio.to_thread(seat.meet)
+        return tuple(dict.fromkeys([*own, *seat.everybody]))[:ADDRESSES_MAX]
 
     def _replayed(self) -> State:
         """All that is durable. Blocks. Raises JournalError."""
@@ -239,8 +254,21 @@ class Coordinator(Collector):
         """All measurements of whatever part it has, within a few milliseconds."""
         yield from self.metrics.collect()
         yield from measured(self._gauges)
+        yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
+
+    def _clocks(self) -> GaugeMetricFamily:
+        """How far clocks are apart, as far as they are compared."""
+        text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
+        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        if self._seat is not None:
+            family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
+        keeper = self.leading.timekeeper if self.leading is not None else None
+        if keeper is not None:
+            family.add_metric(("machine", "agents"), keeper.machine_ahead_of_agents_ms / 1000)
+            family.add_metric(("pool", "machine"), keeper.ahead_of_machine_ms / 1000)
+        return family
 
     def _may_scrape(self, token: str) -> bool:
         """Whether it is of a role that may, as far as this coordinator leads and so knows tokens. On any thread."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.roster import WATCHED, Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
@@ -68,6 +68,7 @@ from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
@@ -92,6 +93,7 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.0
 _SEAT_LOOK_S = 0.05
+_MEET_EVERY_S = 60.0
 
 
 class Leading:
@@ -112,15 +114,25 @@ class Leading:
         garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
-        reached_at: Callable[[], Sequence[str]],
+        reached_at: Callable[[], Awaitable[Sequence[str]]],
         ended: Callable[[], None],
         others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
-        could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
+        could. `view` is still empty. `reached_at` says at which addresses others reach the coordinators, this one
+        first. `ended` is called when it can't go on. `others` follow what is durable too.
         """
-        clock = means.clock(state.now_ms)
+        clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self.timekeeper: Timekeeper | None = None
+        if settings.clock_skew_max:
+            heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
+            clock = self.timekeeper = Timekeeper(
+                clock,
+                state.now_ms,
+                skew_max_ms=settings.clock_skew_max,
+                agents=sum(1 for _ in heard) if seat is None else 0,
+                patience_ms=settings.agents.lost,
+            )
         self._settings = settings
         self._journal = journal
         self._leader_epoch = leader_epoch
@@ -145,6 +157,10 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        if self.timekeeper is not None:
+            self.roster.heard_clock = self.timekeeper.heard
+        if seat is not None:
+            self.roster.coordinators = lambda: seat.everybody
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
@@ -246,9 +262,11 @@ class Leading:
             metrics=self._metrics,
             entropy=means.entropy,
             addresses=self._reached_at,
+            coordinators=self.roster.coordinators,
+            pool_id=pool_id(self._journal.pool_secret),
             authorities=authorities,
             authority=self._authority,
-            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, means.clock(0)),
         )
         enrolment = EnrolmentService(
             writer=self.writer,
@@ -302,6 +320,8 @@ class Leading:
         settings, writer, run = self._settings, self.writer, self._background.run
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
+        if self._seat is not None:
+            run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
@@ -388,6 +408,11 @@ class Leading:
             return None if token is None else door.authenticator.caller_of(token)
 
         door.lasting.changed(still, token_ids, principals)
+
+    async def _meet(self) -> None:
+        while True:
+            await self._reached_at()
+            await asyncio.sleep(_MEET_EVERY_S)
 
     async def _end_expired(self) -> None:
         while True:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aliquot.cli import _options as options
+from aliquot.cli._parser import common
 from aliquot.client import AsyncPool, Explanation
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
@@ -26,12 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
     doctor = commands.add_parser("doctor", help="say what this cluster lacks, each with the command that mends it")
-    options.common(doctor)
+    common(doctor)
     doctor.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
     doctor.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
     doctor.set_defaults(act=_doctor)
     planning = commands.add_parser("plan", help="would these manifests start now, where, and why not?")
-    options.common(planning)
+    common(planning)
     planning.add_argument("-f", "--file", action="append", type=Path, required=True, metavar="FILE", help="YAML")
     planning.add_argument("--tenant", default="", help="who pays (default: the namespace, as the rules do)")
     planning.set_defaults(act=_plan)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin, no_options
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool, Unavailable
@@ -45,7 +45,7 @@ def _login(args: argparse.Namespace, out: Out) -> None:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
-    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer))
+    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer), identity)
     show_identity(out, identity, addresses, str(file.path), "logged in to")
 
 
@@ -150,8 +150,6 @@ def _whoami(args: argparse.Namespace, out: Out) -> None:
         show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
 
 
-LOGIN = Builtin(
-    "login", "keep a token for a pool, so that every command and program of yours has it", _configure_login, _login
-)
-LOGOUT = Builtin("logout", "forget the token for a pool", _configure_logout, _logout)
-WHOAMI = Builtin("whoami", "who you are to the pool, and what you may do", no_options, _whoami)
+LOGIN = Work(_configure_login, _login)
+LOGOUT = Work(_configure_logout, _logout)
+WHOAMI = Work(no_options, _whoami)

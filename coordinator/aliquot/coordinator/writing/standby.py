@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader, ShuttingDown
 from aliquot.coordinator.writing.journal.replay import Replay
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 """Between two looks at the journal and the seat: a small query each."""
 _RETRY_S = 0.5
+_MEET_EVERY_S = 60
+"""Coordinators that have not been seen for a week are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,13 @@ class Led:
 
 class Standby:
     """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing), of how many
-    nodes, and why nobody knows, where the database can't be asked.
+    nodes, and why nobody leads, where that is known.
     """
 
     def __init__(
         self,
         leadership: ExpiringLeadership,
-        tell: Callable[[str, int, JournalUnavailable | None], None],
+        tell: Callable[[str, int, AliquotError | None], None],
     ) -> None:
         self._journal = journal = leadership.journal
         self._leadership = leadership
@@ -51,6 +55,7 @@ class Standby:
         self._tell = tell
         self._stop = threading.Event()
         self._warm = False
+        self._meet_at = 0.0
         self.generations = self._replay.state.enrolment.generations
         """Of the pool's authority, as of the facts that it has followed. Read on any thread."""
 
@@ -94,12 +99,15 @@ class Standby:
         except (JournalUnavailable, NotLeader) as error:
             log.warning("following goes on in a moment: %s", error)
             # Whoever led can't either: what was known of it sends callers astray.
-            self._tell("", len(self._replay.state.nodes), error if isinstance(error, JournalUnavailable) else None)
+            self._tell("", len(self._replay.state.nodes), error)
             self._stop.wait(_RETRY_S)
             return None
 
     def _step(self) -> Led | None:
         seat = self._leadership.look()
+        if (now := time.monotonic()) >= self._meet_at:
+            self._leadership.meet()
+            self._meet_at = now + _MEET_EVERY_S
         self._tell("" if seat.free else seat.address, len(self._replay.state.nodes), None)
         self._follow()
         return self._take(seat) if seat.free else None
