@@ -144,6 +144,23 @@ class Scenario:
         with self._changing(device) as target:
             target.contexts_spared = int(not limited)
 
+    def set_limits_nested(self, *, nested: bool) -> None:
+        """Which backend holds the limits of cgroups. By the driver's own books, where nothing else was said, a cgroup
+        without one shares that of the nearest above it, and one with its own takes nothing from it. Nested, as by the
+        kernel's dmem, all of them bound what is below, and a cgroup without one shows the whole device.
+        """
+        with self._mapping.locked() as file:
+            file.limits_nested = int(nested)
+
+    def limits(self, device: DeviceName) -> dict[str, tuple[int, int]]:
+        """What was set on cgroups and not taken away, also of those that are gone: by path, bytes that are guaranteed
+        and bytes that are the most.
+        """
+        with self._mapping.locked() as file:
+            index = self._index(file, device)
+            kept = [each for each in file.limits if each.in_use and each.device == index]
+            return {each.path.decode(): (each.soft_bytes, each.hard_bytes) for each in kept}
+
     def set_kernel_time(self, device: DeviceName, nanoseconds: int) -> None:
         """How long each kernel keeps the device busy that doesn't say so itself (see burn.SPIN_KERNEL)."""
         with self._changing(device) as target:
