@@ -134,6 +134,11 @@ class Scenario:
         with self._changing(device) as target:
             target.compute_mode = mode
 
+    def set_name(self, device: DeviceName, name: str) -> None:
+        """What the driver calls the product."""
+        with self._changing(device) as target:
+            target.name = name.encode()
+
     def set_context_bytes(self, device: DeviceName, context_bytes: int) -> None:
         """What each context made from now on costs."""
         with self._changing(device) as target:
@@ -166,12 +171,17 @@ class Scenario:
         with self._changing(device) as target:
             target.kernel_ns = nanoseconds
 
-    def set_mig_mode(self, device: DeviceName, *, enabled: bool) -> None:
-        """As after a reset: instances are gone when MIG goes off. Raises ScenarioError on a model without MIG."""
+    def set_mig_mode(self, device: DeviceName, *, enabled: bool, pending: bool = False) -> None:
+        """As after a reset: instances are gone when MIG goes off. `pending`: only with the next reset. Raises
+        ScenarioError on a model without MIG.
+        """
         with self._changing(device) as target:
             if enabled and not target.mig_supported:
                 raise ScenarioError(f"{target.name.decode()} has no MIG", hint="simulate an A100, H100 or H200")
-            target.mig_mode = target.mig_pending = enabled
+            target.mig_pending = enabled
+            if pending:
+                return
+            target.mig_mode = enabled
             if not enabled:
                 _clear_instances(target)
 
