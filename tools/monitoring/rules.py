@@ -113,6 +113,13 @@ RECORDED = (
     ),
     ("aliquot:tenant_held_devices:sum", "sum by (tenant) (aliquot_tenant_share_milli) / 1000"),
     (
+        "aliquot:job_completion:ratio",
+        (
+            'sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))'
+            ' / (sum by (tenant) (increase(aliquot_jobs_total{outcome!="UNKNOWN"}[1h])) > 0)'
+        ),
+    ),
+    (
         "aliquot:queue_wait_seconds:p95",
         "histogram_quantile(0.95, sum by (le) (rate(aliquot_queue_wait_seconds_bucket[5m])))",
     ),
@@ -199,6 +206,27 @@ POOL_ALERTS = (
     Alert("AliquotPoolFull", "aliquot:leased_share:ratio > 0.95 and on () sum(aliquot_queue_depth) > 0", "1h", "info",
           "{{ $labels.pool }} {{ $labels.model }} is full and requests wait",
           "{{ $value | humanizePercentage }} has been leased for an hour."),
+    Alert("AliquotPoolUseLow", "aliquot:leased_share:ratio < 0.2", "1d", "info",
+          "{{ $labels.pool }} {{ $labels.model }} is hardly leased",
+          "{{ $value | humanizePercentage }} now, and less than a fifth for a day."),
+)  # fmt: skip
+
+TENANT_ALERTS = (
+    Alert("AliquotQueueWaitLong",
+          "time() - min by (tenant, queue) (aliquot_tenant_waiting_since_seconds) > 3600", "1m", "warning",
+          "a request of {{ $labels.tenant }} has waited for {{ $value | humanizeDuration }}",
+          "Longer than an hour{{ if $labels.queue }}, in queue {{ $labels.queue }}{{ end }}."),
+    Alert("AliquotBudgetNearlyUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 0.8 < 1", "0m", "warning",
+          "{{ $labels.tenant }} has used {{ $value | humanizePercentage }} of its budget",
+          "When it is used up nothing new is granted to it until the next period."),
+    Alert("AliquotBudgetUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 1", "0m", "warning",
+          "{{ $labels.tenant }} has used up its budget",
+          "Nothing new is granted to it until the next period; what runs goes on."),
+    Alert("AliquotJobsFail",
+          'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
+          ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'
+          ' > on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))', "5m", "info",
+          "{{ $value | humanize }} jobs of {{ $labels.tenant }} have failed", "Within an hour, and fewer succeeded."),
 )  # fmt: skip
 
 CONTROL_ALERTS = (
@@ -247,7 +275,7 @@ def level_alerts(level: Level) -> list[Alert]:
 def alerts() -> list[Alert]:
     """All of them."""
     of_levels = [alert for level in LEVELS for alert in level_alerts(level)]
-    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *CONTROL_ALERTS, *of_levels]
+    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *TENANT_ALERTS, *CONTROL_ALERTS, *of_levels]
 
 
 def document() -> dict[str, Any]:
@@ -266,6 +294,7 @@ def document() -> dict[str, Any]:
         "aliquot-devices": [alert.document() for alert in DEVICE_ALERTS],
         "aliquot-health": [alert.document() for alert in HEALTH_ALERTS],
         "aliquot-pool": [alert.document() for alert in POOL_ALERTS],
+        "aliquot-tenants": [alert.document() for alert in TENANT_ALERTS],
         "aliquot-control-plane": [alert.document() for alert in CONTROL_ALERTS],
         "aliquot-levels-alerts": [alert.document() for level in LEVELS for alert in level_alerts(level)],
     }

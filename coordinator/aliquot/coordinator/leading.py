@@ -40,6 +40,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
+from aliquot.coordinator.reading.owners import quota_metrics
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -198,7 +199,10 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            more=() if self.forecasting is None else (self.forecasting.collect,),
+            more=(
+                lambda: quota_metrics(view.books, clock.now_ms()),
+                *(() if self.forecasting is None else (self.forecasting.collect,)),
+            ),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(

@@ -131,7 +131,7 @@ def _inside(
                     while True:
                         out.note(_granted(lease))
                         place = follow.place_of(lease)
-                        code = _start(out, lease, command, foreground, launcher)
+                        code = lease.exit_code = _start(out, lease, command, foreground, launcher)
                         foreground.pid = 0  # what comes now is for this process
                         if foreground.forwarded or not follow.moved_from(lease, place, code):
                             break
