@@ -97,6 +97,7 @@ CASES: dict[str, Case] = {
         {'aliquot_cards_out{cause="xid-79"}': "8x100", 'aliquot_devices{pool="p", model="H100-80"}': "64x100"},
         {'aliquot_cards_out{cause="xid-79"}': "1x100", 'aliquot_devices{pool="p", model="H100-80"}': "8x100"},
     ),
+    "AliquotSlicesUnknown": _pool('aliquot_slices_unknown{node="gpu-07"}', "2x100", "2x5", node="gpu-07"),
     "SchedulerQueueHigh": _pool("aliquot_queue_depth", "150x100", "150x3 20x100"),
     "SchedulingLatencyHigh": Case(_SLOW, _QUICK),
     "GPUSchedulingLatencyHigh": Case(

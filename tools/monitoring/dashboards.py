@@ -155,6 +155,8 @@ DEVICES = Board(
             "Oldest incident", "Age of the oldest whose cards are still out; 0: none is.",
             "time() - min(aliquot_incident_oldest_seconds > 0) or vector(0)", Unit.SECONDS, (3600, 86400),
         ),
+        stack("Slices that nobody knows", "Quarantined on their node, such as after a restore.",
+              ("sum by (node) (aliquot_slices_unknown) or vector(0)", "{{node}}")),
         lines("Busy", "Part of the time in which a kernel ran.",
               (f"aliquot_device_utilisation_ratio{{{_NODE}}}", _DEVICE), unit=Unit.PART),
         lines("Memory", "Used by processes, of all there is.",

@@ -182,6 +182,9 @@ HEALTH_ALERTS = (
           "Repairs are over within minutes where the pool may do them."),
     Alert("AliquotManyCardsOut", "sum(aliquot_cards_out) > 1 and sum(aliquot_cards_out) / sum(aliquot_devices) > 0.1",
           "5m", "critical", "{{ $value }} cards are out of service", "More than a tenth of the pool."),
+    Alert("AliquotSlicesUnknown", "max by (node) (aliquot_slices_unknown) > 0", "5m", "warning",
+          "{{ $labels.node }} holds {{ $value }} slices that the books do not know",
+          "They are quarantined: they run on, and what they hold is given to nobody."),
 )  # fmt: skip
 
 POOL_ALERTS = (

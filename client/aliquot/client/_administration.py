@@ -12,12 +12,13 @@ from aliquot.client._methods import (
     GET_HEALTH,
     QUARANTINE_DEVICE,
     RETURN_DEVICE,
+    SETTLE_SLICES,
     VERIFY_DEVICE,
     Answer,
     Method,
     Request,
 )
-from aliquot.client.health import Health, Incident
+from aliquot.client.health import Health, Incident, UnknownSlice
 from aliquot.v1 import admin_pb2, pool_pb2
 
 T = TypeVar("T")
@@ -122,6 +123,15 @@ def maintenance(context: Context, timeout_s: float) -> Flow[tuple[admin.Maintena
 def health(context: Context, incident: int, timeout_s: float) -> Flow[Health]:
     """What is wrong with cards."""
     return ask(context, GET_HEALTH, pool_pb2.GetHealthRequest(incident=incident), Health, timeout_s)
+
+
+def settle_slices(
+    context: Context, node: str, slice_ids: Iterable[str], timeout_s: float
+) -> Flow[tuple[UnknownSlice, ...]]:
+    """End slices that the books do not know."""
+    request = pool_pb2.SettleSlicesRequest(node_id=node, slice_ids=slice_ids)
+    answer = yield from call(context, SETTLE_SLICES, request, timeout_s)
+    return tuple(read(each, UnknownSlice) for each in answer.slices)
 
 
 def quarantine_device(

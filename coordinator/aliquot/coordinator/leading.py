@@ -40,7 +40,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
-from aliquot.coordinator.reading.owners import quota_metrics
+from aliquot.coordinator.reading.owners import quota_metrics, unknown_slices
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -201,6 +201,7 @@ class Leading:
             use=use,
             more=(
                 lambda: quota_metrics(view.books, clock.now_ms()),
+                lambda: unknown_slices(telemetry),
                 *(() if self.forecasting is None else (self.forecasting.collect,)),
             ),
         )

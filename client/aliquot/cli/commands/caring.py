@@ -14,7 +14,7 @@ from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.client.health import Health, Incident, Standing
+from aliquot.client.health import Health, Incident, Standing, UnknownSlice
 from aliquot.common.duration import format_duration_ms
 
 _CLOSED_SHOWN = 5
@@ -44,6 +44,9 @@ def _show(out: Out, health: Health) -> None:
         out.show(_table(health.open))
     else:
         out.note("no card is out of service, and none on probation")
+    if health.unknown_slices:
+        out.show(unknown_table(health.unknown_slices))
+        out.note("the books do not know these slices: `aliquot node settle NODE` ends them")
     if health.closed:
         out.show(_table_of_closed(health.closed[:_CLOSED_SHOWN]))
     if health.causes:
@@ -53,6 +56,21 @@ def _show(out: Out, health: Health) -> None:
         p95 = "" if health.mttr_p95_ms is None else f", 95 % within {_time(health.mttr_p95_ms)}"
         mtbf = "" if health.mtbf_ms is None else f"; {_time(health.mtbf_ms)} between two of one card"
         out.show(f"mean time to repair {_time(health.mttr_ms)}{p95}{mtbf}")
+
+
+def unknown_table(slices: Sequence[UnknownSlice]) -> Table:
+    """What agents hold and the books do not know."""
+    rows = [
+        (
+            each.slice_id,
+            each.node_name,
+            each.device_uuid,
+            words.share(each.share_milli),
+            words.amount(each.memory_bytes),
+        )
+        for each in slices
+    ]
+    return table("UNKNOWN SLICE", "NODE", "DEVICE", ("SHARE", "right"), ("MEMORY", "right"), rows=rows)
 
 
 def _table(incidents: Sequence[Incident]) -> Table:

@@ -1,4 +1,4 @@
-"""`node invite` and `node disenrol`: who may be a node of the pool."""
+"""`node invite`, `node disenrol` and `node settle`: who may be a node of the pool, and what one holds for nobody."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aliquot.cli._actions import run_action
 from aliquot.cli._command import Builtin
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
+from aliquot.cli.commands.caring import unknown_table
 from aliquot.common.tls import is_local_address
 
 
@@ -29,6 +30,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     options.common(disenrol)
     disenrol.add_argument("node", metavar="NODE", help="its name or its id")
     disenrol.set_defaults(act=_disenrol)
+    settle = commands.add_parser("settle", help="end slices that the books do not know, such as after a restore")
+    options.common(settle)
+    settle.add_argument("node", metavar="NODE", help="its name or its id")
+    settle.add_argument("slices", metavar="SLICE", nargs="*", help="as `aliquot health` lists them (default: all)")
+    settle.set_defaults(act=_settle)
 
 
 def _invite(args: argparse.Namespace) -> int:
@@ -58,4 +64,18 @@ def _disenrol(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-NODE = Builtin("node", "let a node join the pool, or take it out: invite, disenrol", _configure, run_action)
+def _settle(args: argparse.Namespace) -> int:
+    out = Out.of(args)
+    with options.open_pool(args) as pool:
+        ended = pool.admin.settle_slices(args.node, args.slices)
+    if out.as_json:
+        out.document({"node": args.node, "slices": ended})
+    elif not ended:
+        out.note(f"the books know all that {args.node} holds")
+    else:
+        out.show(unknown_table(ended))
+        out.note("they are told to end, and are gone within their grace of 30 s")
+    return Exit.OK
+
+
+NODE = Builtin("node", "who is a node, and what it holds for nobody: invite, disenrol, settle", _configure, run_action)

@@ -8,7 +8,7 @@ from aliquot.client import _administration as administration
 from aliquot.client import admin
 from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._flow import Context
-from aliquot.client.health import Health, Incident
+from aliquot.client.health import Health, Incident, UnknownSlice
 
 
 class AsyncAdmin:
@@ -73,6 +73,14 @@ class AsyncAdmin:
         With a number: only that one, with its story. Raises `IncidentNotFound` if it is not known (any more).
         """
         return await self._run(administration.health(self._context, incident, self._timeout_s))
+
+    async def settle_slices(self, node: str, slice_ids: Iterable[str] = ()) -> tuple[UnknownSlice, ...]:
+        """End slices of a node that its agent holds and the books do not know (`Health.unknown_slices`).
+
+        None named: all of them. Each has a grace of 30 s. Returns those that are told to end. Raises `NodeNotFound`,
+        and `InvalidRequest` for one that is not quarantined there.
+        """
+        return await self._run(administration.settle_slices(self._context, node, slice_ids, self._timeout_s))
 
     async def quarantine_device(self, uuid: str, *, reason: str = "", drain: bool = False) -> Incident | None:
         """Take a card out of service until somebody returns it; `drain` also ends its leases, each with its grace.

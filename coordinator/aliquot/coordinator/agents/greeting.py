@@ -96,7 +96,7 @@ class Greeter:
         session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms, key_sha256=key_sha256)
         self._roster.enter(session)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
-        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms()))
+        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms(), unknown=session.unknown))
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,
