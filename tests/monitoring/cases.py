@@ -163,6 +163,7 @@ CASES: dict[str, Case] = {
         'aliquot_budget_used_ratio{tenant="lab"}', "0.79x20 0.8x100", "1x100", tenant="lab"
     ),
     "AliquotBudgetUsed": _pool('aliquot_budget_used_ratio{tenant="lab"}', "0.79x20 1x100", "0.999x100", tenant="lab"),
+    "AliquotBalanceSpent": _pool('aliquot_tenant_balance_micro{tenant="lab"}', "5-1x100", "1x100", tenant="lab"),
     "AliquotJobsFail": Case(
         {_jobs("FAILED"): "0+1x200", _jobs("SUCCEEDED"): "0+0.5x200"},
         {_jobs("FAILED"): "0+1x200", _jobs("SUCCEEDED"): "0+2x200"},

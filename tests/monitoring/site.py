@@ -79,6 +79,7 @@ def _at_work(made: Site, folder: Path) -> Iterator[None]:
         quota = Quota(guaranteed=Amount(500, 20 << 30), limit=Amount(3000))
         web = TenantSpec("web", quota=quota, budget=Budget("month", share_milli_ms=1000 * 3_600_000_000))
         pool.admin.apply(Declarations(tenants=(web, TenantSpec("lab"))))
+        pool.admin.post_credit("web", 5_000_000, reference="paid-1")
         pool.admin.quarantine_device(uuids[second][1], reason="it smells")
         stack.callback(pool.admin.return_device, uuids[second][1])
         busy = stack.enter_context(

@@ -124,6 +124,8 @@ TENANT = Board(
         ),
         lines("Budget used", "Of this period; at 1 nothing new is granted.",
               (f"max by (tenant) (aliquot_budget_used_ratio{{{_TENANT}}})", "{{tenant}}"), unit=Unit.PART),
+        lines("Balance", "What is left of all that tenants have paid, in the currency of the prices.",
+              (f"max by (tenant) (aliquot_tenant_balance_micro{{{_TENANT}}}) / 1e6", "{{tenant}}")),
         lines("Preemptions", "Of leases of a tenant, in an hour, by reason.",
               (f"sum by (tenant, reason) (rate(aliquot_preemptions_total{{{_TENANT}}}[$__rate_interval])) * 3600",
                "{{tenant}} {{reason}}")),

@@ -225,6 +225,8 @@ TENANT_ALERTS = (
     Alert("AliquotBudgetUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 1", "0m", "warning",
           "{{ $labels.tenant }} has used up its budget",
           "Nothing new is granted to it until the next period; what runs goes on."),
+    Alert("AliquotBalanceSpent", "max by (tenant) (aliquot_tenant_balance_micro) < 0", "0m", "warning",
+          "{{ $labels.tenant }} has used more than it has paid", "It goes on as before: that is for whoever sells to say."),
     Alert("AliquotJobsFail",
           'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
           ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'

@@ -62,6 +62,7 @@ from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
@@ -149,6 +150,7 @@ class Leading:
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
+        self._balances = Balances(view, clock)
         self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
         followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
@@ -202,6 +204,7 @@ class Leading:
             more=(
                 lambda: quota_metrics(view.books, clock.now_ms()),
                 lambda: unknown_slices(telemetry),
+                self._balances.collect,
                 *(() if self.forecasting is None else (self.forecasting.collect,)),
             ),
         )
@@ -308,6 +311,7 @@ class Leading:
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
+        run("balances", self._balances.follow())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
