@@ -226,7 +226,7 @@ TENANT_ALERTS = (
           "{{ $labels.tenant }} has used up its budget",
           "Nothing new is granted to it until the next period; what runs goes on."),
     Alert("AliquotBalanceSpent", "max by (tenant) (aliquot_tenant_balance_micro) < 0", "0m", "warning",
-          "{{ $labels.tenant }} has used more than it has paid", "It goes on as before: that is for whoever sells to say."),
+          "{{ $labels.tenant }} has used more than it has paid", "Nothing is refused for it: whoever sells has to decide."),
     Alert("AliquotJobsFail",
           'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
           ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'
