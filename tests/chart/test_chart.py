@@ -10,16 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from aliquot.agent.settings import ENV_PREFIX as AGENT_PREFIX
 from aliquot.agent.settings import Settings as AgentSettings
 from aliquot.common import config
 from aliquot.coordinator.settings.config import Settings as CoordinatorSettings
-from aliquot.kube.core.scaling.owning import names_of
-from aliquot.kube.core.scaling.signals import Signal
-from aliquot.kube.core.scaling.triggers import parse_trigger
-from aliquot.kube.core.scaling.usage import POD_METRICS
 from aliquot.kube.node.settings import ENV_PREFIX as NODE_PREFIX
 from aliquot.kube.node.settings import InjectionMode, Mode
 from aliquot.kube.node.settings import Settings as NodeSettings
@@ -31,9 +26,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
-    "scaling": {
-        "scaling": {"enabled": True, "replicas": 2, "external": True, "keda": {"enabled": True}},
-    },
     "claims": {"node": {"mode": "dra"}, "webhook": {"enabled": True, "replicas": 3}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
 }
@@ -183,60 +175,6 @@ def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None
     assert rules[1]["resourceNames"] == [f"{read.webhook_service}-tls"]
 
 
-def test_what_autoscalers_ask_reads_what_it_is_given() -> None:
-    assert not [each for each in documents() if each["kind"] == "APIService"]
-    found = documents({"scaling": {"enabled": True, "external": True, "keda": {"enabled": True}}})
-    container = named(found, "Deployment", "aliquot-scaling")["spec"]["template"]["spec"]["containers"][0]
-    env = environment(container)
-    read = config.load(KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=env, flags={}).settings
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert read.scaling_client_ca is not None
-    assert {str(read.scaling_tls), str(read.scaling_client_ca.parent)} <= mounted
-    assert [port["containerPort"] for port in container["ports"]] == [
-        read.scaling_metrics_port,
-        read.scaling_keda_port,
-    ]
-    assert read.scaling_clients == ("keda-operator",)
-    assert read.scaling_pool_readers == ("kube-system",)
-    services = [each for each in found if each["kind"] == "APIService"]
-    assert {each["metadata"]["name"] for each in services} == {
-        name for group in read.scaling_apis for name in names_of(group)
-    }
-    for each in services:
-        assert each["spec"]["service"] == {"name": read.scaling_service, "namespace": manifests.NAMESPACE, "port": 443}
-    role = named(found, "ClusterRole", "aliquot-scaling")
-    (rule,) = [rule for rule in role["rules"] if "apiservices" in rule["resources"]]
-    assert set(rule["resourceNames"]) == {each["metadata"]["name"] for each in services}
-    reader = named(found, "ClusterRole", "aliquot-scaling-reader")
-    readable = {name for rule in reader["rules"] for name in rule["resources"]}
-    assert readable == {f"pods/{name}" for name in POD_METRICS} | set(Signal)
-    text = named(found, "ConfigMap", "aliquot-coordinator")["data"]["coordinator.toml"]
-    rules = tomllib.loads(text)["coordinator"]["access"]["pods"]["rules"]
-    assert ("aliquot-scaling", "viewer") in {(rule["account"], rule["role"]) for rule in rules}
-
-
-def test_without_kedas_port_none_is_opened() -> None:
-    found = documents({"scaling": {"enabled": True}})
-    container = named(found, "Deployment", "aliquot-scaling")["spec"]["template"]["spec"]["containers"][0]
-    read = config.load(
-        KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=environment(container), flags={}
-    ).settings
-    assert read.scaling_keda_port == -1
-    assert read.scaling_apis == ("custom.metrics.k8s.io",)
-    assert len(container["ports"]) == 1
-
-
-def test_the_example_of_a_scaled_object_is_understood() -> None:
-    text = (manifests.REPOSITORY / "deploy" / "kube" / "scaledobject.yaml").read_text()
-    example = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ScaledObject")
-    (trigger,) = example["spec"]["triggers"]
-    read = parse_trigger(trigger["metadata"])
-    assert read.target_milli == 90_000
-    service = named(documents({"scaling": {"enabled": True}}), "Service", "aliquot-scaling")
-    address = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc:8761"
-    assert trigger["metadata"]["scalerAddress"] == address
-
-
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
     account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
@@ -304,7 +242,6 @@ def test_coordinators_and_controllers_read_what_they_are_given(values: dict[str,
         ({"node": {"injection": "hooks"}}, "injection"),
         ({"coordinator": {"journal": {"postgres": {"dsn": "host=db password=x"}}}}, "dsn"),
         ({"tls": {"secretName": ""}}, "secretName"),
-        ({"scaling": {"enabled": True, "custom": False}}, "nobody would ask"),
     ],
 )
 def test_what_can_not_work_is_refused(values: dict[str, Any], says: str) -> None:

@@ -68,10 +68,9 @@ class Pool:
         return await self.nodes.GetNode(pool_pb2.GetNodeRequest(node_id=node_id))
 
 
-def declared(node_id: str, devices: int = 1, model: str = "A100-80") -> types_pb2.Node:
-    return types_pb2.Node(
-        node_id=node_id, agentless=True, devices=[types_pb2.Device(model=model) for _ in range(devices)]
-    )
+def declared(node_id: str, devices: int = 1, model: str = "A100-80", name: str = "") -> types_pb2.Node:
+    parts = [types_pb2.Device(model=model) for _ in range(devices)]
+    return types_pb2.Node(node_id=node_id, name=name, agentless=True, devices=parts)
 
 
 def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:

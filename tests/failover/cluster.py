@@ -140,6 +140,22 @@ async def cluster(conninfo: str, replicas: int = 2, *flags: str) -> AsyncIterato
         await asyncio.to_thread(several.close)
 
 
+async def refusal(replica: Replica) -> PoolError | None:
+    """What it says to who asks for something, the first time; None: it answers."""
+    async with AsyncPool([replica.address], retry=RetryPolicy(enabled=False)) as pool:
+        try:
+            await pool.status()
+        except PoolError as error:
+            return error
+    return None
+
+
+async def refers(old: Replica, new: Replica) -> bool:
+    """Whether the old leader names the new one."""
+    said = await refusal(old)
+    return said is not None and said.stated_reason == "NOT_LEADER" and said.metadata.get("leader") == new.address
+
+
 @dataclass
 class Log:
     """What launchers were told, in their own words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from tests.conftest import postgres_bin_dir
 from tests.coordinator.pool import eventually
 from tests.failover import server
 from tests.failover.audit import audit
-from tests.failover.cluster import Cluster, cluster, granted_after, load
+from tests.failover.cluster import Cluster, Replica, cluster, granted_after, load, refusal
 from tests.failover.test_takeover import declare
 from tests.identity import insecure_channel
 
@@ -51,16 +52,34 @@ async def test_grants_wait_for_the_database_and_go_on_when_it_is_back(own_server
             await asyncio.to_thread(own_server.stop)
             await eventually(lambda: nobody_grants(several), "nothing is granted without a database")
             await asyncio.sleep(4)  # longer than a leader row lasts
-            answered = len(log.granted_at)
-            await asyncio.to_thread(own_server.start_again)
-            back = time.monotonic()
             for replica in several.replicas:
-                if not replica.running:  # as its service manager does
-                    replica.ended()
-                    replica.start()
-                    await asyncio.to_thread(replica.wait_until_ready)
-            await granted_after(log, back)
+                said = await refusal(replica)
+                assert said is not None
+                assert said.stated_reason == "JOURNAL_UNAVAILABLE", said
+                assert "PostgreSQL" in said.message
+                assert said.retry_after_s
+            answered = len(log.granted_at)
+            assert all(replica.running for replica in several.replicas)
+            await asyncio.to_thread(own_server.start_again)
+            await granted_after(log, time.monotonic())
             assert len(log.granted_at) > answered
+            assert all(replica.running for replica in several.replicas), "those who were there go on"
         findings = await asyncio.to_thread(audit, several.conninfo, log)
         assert findings.clean, findings
         assert findings.grants >= len(log.granted) > 0
+
+
+async def test_a_coordinator_that_starts_without_its_database_waits_for_it(own_server: server.Postgres) -> None:
+    async with cluster(own_server.database("late"), 0) as several:
+        await asyncio.to_thread(own_server.stop)
+        replica = Replica(several.conninfo, "--log-level", "error")
+        several.replicas.append(replica)
+        with socket.create_server(("127.0.0.1", own_server.port)) as instead:
+            replica.start()
+            for _ in range(3):  # it comes again
+                hung_up, _ = await asyncio.to_thread(instead.accept)
+                hung_up.close()
+        await asyncio.to_thread(own_server.start_again)
+        await asyncio.to_thread(replica.wait_until_ready)
+        assert replica.role == "leader"
+        await declare(several)

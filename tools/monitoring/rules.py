@@ -95,7 +95,33 @@ _PAGE = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
 _TICKET = ((3.0, "1d", "2h"), (1.0, "3d", "6h"))
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 
+_PODS = (
+    'label_replace(kube_pod_annotations{annotation_aliquot_dev_lease_id!=""},'
+    ' "lease_id", "$1", "annotation_aliquot_dev_lease_id", "(.+)")'
+)
+"""Which pod has which lease, as kube-state-metrics tells it where it may show that annotation."""
+
+
+def _of_lease(used: str, held: str) -> str:
+    """What of its own part a lease uses, at most all: beyond it a lease has what its neighbours leave, and who scales
+    by that would follow the neighbours. What is not known is left out, not zero.
+    """
+    return f"sum by (lease_id) ({held} * clamp_max({used} / {held}, 1)) / sum by (lease_id) ({held} and {used})"
+
+
+def _of_pods(lease: str) -> str:
+    return f"max by (namespace, pod) ({lease} * on (lease_id) group_right () {_PODS})"
+
+
 RECORDED = (
+    ("aliquot:lease_gpu_usage:ratio", _of_lease("aliquot_slice_utilisation_ratio", "aliquot_slice_share_ratio")),
+    (
+        "aliquot:lease_gpu_memory_usage:ratio",
+        _of_lease("aliquot_slice_observed_bytes", "aliquot_slice_reserved_bytes"),
+    ),
+    # By these names autoscalers ask for them (docs/autoscaling.md).
+    ("container_gpu_usage", _of_pods("aliquot:lease_gpu_usage:ratio")),
+    ("container_gpu_memory_usage", _of_pods("aliquot:lease_gpu_memory_usage:ratio")),
     (
         "aliquot:leased_share:ratio",
         "sum by (pool, model) (aliquot_leased_share_milli) / sum by (pool, model) (aliquot_capacity_share_milli)",
@@ -226,7 +252,7 @@ TENANT_ALERTS = (
           "{{ $labels.tenant }} has used up its budget",
           "Nothing new is granted to it until the next period; what runs goes on."),
     Alert("AliquotBalanceSpent", "max by (tenant) (aliquot_tenant_balance_micro) < 0", "0m", "warning",
-          "{{ $labels.tenant }} has used more than it has paid", "Nothing is refused for it: whoever sells has to decide."),
+          "{{ $labels.tenant }} has used more than it has paid", "Nothing is refused for it: whoever sells decides."),
     Alert("AliquotJobsFail",
           'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
           ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'

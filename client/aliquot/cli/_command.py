@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
 from aliquot.cli._parser import TAKES_ANYTHING
 from aliquot.common.errors import ConfigError
 
@@ -41,7 +43,16 @@ class Builtin:
     name: str
     help: str
     configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    act: Callable[[argparse.Namespace, Out], int | None]
+    """Returns the exit code; None: all went well."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """See `Command`."""
+        return int(self.act(args, Out.of(args)) or Exit.OK)
+
+
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """Configures a command that has no options of its own."""
 
 
 def not_installed(name: str, extras: Sequence[str], error: Exception | str) -> Builtin:
@@ -52,8 +63,8 @@ def not_installed(name: str, extras: Sequence[str], error: Exception | str) -> B
         parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
         parser.set_defaults(**{TAKES_ANYTHING: True})
 
-    def run(args: argparse.Namespace) -> NoReturn:
-        del args
+    def act(args: argparse.Namespace, out: Out) -> NoReturn:
+        del args, out
         raise ConfigError(f"`aliquot {name}` needs {wanted}: {error}", hint=f"pip install '{wanted}'")
 
-    return Builtin(name, f"(needs {wanted})", configure, run)
+    return Builtin(name, f"(needs {wanted})", configure, act)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from aliquot.client._values import Serve, Tier, Topology
+from aliquot.client._values.leases import Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer

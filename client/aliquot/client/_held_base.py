@@ -12,7 +12,7 @@ from aliquot.client import _errors as errors
 from aliquot.client._environment import local_agent_of
 from aliquot.client._holding import ended_error
 from aliquot.client._keeping import News, Notice, Resized, Warned
-from aliquot.client._values import Lease, LeaseState, Slice
+from aliquot.client._values.leases import Lease, LeaseState, Slice
 from aliquot.client.local import LocalAgent
 
 log = logging.getLogger("aliquot.client")

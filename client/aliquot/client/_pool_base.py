@@ -17,7 +17,7 @@ from aliquot.client._keeping import News
 from aliquot.client._operations import Places, fresh_key
 from aliquot.client._settings import Connecting
 from aliquot.client._trusting import Trusting
-from aliquot.client._values import Lease, WaitUntil
+from aliquot.client._values.leases import Lease, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.client._values import Remedy, Sign, SignScope, SignSeverity, Standing
+from aliquot.client._values.nodes import Remedy, Sign, SignScope, SignSeverity, Standing
 
 __all__ = [
     "CauseTotal",

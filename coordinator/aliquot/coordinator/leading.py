@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -30,7 +30,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import EndReason
-from aliquot.coordinator.errors import NotLeader
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
@@ -94,6 +94,7 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.0
 _SEAT_LOOK_S = 0.05
+_MEET_EVERY_S = 60.0
 
 
 class Leading:
@@ -114,13 +115,13 @@ class Leading:
         garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
-        reached_at: Callable[[], Sequence[str]],
+        reached_at: Callable[[], Awaitable[Sequence[str]]],
         ended: Callable[[], None],
         others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
-        could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
+        could. `view` is still empty. `reached_at` says at which addresses others reach the coordinators, this one
+        first. `ended` is called when it can't go on. `others` follow what is durable too.
         """
         clock = means.clock(state.now_ms)
         self._settings = settings
@@ -147,6 +148,8 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        if seat is not None:
+            self.roster.coordinators = lambda: seat.everybody
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
@@ -254,6 +257,8 @@ class Leading:
             metrics=self._metrics,
             entropy=means.entropy,
             addresses=self._reached_at,
+            coordinators=self.roster.coordinators,
+            pool_id=pool_id(self._journal.pool_secret),
             authorities=authorities,
             authority=self._authority,
             logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
@@ -310,6 +315,8 @@ class Leading:
         settings, writer, run = self._settings, self.writer, self._background.run
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
+        if self._seat is not None:
+            run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
         run("balances", self._balances.follow())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
@@ -345,6 +352,19 @@ class Leading:
         await self.roster.goodbye()
         self.waiters.wake_all()
         await stopping
+        await self._end_writing()
+
+    async def step_down(self, why: AliquotError) -> None:
+        """Tell everybody that this coordinator leads no longer; its server goes on, and refers them to who does."""
+        await self._background.end()
+        self.door.lasting.end_all(why)
+        await self.roster.goodbye()
+        self.waiters.wake_all()
+        await self._end_writing()
+        await self._server.set_leading(leading=False)
+        await self._server.set_granting(granting=False)
+
+    async def _end_writing(self) -> None:
         self.writer.close()
         await asyncio.gather(self._writing, return_exceptions=True)
         self.writer.stop_thread()
@@ -367,7 +387,9 @@ class Leading:
             await asyncio.sleep(_SEAT_LOOK_S)  # it expires as time passes, which sets no event
         log.error("leadership is lost: %s", seat.why_lost)
         self._gate.close()
-        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it starts again as a standby"))
+        # Until it is known who leads by now, if anybody does: most often it is the database that is away.
+        self._gate.refer_to("", len(self.roster), JournalUnavailable(seat.why_lost, hint="it is retried by itself"))
+        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it goes on as a standby"))
 
     # -- callers
 
@@ -382,6 +404,11 @@ class Leading:
             return None if token is None else door.authenticator.caller_of(token)
 
         door.lasting.changed(still, token_ids, principals)
+
+    async def _meet(self) -> None:
+        while True:
+            await self._reached_at()
+            await asyncio.sleep(_MEET_EVERY_S)
 
     async def _end_expired(self) -> None:
         while True:

@@ -57,12 +57,12 @@ def _place(text: str) -> MemberPlace:
     return MemberPlace(node, tuple(filter(None, uuids.split(","))))
 
 
-def _alloc(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _alloc(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
         if args.hold:
-            return _hold(out, pool, request, args)
+            _hold(out, pool, request, args)
+            return Exit.OK
         lease = _allocated(pool, request, args)
         secrets.keep(lease.lease_id, lease.secret)
         _show(out, lease)
@@ -77,7 +77,7 @@ def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
     return pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
 
 
-def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
+def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> None:
     """Hold the lease as long as this process lives; the end of the block releases it, whatever ends it."""
     signal.signal(signal.SIGTERM, _interrupt)
     held: HeldLease | None = None
@@ -94,7 +94,6 @@ def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> i
     finally:
         if held is not None:
             secrets.forget(held.lease_id)
-    return Exit.OK
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -102,10 +101,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _show(out: Out, lease: Lease) -> None:
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
 def _configure_release(parser: argparse.ArgumentParser) -> None:
@@ -114,21 +111,18 @@ def _configure_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _release(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _release(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
     failed = [result for result in results if isinstance(result, PoolError)]
-    if out.as_json:
-        out.document({"leases": [result for result in results if isinstance(result, Lease)]})
+    out.document({"leases": [result for result in results if isinstance(result, Lease)]})
     for lease_id, result in zip(args.lease_ids, results, strict=True):
         if isinstance(result, PoolError):
             out.error(result)
             continue
         secrets.forget(lease_id)
-        if not out.as_json:
-            word = "has ended" if result.state is LeaseState.ENDED else "is ending"
-            out.show(f"{lease_id} {word} ({(result.end_reason or 'released').lower()}), held {words.holding(result)}")
+        word = "has ended" if result.state is LeaseState.ENDED else "is ending"
+        out.show(f"{lease_id} {word} ({(result.end_reason or 'released').lower()}), held {words.holding(result)}")
     return exit_of(failed[0]) if failed else Exit.OK
 
 
@@ -150,12 +144,10 @@ def _configure_ack(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _ack(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ack(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         shape = args.shape or pool.get(args.lease_id).shape
         _show(out, pool.acknowledge(args.lease_id, shape))
-    return Exit.OK
 
 
 ALLOC = Builtin("alloc", "ask for a lease and leave it standing", _configure_alloc, _alloc)

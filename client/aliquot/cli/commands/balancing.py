@@ -9,10 +9,9 @@ from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._json import plain
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 from aliquot.client.admin import Balance
 
 _LOG_SHOWN = 10
@@ -28,14 +27,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", action="append", default=[], metavar="NODE", help="only this node goes home")
 
 
-def _balance(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _balance(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         answer = pool.admin.balance(args.pool, carry_out=args.apply, home=args.home)
         names = {node.node_id: node.name for node in pool.nodes(pool=args.pool, with_devices=False)}
-    if out.as_json:
-        out.document({"carried_out": args.apply, **plain(answer)})
-        return Exit.OK
+    out.document({"carried_out": args.apply, **plain(answer)})
     out.show(_projects(answer))
     word = "moved" if args.apply else "would move"
     for move in answer.moves:
@@ -47,26 +43,19 @@ def _balance(args: argparse.Namespace) -> int:
     for move in answer.log[-_LOG_SHOWN:]:
         when = datetime.fromtimestamp(move.at_ms / 1000, UTC).isoformat(" ", "seconds")
         out.note(f"{when}  {names.get(move.node_id, move.node_id)}: {move.lender} to {move.borrower} ({move.reason})")
-    return Exit.OK
 
 
 def _projects(answer: Balance) -> Table:
-    return table(
-        "PROJECT",
-        ("NODES", "right"),
-        ("BORROWED", "right"),
-        ("USE", "right"),
-        ("WAITED", "right"),
-        rows=[
-            (
-                project.name,
-                str(len(project.node_ids)),
-                str(len(project.borrowed_node_ids)),
-                f"{project.use_permille / 10:g} %",
-                f"{project.waited_ms // 1000} s" if project.waited_ms else "-",
-            )
-            for project in answer.projects
-        ],
+    return table_of(
+        answer.projects,
+        {
+            "PROJECT": lambda project: project.name,
+            "NODES": lambda project: str(len(project.node_ids)),
+            "BORROWED": lambda project: str(len(project.borrowed_node_ids)),
+            "USE": lambda project: f"{project.use_permille / 10:g} %",
+            "WAITED": lambda project: f"{project.waited_ms // 1000} s" if project.waited_ms else "-",
+        },
+        right=("NODES", "BORROWED", "USE", "WAITED"),
     )
 
 

@@ -8,7 +8,6 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import run_action
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli.commands.caring import unknown_table
 from aliquot.common.tls import is_local_address
@@ -37,45 +36,34 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     settle.set_defaults(act=_settle)
 
 
-def _invite(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _invite(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         made = pool.access.invite_node(args.node, ttl_ms=args.ttl * 1000)
         addresses = args.address or made.addresses
         string = pool.connection_string(made.invite, addresses=addresses, node=made.node, ca_pem=made.ca_pem)
-    if out.as_json:
-        out.document({"join": string, "invite": made})
-        return Exit.OK
+    out.document({"join": string, "invite": made})
     out.word(f"aliquot-agent join {string}")
     out.note(f"for {made.node}, once, until {words.moment(made.expires_ms)}")
     if addresses and all(map(is_local_address, addresses)):
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
-    return Exit.OK
 
 
-def _disenrol(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _disenrol(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         pool.access.disenrol_node(args.node)
-    if out.as_json:
-        out.document({"node": args.node})
-    else:
-        out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
-    return Exit.OK
+    out.document({"node": args.node})
+    out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
 
 
-def _settle(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _settle(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         ended = pool.admin.settle_slices(args.node, args.slices)
-    if out.as_json:
-        out.document({"node": args.node, "slices": ended})
-    elif not ended:
-        out.note(f"the books know all that {args.node} holds")
-    else:
+    out.document({"node": args.node, "slices": ended})
+    if ended:
         out.show(unknown_table(ended))
         out.note("they are told to end, and are gone within their grace of 30 s")
-    return Exit.OK
+    else:
+        out.note(f"the books know all that {args.node} holds")
 
 
 NODE = Builtin("node", "who is a node, and what it holds for nobody: invite, disenrol, settle", _configure, run_action)

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from aliquot.cli._browser import link_to
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.demo.command import DEMO
@@ -74,12 +73,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _up(args: argparse.Namespace) -> int:
+def _up(args: argparse.Namespace, out: Out) -> None:
     require_pool()
-    out = Out.of(args)
     layout = Layout.of(args.state_dir)
     if args.detach:
-        return _detach(out, layout, args)
+        _detach(out, layout, args)
+        return
     plan = PoolPlan(
         nodes=args.nodes,
         gpus=args.gpus,
@@ -103,7 +102,6 @@ def _up(args: argparse.Namespace) -> int:
         while not stopping.wait(TEND_EVERY_S):
             pool.tend()
         out.note("stopping")
-    return Exit.OK
 
 
 def _free_address(out: Out) -> str:
@@ -115,7 +113,7 @@ def _free_address(out: Out) -> str:
     return f"{host}:{found}"
 
 
-def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
+def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> None:
     layout.make()
     log = layout.logs / "up.log"
     command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
@@ -148,7 +146,6 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
         process.terminate()
         raise
     _announce(out, record, last="`aliquot down` stops it; the state is kept.")
-    return Exit.OK
 
 
 def _await_record(layout: Layout, process: subprocess.Popen[bytes], log: Path) -> PoolRecord:
@@ -213,8 +210,7 @@ def _configure_down(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
 
 
-def _down(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _down(args: argparse.Namespace, out: Out) -> None:
     layout = Layout.of(args.state_dir)
     record = PoolRecord.read(layout)
     if record is None or not record.processes:
@@ -225,11 +221,8 @@ def _down(args: argparse.Namespace) -> int:
     layout.record.unlink(missing_ok=True)
     # A supervisor that was killed has left it.
     SigningIn(layout, CredentialsFile.of(os.environ), record.coordinator).sign_out()
-    if out.as_json:
-        out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
-    else:
-        out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
-    return Exit.OK
+    out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
+    out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
 
 
 UP = Builtin(

@@ -69,8 +69,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
-def _run(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _run(args: argparse.Namespace, out: Out) -> int:
     command = _program(args)
     if not args.gpu:
         behind = any(word == "-g" or word.startswith("--gpu") for word in command)
@@ -239,7 +238,8 @@ def _configure_exec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
-def _exec(args: argparse.Namespace) -> int:
+def _exec(args: argparse.Namespace, out: Out) -> int:
+    del out  # the program's own
     command = _program(args)
     secret = secrets.find(args.lease)
     with options.open_pool(args) as pool:

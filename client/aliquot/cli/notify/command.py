@@ -13,7 +13,6 @@ from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli.notify.control import findings, post
 from aliquot.cli.notify.notices import Notice, Notices, Rule
@@ -144,8 +143,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="tell of what there is now, and end")
 
 
-def _notify(args: argparse.Namespace) -> int:
-    out, rules = Out.of(args), read_rules(args.rules)
+def _notify(args: argparse.Namespace, out: Out) -> None:
+    rules = read_rules(args.rules)
     with options.open_pool(args) as pool:
         notifier = Notifier(pool, rules, args.state, lambda rule: _deliverer(pool, rule))
         try:
@@ -153,7 +152,7 @@ def _notify(args: argparse.Namespace) -> int:
                 notifier.look(lease)
             notifier.look_at_budgets()
             if args.once:
-                return Exit.OK
+                return
             threading.Thread(target=notifier.follow_budgets, name="budgets", daemon=True).start()
             out.note(f"{len(rules)} rules; leases and budgets are watched")
             for event in pool.watch():
@@ -164,7 +163,6 @@ def _notify(args: argparse.Namespace) -> int:
                         notifier.look(lease)
         finally:
             notifier.close()
-    return Exit.OK
 
 
 NOTIFY = Builtin("notify", "tell people and programs of idle leases, and people of budgets", _configure, _notify)

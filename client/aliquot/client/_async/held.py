@@ -13,7 +13,7 @@ from aliquot.client._async.seam import Flag, HeldLeaseBase, exit_code, in_thread
 from aliquot.client._environment import handed_on, plain_environment
 from aliquot.client._held_base import log, require_agent
 from aliquot.client._spawn import spawn
-from aliquot.client._values import Lease, LeaseState
+from aliquot.client._values.leases import Lease, LeaseState
 from aliquot.client.local import Attachment, LocalAgent
 
 

@@ -11,7 +11,6 @@ from typing import Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
-from aliquot.client import _values as values
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
 from aliquot.client._async.access import AsyncAccess
@@ -31,7 +30,11 @@ from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Pla
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
 from aliquot.client._transport import RpcFailure
-from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
+from aliquot.client._values.base import Page
+from aliquot.client._values.events import Event
+from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
+from aliquot.client._values.nodes import Device, Node
+from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.forecast import Forecast
@@ -193,7 +196,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
-    ) -> tuple[values.NodeFit, ...]:
+    ) -> tuple[NodeFit, ...]:
         """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
 
         Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
@@ -279,14 +282,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """End many. Returns for each, in order, its lease or its error."""
         return await self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
-    async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
+    async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> Explanation:
         """Where a request would be placed now, or what it would wait for. Changes nothing.
 
         Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
         """
         return await self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
-    async def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
+    async def why(self, lease_id: str) -> tuple[Lease, Explanation]:
         """Why a lease waits or ended, or where it is. Raises `LeaseNotFound`."""
         return await self._run(operations.explain_lease(self._context, lease_id, self.timeout_s))
 
@@ -294,7 +297,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """One lease as it is now. Raises `LeaseNotFound`."""
         return await self._run(operations.get(self._context, lease_id, self.timeout_s))
 
-    async def timeline(self, lease_id: str) -> values.Timeline:
+    async def timeline(self, lease_id: str) -> Timeline:
         """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
 
         It is read in the coordinator's journal, which may take some seconds.
@@ -324,7 +327,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         queue: str = "",
         states: Sequence[LeaseState] = (),
         node_id: str = "",
-    ) -> values.Page[Lease]:
+    ) -> Page[Lease]:
         """A page of `leases`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         which = LeaseFilter(tenant, queue, states, node_id)
         return await self._run(operations.list_page(self._context, which, page_token, self.timeout_s, page_size))
@@ -396,7 +399,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
-    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[values.Node]:
+    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
         """Nodes, page by page while you iterate."""
         token = ""
         while True:
@@ -411,7 +414,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def nodes_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
-    ) -> values.Page[values.Node]:
+    ) -> Page[Node]:
         """A page of `nodes`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         return await self._run(
             operations.nodes_page(
@@ -419,11 +422,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             )
         )
 
-    async def node(self, node_id: str) -> values.Node:
+    async def node(self, node_id: str) -> Node:
         """One node by id or name. Raises `NodeNotFound`."""
         return await self._run(operations.node(self._context, node_id, self.timeout_s))
 
-    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[values.Device]:
+    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
         """Devices, page by page while you iterate."""
         which, token = DeviceFilter(pool, node_id, model), ""
         while True:
@@ -436,12 +439,12 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def devices_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
-    ) -> values.Page[values.Device]:
+    ) -> Page[Device]:
         """A page of `devices`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         which = DeviceFilter(pool, node_id, model)
         return await self._run(operations.devices_page(self._context, which, page_token, self.timeout_s, page_size))
 
-    async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
+    async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[Node]:
         """Declare nodes before, or without, their agents. Declaring again replaces.
 
         Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
@@ -455,15 +458,15 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         await self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
-    async def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
+    async def cordon(self, node_id: str, *, reason: str = "") -> Node:
         """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
         return await self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
-    async def uncordon(self, node_id: str) -> values.Node:
+    async def uncordon(self, node_id: str) -> Node:
         """Place leases on the node again. Raises `NodeNotFound`."""
         return await self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
-    async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
+    async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> Node:
         """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
 
         Raises `NodeNotFound`.
@@ -485,7 +488,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """Who this program is, roles, tokens, and who did what."""
         return AsyncAccess(self._context, self.timeout_s, self._runner)
 
-    async def status(self) -> values.Status:
+    async def status(self) -> Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
 

@@ -103,6 +103,7 @@ class Greeter:
             leader_epoch=leader_epoch,
             intervals=self._roster.intervals(),
             coordinator_version=self._version,
+            coordinators=self._roster.coordinators(),
         )
         # Through the session, which writes one message at a time: from here on others may have something to say too.
         session.say(agent_pb2.CoordinatorMessage(welcome=welcome))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from aliquot.common.clock import Clock
@@ -45,6 +45,8 @@ class Roster(Follower):
         self._by_node: dict[str, Session] = {}
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.coordinators: Callable[[], Sequence[str]] = tuple
+        """Where each of several is reached, for agents to know."""
         self.certifier: Certifier | None = None
         """Who is told of when the pool's authority changes, made after this."""
         self._liveness = Liveness(config.liveness(), self._by_node, view)

@@ -210,7 +210,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
-        read = read_request(at_home(request.request))
+        read = read_request(at_home(request.request), self._view.node_id_of)
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))

@@ -236,7 +236,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.FitsRequest, context: Context
     ) -> pool_pb2.FitsResponse:
         """Which nodes could take one member of a request now."""
-        read = read_request(at_home(request.request))
+        read = read_request(at_home(request.request), self._view.node_id_of)
         if request.request.tenant:  # whether a tenant is declared, and what it may, is told to its own
             caller().must(Action.READ_LEASES, request.request.tenant)
         named = read_node_ids(request.node_ids, len(self._view.nodes))

@@ -7,9 +7,11 @@ hash of those bytes is also what an idempotency key is compared by.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import msgspec
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -48,12 +50,23 @@ class ReadRequest:
     no_queue: bool
 
 
-def read_request(message: types_pb2.LeaseRequest) -> ReadRequest:
-    """Check and convert. Raises InvalidFieldError or RequestSyntaxError."""
+def read_request(message: types_pb2.LeaseRequest, node_id_of: Callable[[str], str]) -> ReadRequest:
+    """Check and convert; `node_id_of` gives the id of a node that is named by its id or its name.
+
+    Raises InvalidFieldError or RequestSyntaxError.
+    """
     body = message.SerializeToString(deterministic=True)
-    if len(body) > _CACHED_BODY_BYTES_MAX:
-        return _read(message, body)
-    return _read_cached(body)
+    read = _read(message, body) if len(body) > _CACHED_BODY_BYTES_MAX else _read_cached(body)
+    demand = read.spec.demand
+    if not demand.node_ids and not demand.avoid_node_ids:
+        return read
+    # Not remembered with the rest: whose a name is changes as nodes come and go.
+    demand = msgspec.structs.replace(
+        demand,
+        node_ids=tuple(dict.fromkeys(map(node_id_of, demand.node_ids))),
+        avoid_node_ids=tuple(dict.fromkeys(map(node_id_of, demand.avoid_node_ids))),
+    )
+    return replace(read, spec=msgspec.structs.replace(read.spec, demand=demand))
 
 
 @lru_cache(maxsize=_CACHED_BODIES)

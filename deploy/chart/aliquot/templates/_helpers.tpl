@@ -97,11 +97,6 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and (eq .Values.node.mode "dra") (ne .Values.node.injection "cdi") }}
 {{- fail "node.mode=dra gives claims to containers by CDI; set node.injection=cdi" }}
 {{- end }}
-{{- with .Values.scaling }}
-{{- if and .enabled (not (or .custom .external .keda.enabled)) }}
-{{- fail "scaling.enabled without any of scaling.custom, scaling.external and scaling.keda.enabled: nobody would ask" }}
-{{- end }}
-{{- end }}
 {{- if and .Values.metrics.serviceMonitors (not .Values.metrics.tokenSecret) }}
 {{- fail "metrics.serviceMonitors needs metrics.tokenSecret: metrics are shown to who has a token" }}
 {{- end }}

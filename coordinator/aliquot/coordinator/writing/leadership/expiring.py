@@ -13,8 +13,10 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.coordinator.errors import JournalError, JournalLocked
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 
@@ -41,8 +43,8 @@ class Seat:
 class ExpiringLeadership(abc.ABC):
     """See the module's docstring. It implements `Leadership`; a standby uses `look` and `take` instead of `acquire`.
 
-    `address` is where launchers and agents reach this coordinator; `holder` names it among its kind. Calls block, and
-    all but `lost` and `why_lost` belong to one thread at a time.
+    `addresses` are where launchers and agents reach this coordinator; `holder` names it among its kind. Calls block,
+    and all but `lost`, `why_lost` and `meet` belong to one thread at a time.
     """
 
     what = "the leader's place"
@@ -51,7 +53,9 @@ class ExpiringLeadership(abc.ABC):
     def __init__(
         self, journal: PostgresJournal, *, holder: str, address: str = "", expiry_ms: int = DEFAULT_EXPIRY_MS
     ) -> None:
-        self.address = address
+        self.addresses: Sequence[str] = (address,)
+        self.everybody: tuple[str, ...] = ()
+        """Where all coordinators are reached, as of the last `meet`. Read on any thread."""
         self._journal = journal
         self._holder = holder
         self._expiry_ms = int(expiry_ms)
@@ -82,6 +86,17 @@ class ExpiringLeadership(abc.ABC):
     @abc.abstractmethod
     def _close(self) -> None:
         """Drop connections."""
+
+    # -- for both
+
+    @property
+    def address(self) -> str:
+        """By which standbys name this coordinator when it leads."""
+        return self.addresses[0]
+
+    def meet(self) -> None:
+        """Say where this coordinator is reached, and learn where all are. Raises JournalUnavailable."""
+        self.everybody = self._journal.meet(self.addresses, ADDRESSES_MAX)
 
     # -- for a standby
 

@@ -11,29 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.common.catalog import VENDORS
-from aliquot.common.errors import AliquotError
-from aliquot.kube.core.scaling.signals import Signal
-from aliquot.kube.core.scaling.triggers import TriggerError, parse_amount
-from aliquot.kube.core.scaling.usage import GPU_USE, MEMORY_USE
+from aliquot.common.errors import AliquotError, QuantityError
+from aliquot.common.quantity import parse_milli
 
 DEFAULT_TARGETS: Final = ("cpu:70%", "mem:80%", "gpu:60%")
 RESOURCES: Final[Mapping[str, str]] = {"cpu": "cpu", "mem": "memory", "memory": "memory"}
-_POD_METRICS: Final[Mapping[str, str]] = {
-    "gpu": GPU_USE,
-    "gpu-memory": MEMORY_USE,
-    **{vendor: f"container_{vendor}_gpu_usage" for vendor in VENDORS},
-}
-_SIGNALS: Final[Mapping[str, Signal]] = {
-    "queue": Signal.QUEUE_DEPTH,
-    "wait": Signal.OLDEST_WAIT,
-    "missing": Signal.MISSING_SHARE,
-    "forecast": Signal.FORECAST,
-}
-_WORDS: Final = ("cpu", "mem", *_POD_METRICS, *_SIGNALS)
+GPU_USE: Final = "container_gpu_usage"
+MEMORY_USE: Final = "container_gpu_memory_usage"
+QUEUE_DEPTH: Final = "aliquot_tenant_queued"
+_POD_METRICS: Final[Mapping[str, str]] = {"gpu": GPU_USE, "gpu-memory": MEMORY_USE}
+_WORDS: Final = ("cpu", "mem", *_POD_METRICS, "queue")
 _SEPARATOR: Final = re.compile(r"[,;\s]+")
 _AROUND: Final = re.compile(r"\s*([:=])\s*")
 _PAIR: Final = re.compile(r"([A-Za-z-]+)[:=](\S+)")
+_PERCENT: Final = 100
 _PERCENT_MAX: Final = 1000
 _USE_MILLI_MAX: Final = 900
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -66,7 +57,7 @@ class Goal:
     @property
     def signal(self) -> bool:
         """Whether it is of what waits, and not of pods."""
-        return self.metric in list(Signal)
+        return self.metric == QUEUE_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +100,14 @@ def _goal(term: str) -> Goal:
     word, amount = pair[1].lower(), pair[2]
     if word in RESOURCES:
         return Goal(RESOURCES[word], _percent(term, amount))
-    metric = _POD_METRICS.get(word) or _SIGNALS.get(word)
+    metric = QUEUE_DEPTH if word == "queue" else _POD_METRICS.get(word)
     if metric is None:
         raise AutoscaleError(f"{term[:60]!r}: {word!r} is nothing that is measured", hint=f"one of {', '.join(_WORDS)}")
-    if word in _POD_METRICS and not amount.endswith("%"):
-        amount += "%"  # 60 is 60 %, as of cpu
     try:
-        milli = parse_amount(metric, amount, term[:60])
-    except TriggerError as error:
-        raise AutoscaleError(error.message, hint=error.hint) from error
+        # 60 is 60 %, as of cpu.
+        milli = parse_milli(amount.removesuffix("%")) // (_PERCENT if word in _POD_METRICS else 1)
+    except QuantityError as error:
+        raise AutoscaleError(f"{term[:60]!r}: {error.message}", hint="such as gpu:60% or queue:4") from error
     if milli < 1:
         raise AutoscaleError(f"{term[:60]!r}: a target is more than 0")
     if word in _POD_METRICS and milli > _USE_MILLI_MAX:

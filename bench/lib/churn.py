@@ -117,7 +117,7 @@ class Churn:
         """The order of `nodes` is their rank."""
         self._rules = rules
         self._demands = demands
-        self._rng = random.Random(seed)  # noqa: S311 - a reproducible simulation, nothing secret
+        self._rng = random.Random(seed)
         self.planner = Planner(State.fresh(), CoreConfig(policy=policy))
         self.state = self.planner.state
         self._now = 0.0

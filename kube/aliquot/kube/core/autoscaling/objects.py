@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aliquot.common.quantity import format_milli
-from aliquot.kube.core.scaling.grammar import AutoscaleError, Goal, Scaled
-from aliquot.kube.core.scaling.metrics_documents import quantity
-from aliquot.kube.core.scaling.signals import Signal
+from aliquot.kube.core.autoscaling.grammar import AutoscaleError, Goal, Scaled
 
 HPA: Final = "HorizontalPodAutoscaler"
 SCALED_OBJECT: Final = "ScaledObject"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OURS: Final = "aliquot"
 _REPLICAS_MAX: Final = 10_000
+_PODS: Final[Mapping[str, str]] = {
+    "Deployment": "[a-z0-9]+-[a-z0-9]{5}",
+    "StatefulSet": "[0-9]+",
+    "ReplicaSet": "[a-z0-9]{5}",
+}
+"""How names of pods go on after that of what is scaled."""
 
 Document = dict[str, Any]
 
@@ -31,12 +37,12 @@ class Plan:
     most: int
     goals: tuple[Goal, ...]
     choose: Mapping[str, str] = field(default_factory=dict)
-    """Of what waits: only this queue, pool, model, tenant."""
+    """Of what waits: only of this queue, this tenant."""
     keda: bool = False
-    scaler: str = ""
-    """Of KEDA: where our scaler is..."""
+    prometheus: str = ""
+    """Of KEDA: the Prometheus that it asks..."""
     auth: str = ""
-    """...and the ClusterTriggerAuthentication with the certificate that it is shown; empty: none."""
+    """...and the ClusterTriggerAuthentication that it shows there; empty: none."""
 
     @property
     def kind(self) -> str:
@@ -93,29 +99,45 @@ def _metric(plan: Plan, goal: Goal) -> Document:
     metric: Document = {"name": goal.metric}
     if plan.choose:
         metric["selector"] = {"matchLabels": dict(plan.choose)}
-    kind, key = ("Value", "value") if _whole(goal) else ("AverageValue", "averageValue")
-    target = {"type": kind, key: quantity(goal.amount)}
+    target = {"type": "AverageValue", "averageValue": quantity(goal.amount)}
     return {"type": "External", "external": {"metric": metric, "target": target}}
 
 
-def _whole(goal: Goal) -> bool:
-    """Whether the target is the figure's own, and not a part of it for each replica: ten do not wait ten times less."""
-    return goal.metric == Signal.OLDEST_WAIT
+def quantity(milli: int) -> str:
+    """A value in thousandths as Kubernetes writes it."""
+    whole, rest = divmod(milli, 1000)
+    return f"{milli}m" if rest else str(whole)
 
 
 def _trigger(plan: Plan, goal: Goal) -> Document:
     if goal.resource:
         return {"type": goal.metric, "metricType": "Utilization", "metadata": {"value": str(goal.amount)}}
-    metadata = {"scalerAddress": plan.scaler, "metric": str(goal.metric), "target": format_milli(goal.amount)}
-    metadata |= dict(plan.choose) if goal.signal else {"owner": str(plan.scaled)}
+    if goal.signal:
+        chosen = ",".join(f"{name}={_quoted(value)}" for name, value in plan.choose.items())
+        query = f"sum({goal.metric}{{{chosen}}})"
+    else:
+        pods = f"{re.escape(plan.scaled.name)}-{_PODS[plan.scaled.kind]}"
+        # The mean, as a value of its own: a pod of which nothing is known counts as the others.
+        query = f"avg({goal.metric}{{namespace={_quoted(plan.namespace)},pod=~{_quoted(pods)}}})"
     found: Document = {
-        "type": "external",
-        "metricType": "Value" if _whole(goal) else "AverageValue",
-        "metadata": metadata,
+        "type": "prometheus",
+        "metricType": "AverageValue" if goal.signal else "Value",
+        "metadata": {
+            "serverAddress": plan.prometheus,
+            "query": query,
+            "threshold": format_milli(goal.amount),
+            # Where nothing is known replicas stay as they are: it is not zero.
+            "ignoreNullValues": "false",
+        },
     }
     if plan.auth:
         found["authenticationRef"] = {"kind": "ClusterTriggerAuthentication", "name": plan.auth}
     return found
+
+
+def _quoted(text: str) -> str:
+    """As a string of PromQL."""
+    return json.dumps(text)
 
 
 @dataclass(frozen=True, slots=True)
