@@ -178,6 +178,14 @@ CASES: dict[str, Case] = {
         {"aliquot_granting": "0x100", "aliquot_leading": "1x100"},
         {"aliquot_granting": "1x100", "aliquot_leading": "1x100"},
     ),
+    "AliquotClocksApart": _pool(
+        'aliquot_clock_ahead_seconds{clock="machine", of="database", instance="a"}',
+        "-3600x100",
+        "-20x100",
+        clock="machine",
+        of="database",
+        instance="a",
+    ),
     "AliquotCommitFailures": _pool(
         'aliquot_commit_failures_total{instance="a"}', "0x50 2x50", "2x100", "29m", instance="a"
     ),

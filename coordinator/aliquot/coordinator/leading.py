@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.roster import WATCHED, Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
@@ -70,6 +70,7 @@ from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
@@ -123,7 +124,17 @@ class Leading:
         could. `view` is still empty. `reached_at` says at which addresses others reach the coordinators, this one
         first. `ended` is called when it can't go on. `others` follow what is durable too.
         """
-        clock = means.clock(state.now_ms)
+        clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self.timekeeper: Timekeeper | None = None
+        if settings.clock_skew_max:
+            heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
+            clock = self.timekeeper = Timekeeper(
+                clock,
+                state.now_ms,
+                skew_max_ms=settings.clock_skew_max,
+                agents=sum(1 for _ in heard) if seat is None else 0,
+                patience_ms=settings.agents.lost,
+            )
         self._settings = settings
         self._journal = journal
         self._leader_epoch = leader_epoch
@@ -148,6 +159,8 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        if self.timekeeper is not None:
+            self.roster.heard_clock = self.timekeeper.heard
         if seat is not None:
             self.roster.coordinators = lambda: seat.everybody
         self.fleet = Fleet(view, telemetry)
@@ -261,7 +274,7 @@ class Leading:
             pool_id=pool_id(self._journal.pool_secret),
             authorities=authorities,
             authority=self._authority,
-            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, means.clock(0)),
         )
         enrolment = EnrolmentService(
             writer=self.writer,

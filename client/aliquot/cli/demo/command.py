@@ -22,9 +22,6 @@ from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
 from aliquot.common.files import make_private
 
-BACKED = (("ALIQUOT_SIMGPU_BACKED", "1"),)
-"""Simulated device memory holds what is written to it, so that kernels of a program elsewhere can compute."""
-
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
@@ -76,7 +73,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
         listen="127.0.0.1:0",
         metrics_port=0,
         agent_metrics_port=0,
-        agent_variables=(*BACKED, *vendors.make_cards(cards)),
+        agent_variables=vendors.make_cards(cards),
     )
     layout = Layout.of(root)
     with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
@@ -95,9 +92,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
 
 def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
-        plan = PoolPlan(
-            listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS, agent_variables=BACKED
-        )
+        plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
         stage = _stage(stack, story, LocalPool(Layout.of(root), plan, story.tell))
         local = stage.local
         story.tell(

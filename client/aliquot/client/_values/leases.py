@@ -251,8 +251,8 @@ class Explanation:
     ahead: tuple[str, ...] = ()
     would_preempt: tuple[str, ...] = ()
     expected_start_ms: int | None = None
-    expected_uncertainty_ms: int | None = None
-    """A duration: it may start so much earlier or later."""
+    start_unknown: str = ""
+    """Why no start is told: it waits for leases that no time limit ends."""
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
 from aliquot.coordinator.wire import administration as messages
-from aliquot.coordinator.wire import maintenance
+from aliquot.coordinator.wire import maintenance, tenancy
 from aliquot.coordinator.wire.calls import Context, Service, unary
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
@@ -47,7 +47,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ApplyRequest, context: Context
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
-        command = messages.read_apply(request)
+        command = tenancy.read_apply(request)
         may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
         done = on_behalf(context, "Apply", declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)

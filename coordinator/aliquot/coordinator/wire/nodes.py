@@ -12,7 +12,6 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
 from aliquot.common.names import plain_text
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.books.health.records import OUT
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.values.types import (
     UNKNOWN,
@@ -352,10 +351,3 @@ class NodeWriter:
         message.standing = int(device.standing)  # type: ignore[assignment]
         message.incident = device.incident
         return message
-
-
-def _why_out(device: Device) -> str:
-    """Why a device takes no new leases: its agent's reason, or that the pool has taken it out; empty: it takes some."""
-    if device.reason or device.standing not in OUT:
-        return device.reason
-    return f"{device.standing.name.lower()}: see `aliquot health {device.incident}`"
