@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aliquot.client._values.base import UNBOUNDED
 from aliquot.client._values.nodes import MaintenancePhase
-
-UNBOUNDED = "unbounded"
-"""Metadata of sums that may exceed 64 bits; in JSON they are strings, because many readers keep only 53 bits."""
 
 
 def _sum() -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.client._errors import PlacementRefused, PoolError
+from aliquot.client._values.base import UNBOUNDED
 from aliquot.client._values.leases import Lease
-from aliquot.client.admin import UNBOUNDED
 from aliquot.common.errors import AliquotError
 from aliquot.common.tokens import without_tokens
 

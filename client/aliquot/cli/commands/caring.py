@@ -11,7 +11,7 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
 from aliquot.client.health import Health, Incident, Standing, UnknownSlice
@@ -153,5 +153,5 @@ def _device(args: argparse.Namespace, out: Out) -> None:
         out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
 
 
-HEALTH = Builtin("health", "what is wrong with cards; with a number, one incident's story", _configure_health, _health)
-DEVICE = Builtin("device", "sick cards: quarantine, verify, return", _configure_device, run_action)
+HEALTH = Work(_configure_health, _health)
+DEVICE = Work(_configure_device, run_action)

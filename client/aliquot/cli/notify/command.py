@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Builtin, Work
 from aliquot.cli._out import Out
 from aliquot.cli.notify.control import findings, post
 from aliquot.cli.notify.notices import Notice, Notices, Rule
@@ -165,4 +165,5 @@ def _notify(args: argparse.Namespace, out: Out) -> None:
             notifier.close()
 
 
-NOTIFY = Builtin("notify", "tell people and programs of idle leases, and people of budgets", _configure, _notify)
+WORK = Work(_configure, _notify)
+NOTIFY = Builtin("notify", "tell people and programs of idle leases, and people of budgets", "notify.command:WORK")

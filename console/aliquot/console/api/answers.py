@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from aliquot import client
 from aliquot.client import Lease
-from aliquot.client.admin import UNBOUNDED
+from aliquot.client._values.base import UNBOUNDED
 from aliquot.client.documents import of_error, plain
 from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, RequestSyntaxError, SecurityError
 
