@@ -201,6 +201,16 @@ def test_the_variables_add_to_the_programs_own_path() -> None:
     assert stated == {"ALIQUOT_REMOTE_CUDA": "1", "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine"}
 
 
+def test_a_python_without_aliquot_says_so_and_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    script = "import sys; sys.modules['aliquot.remote.compat'] = None; import torch; print('on the processor')"
+    environment = {**os.environ, "PYTHONPATH": f"{STARTUP}{os.pathsep}{tmp_path}", "ALIQUOT_REMOTE_CUDA": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "install 'aliquot[remote]' there" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = 1\n")
     said = "import sys, builtins; print(builtins.theirs, 'torch' in sys.modules, len(sys.meta_path))"

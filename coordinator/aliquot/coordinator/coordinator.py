@@ -8,10 +8,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.common.errors import AliquotError
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -160,7 +161,7 @@ class Coordinator(Collector):
     def _paused(self, seconds: float) -> None:
         self.metrics.gc_pause.observe(seconds)  # whichever metrics are kept now
 
-    def _refer_to(self, leader: str, nodes: int, away: JournalUnavailable | None) -> None:
+    def _refer_to(self, leader: str, nodes: int, away: AliquotError | None) -> None:
         """Who leads, and how many nodes there are; said by the thread that follows."""
         self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes, away)
 
@@ -253,8 +254,21 @@ class Coordinator(Collector):
         """All measurements of whatever part it has, within a few milliseconds."""
         yield from self.metrics.collect()
         yield from measured(self._gauges)
+        yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
+
+    def _clocks(self) -> GaugeMetricFamily:
+        """How far clocks are apart, as far as they are compared."""
+        text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
+        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        if self._seat is not None:
+            family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
+        keeper = self.leading.timekeeper if self.leading is not None else None
+        if keeper is not None:
+            family.add_metric(("machine", "agents"), keeper.machine_ahead_of_agents_ms / 1000)
+            family.add_metric(("pool", "machine"), keeper.ahead_of_machine_ms / 1000)
+        return family
 
     def _may_scrape(self, token: str) -> bool:
         """Whether it is of a role that may, as far as this coordinator leads and so knows tokens. On any thread."""

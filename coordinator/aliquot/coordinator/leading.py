@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.roster import WATCHED, Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
@@ -40,6 +40,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
+from aliquot.coordinator.reading.owners import quota_metrics, unknown_slices
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -61,6 +62,7 @@ from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
@@ -68,6 +70,7 @@ from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
@@ -121,7 +124,17 @@ class Leading:
         could. `view` is still empty. `reached_at` says at which addresses others reach the coordinators, this one
         first. `ended` is called when it can't go on. `others` follow what is durable too.
         """
-        clock = means.clock(state.now_ms)
+        clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self.timekeeper: Timekeeper | None = None
+        if settings.clock_skew_max:
+            heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
+            clock = self.timekeeper = Timekeeper(
+                clock,
+                state.now_ms,
+                skew_max_ms=settings.clock_skew_max,
+                agents=sum(1 for _ in heard) if seat is None else 0,
+                patience_ms=settings.agents.lost,
+            )
         self._settings = settings
         self._journal = journal
         self._leader_epoch = leader_epoch
@@ -146,11 +159,14 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        if self.timekeeper is not None:
+            self.roster.heard_clock = self.timekeeper.heard
         if seat is not None:
             self.roster.coordinators = lambda: seat.everybody
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
+        self._balances = Balances(view, clock)
         self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
         followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
@@ -201,7 +217,12 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            more=() if self.forecasting is None else (self.forecasting.collect,),
+            more=(
+                lambda: quota_metrics(view.books, clock.now_ms()),
+                lambda: unknown_slices(telemetry),
+                self._balances.collect,
+                *(() if self.forecasting is None else (self.forecasting.collect,)),
+            ),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -253,7 +274,7 @@ class Leading:
             pool_id=pool_id(self._journal.pool_secret),
             authorities=authorities,
             authority=self._authority,
-            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, means.clock(0)),
         )
         enrolment = EnrolmentService(
             writer=self.writer,
@@ -310,6 +331,7 @@ class Leading:
         if self._seat is not None:
             run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
+        run("balances", self._balances.follow())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))

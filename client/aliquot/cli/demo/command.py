@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere, vendors
@@ -21,9 +21,6 @@ from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
 from aliquot.common.errors import AliquotError
 from aliquot.common.files import make_private
-
-BACKED = (("ALIQUOT_SIMGPU_BACKED", "1"),)
-"""Simulated device memory holds what is written to it, so that kernels of a program elsewhere can compute."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +73,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
         listen="127.0.0.1:0",
         metrics_port=0,
         agent_metrics_port=0,
-        agent_variables=(*BACKED, *vendors.make_cards(cards)),
+        agent_variables=vendors.make_cards(cards),
     )
     layout = Layout.of(root)
     with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
@@ -95,9 +92,7 @@ def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list
 
 def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
-        plan = PoolPlan(
-            listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS, agent_variables=BACKED
-        )
+        plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
         stage = _stage(stack, story, LocalPool(Layout.of(root), plan, story.tell))
         local = stage.local
         story.tell(
@@ -134,4 +129,4 @@ def _sum_up(out: Out, story: Story, shown: Mapping[str, object]) -> None:
         out.show(Text(), Text(f"It did not hold: {failed}", "bold red"))
 
 
-DEMO = Builtin("demo", "see the product on simulated GPUs and real processes, in about a minute", _configure, _demo)
+DEMO = Work(_configure, _demo)
