@@ -46,9 +46,7 @@ _MODE_PENDING = (
     "its MIG mode changes with the next reset, so it is leased whole only until then: "
     "`nvidia-smi --gpu-reset -i {index}`, or `nvidia-smi -i {index} -mig {now}` to leave it as it is"
 )
-_SHOWS_ONLY = (
-    "it serves a screen and computes nothing"
-)
+_SHOWS_ONLY = "it serves a screen and computes nothing"
 POWER_LIMIT_S = 60.0
 _HEALTH_FIELDS = (
     pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
