@@ -28,7 +28,7 @@ from tools.monitoring.rules import alerts
 
 PAGE = (FOLDER.parents[1] / "docs" / "operations.md").read_text("utf-8")
 GIB = 1 << 30
-TAKES_PART = {"systemctl", "journalctl", "df"}
+TAKES_PART = {"systemctl", "journalctl", "df", "timedatectl"}
 """Programs of the machine, which a test can't have; what they would do, it does itself."""
 
 
