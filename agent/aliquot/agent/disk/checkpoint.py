@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from aliquot.agent.core.attribution import AttachedCgroup, Attachment
-from aliquot.agent.core.model import Intent, Reservation, StopOrder
+from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.errors import AliquotError
@@ -51,6 +51,31 @@ class StoredSlice(msgspec.Struct, frozen=True):
     reservation: Reservation
 
 
+class StoredAttachment(msgspec.Struct, frozen=True):
+    """One attached process."""
+
+    lease_epoch: int
+    member: int
+    pid: int
+    start_ticks: int
+    order: int
+    since_ticks: int = 0
+    owns_session: bool = False
+    owns_group: bool = False
+    contained: bool = False
+    origin_cgroup: str = ""
+    hosted: bool = False
+
+
+class StoredCgroup(msgspec.Struct, frozen=True):
+    """One attached cgroup."""
+
+    lease_epoch: int
+    member: int
+    path: str
+    inode: int
+
+
 class StoredLease(msgspec.Struct, frozen=True):
     """What is on disk of a lease's attachments."""
 
@@ -58,8 +83,8 @@ class StoredLease(msgspec.Struct, frozen=True):
     lease_id: str
     uid: int
     """Of who first attached: from then on only this user (and root) may. Negative: nobody yet, but a cgroup is."""
-    attachments: tuple[Attachment, ...] = ()
-    cgroups: tuple[AttachedCgroup, ...] = ()
+    attachments: tuple[StoredAttachment, ...] = ()
+    cgroups: tuple[StoredCgroup, ...] = ()
 
 
 class Checkpoint:
@@ -184,15 +209,54 @@ class Checkpoint:
                 continue
             if stored.uid >= 0:
                 owners[stored.lease_id] = stored.uid
-            cgroups += stored.cgroups
-            found += stored.attachments
+            cgroups += [
+                AttachedCgroup(Holder(stored.lease_id, item.lease_epoch, item.member), item.path, item.inode)
+                for item in stored.cgroups
+            ]
+            found += [
+                Attachment(
+                    holder=Holder(stored.lease_id, item.lease_epoch, item.member),
+                    process=ProcessKey(item.pid, item.start_ticks),
+                    order=item.order,
+                    since_ticks=item.since_ticks,
+                    owns_session=item.owns_session,
+                    owns_group=item.owns_group,
+                    contained=item.contained,
+                    origin_cgroup=item.origin_cgroup,
+                    hosted=item.hosted,
+                )
+                for item in stored.attachments
+            ]
         return owners, found, cgroups
 
     def save_attachments(
         self, lease_id: str, uid: int, attachments: Sequence[Attachment], cgroups: Sequence[AttachedCgroup] = ()
     ) -> None:
         """Write down who is attached to a lease. Survives this process, not a loss of power. Raises `OSError`."""
-        stored = StoredLease(self._boot_id, lease_id, uid, tuple(attachments), tuple(cgroups))
+        stored = StoredLease(
+            boot_id=self._boot_id,
+            lease_id=lease_id,
+            uid=uid,
+            attachments=tuple(
+                StoredAttachment(
+                    item.holder.lease_epoch,
+                    item.holder.member,
+                    item.process.pid,
+                    item.process.start_ticks,
+                    item.order,
+                    item.since_ticks,
+                    item.owns_session,
+                    item.owns_group,
+                    item.contained,
+                    item.origin_cgroup,
+                    item.hosted,
+                )
+                for item in attachments
+            ),
+            cgroups=tuple(
+                StoredCgroup(item.holder.lease_epoch, item.holder.member, item.path, item.inode) for item in cgroups
+            ),
+        )
         durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, self._files, durable=False)
 
     def forget_attachments(self, lease_id: str) -> None:
