@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -307,19 +307,12 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         answer = await self._send(methods.GET_TIMELINE, lease_id=lease_id)
         return read(answer, Timeline)
 
-    async def leases(
+    def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
     ) -> AsyncIterator[Lease]:
         """Leases, page by page while you iterate. No states: all but ENDED."""
         which = LeaseFilter(tenant, queue, states, node_id)
-        token = ""
-        while True:
-            page = await self._run(operations.list_page(self._context, which, token, self.timeout_s))
-            for lease in page.items:
-                yield lease
-            token = page.next_token
-            if not token:
-                return
+        return self._items(lambda token: operations.list_page(self._context, which, token, self.timeout_s))
 
     async def leases_page(
         self,
@@ -402,18 +395,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
-    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
+    def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
         """Nodes, page by page while you iterate."""
-        token = ""
-        while True:
-            page = await self._run(
-                operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
-            )
-            for node in page.items:
-                yield node
-            token = page.next_token
-            if not token:
-                return
+        return self._items(
+            lambda token: operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
+        )
 
     async def nodes_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
@@ -429,16 +415,10 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """One node by id or name. Raises `NodeNotFound`."""
         return node_of(await self._send(methods.GET_NODE, node_id=node_id))
 
-    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
+    def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
         """Devices, page by page while you iterate."""
-        which, token = DeviceFilter(pool, node_id, model), ""
-        while True:
-            page = await self._run(operations.devices_page(self._context, which, token, self.timeout_s))
-            for device in page.items:
-                yield device
-            token = page.next_token
-            if not token:
-                return
+        which = DeviceFilter(pool, node_id, model)
+        return self._items(lambda token: operations.devices_page(self._context, which, token, self.timeout_s))
 
     async def devices_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
@@ -509,6 +489,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Raises `InvalidRequest` for a kind that there is not.
         """
         return await self._run(operations.forecast(self._context, series, self.timeout_s))
+
+    async def _items(self, page_after: Callable[[str], Flow[Page[T]]]) -> AsyncIterator[T]:
+        token = ""
+        while True:
+            page = await self._run(page_after(token))
+            for item in page.items:
+                yield item
+            token = page.next_token
+            if not token:
+                return
 
     async def _send(self, method: Method[Any, Answer], **fields: object) -> Answer:
         """Make a call with these fields in its message."""
