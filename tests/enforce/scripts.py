@@ -389,3 +389,11 @@ say(take(driver))
 hold()
 """
 )
+
+SET_LIMIT = """
+import sys, pynvml
+pynvml.nvmlInit()
+limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[2].encode(), 0, int(sys.argv[3]))
+pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1]), limits)
+"""
+"""Of a cgroup on a device, as root."""

@@ -40,6 +40,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
+from aliquot.coordinator.reading.owners import quota_metrics, unknown_slices
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -61,6 +62,7 @@ from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
@@ -164,6 +166,7 @@ class Leading:
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
+        self._balances = Balances(view, clock)
         self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
         followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
@@ -214,7 +217,12 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            more=() if self.forecasting is None else (self.forecasting.collect,),
+            more=(
+                lambda: quota_metrics(view.books, clock.now_ms()),
+                lambda: unknown_slices(telemetry),
+                self._balances.collect,
+                *(() if self.forecasting is None else (self.forecasting.collect,)),
+            ),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -323,6 +331,7 @@ class Leading:
         if self._seat is not None:
             run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
+        run("balances", self._balances.follow())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))

@@ -230,13 +230,21 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(self._grant_on_batch(requests, nodes, keys))
 
     async def release(
-        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+        self,
+        lease_id: str,
+        *,
+        wait_gone: bool = False,
+        reason: str = "",
+        exit_code: int | None = None,
+        timeout_s: float | None = None,
     ) -> Lease:
         """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
 
-        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free. `exit_code` is that of the
+        program that ran in it, and stays on the lease: 0 to 255, or -N where signal N ended it.
         """
-        return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+        flow = self._release(lease_id, wait_gone=wait_gone, reason=reason, exit_code=exit_code, timeout_s=timeout_s)
+        return await self._run(flow)
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.

@@ -97,7 +97,7 @@ class Greeter:
         self._roster.enter(session)
         self._roster.heard_clock(hello.node_id, hello.clock_ms)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
-        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms()))
+        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms(), unknown=session.unknown))
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,

@@ -123,6 +123,7 @@ class Roster(Follower):
         session = self._by_node.get(node_id)
         if session is not None:
             session.tell_orders(node)
+            session.note_reports(list(session.unknown.values()))  # some may have been written off
         if node is None:
             self._liveness.present(node_id)
         elif node_id not in self._by_node and node.state in WATCHED:

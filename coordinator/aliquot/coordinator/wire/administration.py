@@ -46,7 +46,10 @@ def _discount_message(above: int, permille: int, discount: int) -> admin_pb2.Inv
 invoice_message = Writer(
     admin_pb2.Invoice,
     Invoice,
-    {"discounts": lambda invoice, _: [_discount_message(*discount) for discount in invoice.discounts]},
+    {
+        "discounts": lambda invoice, _: [_discount_message(*discount) for discount in invoice.discounts],
+        "balance_micro": lambda _, balance_micro: None if balance_micro is None else str(balance_micro),
+    },
 ).message
 """An invoice; what knows no bound as decimals."""
 
