@@ -52,7 +52,7 @@ class Coordinator(Collector):
         self.address = ""
         self.metrics_address = ""
         self.view = View()
-        self.metrics = Metrics(self.view)
+        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
         self.gate = Gate()
         self.server = self._means.server([self.gate])
         self.leading: Leading | None = None
@@ -143,7 +143,7 @@ class Coordinator(Collector):
         await asyncio.to_thread(self.journal.close)
         self.leading = None
         self.view = View()
-        self.metrics = Metrics(self.view)
+        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
         self._garbage_collector.hold_off()
         self.standby = Standby(seat, self._refer_to)
         self.standby.generations = generations  # until it has followed: our certificate is of these

@@ -14,18 +14,15 @@ from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import NodeNotFound
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
-from aliquot.coordinator.rpc.foretelling import Foretelling
+from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.calls import Context, page_size, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.wire.series import read_series
-from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000
@@ -37,24 +34,12 @@ _DEVICES_LOOKED_AT = 10_000
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        nodes: NodeWriter,
-        fleet: FleetService,
-        forecasts: Foretelling | None,
-        metrics: Metrics,
-        version: str,
-    ) -> None:
-        super().__init__(metrics)
-        self._fleet = fleet
-        self._forecasts = forecasts
-        self._writer = writer
-        self._view = view
+    def __init__(self, led: Led, nodes: NodeWriter, fleet: FleetService) -> None:
+        super().__init__(led)
         self._nodes = nodes
-        self._version = version
+        self._fleet = fleet
+        self._forecasts = led.forecasts
+        self._version = led.version
 
     # -- changing
 
