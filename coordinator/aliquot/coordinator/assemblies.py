@@ -23,11 +23,10 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.pool_identity import pool_id
+from aliquot.coordinator.agents.lease_secrets import pool_id
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
-from aliquot.coordinator.agents.service import agent_handler
-from aliquot.coordinator.agents.sessions import Sessions
+from aliquot.coordinator.agents.sessions import Sessions, agent_handler
 from aliquot.coordinator.agents.submitting import offer
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.placement import Engine

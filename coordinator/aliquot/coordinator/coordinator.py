@@ -20,8 +20,7 @@ from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
-from aliquot.coordinator.reading.gauge import Gauge, measured
-from aliquot.coordinator.reading.metrics import Metrics
+from aliquot.coordinator.reading.metrics import Gauge, Metrics, measured
 from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate

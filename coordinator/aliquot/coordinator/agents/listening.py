@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from sys import intern
+
+import msgspec
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.names import plain_text
 from aliquot.coordinator.agents.around import Around
-from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
-from aliquot.coordinator.agents.pace import COMMAND_BYTES
-from aliquot.coordinator.agents.session import Context, Session
+from aliquot.coordinator.agents.session import COMMAND_BYTES, Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.health.records import Sign
 from aliquot.coordinator.core.values.errors import SessionReplaced
+from aliquot.coordinator.core.values.types import DeviceSpec
 from aliquot.coordinator.reading.telemetry import AboutDevice
+from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.wire.agents import TEXT_CHARS_MAX, believed_reading, decode, heartbeat_seq, read_reports
 from aliquot.coordinator.wire.health import HITS_MAX, RESULTS_MAX, read_copies, read_sign
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
@@ -262,3 +265,23 @@ def _sign_of(message: types_pb2.Device | agent_pb2.DeviceReport) -> Sign | None:
 def _kind(sign: Sign | None) -> tuple[object, ...]:
     """What of a sign is worth a fact when it changes."""
     return () if sign is None else (sign.cause, sign.severity, sign.scope, sign.remedy)
+
+
+FOREIGN_DEADBAND_BYTES = 16 << 20
+
+
+def as_held(devices: Iterable[DeviceSpec], uses: Mapping[str, DeviceUse]) -> tuple[DeviceSpec, ...]:
+    """Devices as a node has them on the books that says so: none is smaller there than what leases hold of it."""
+    return tuple(
+        msgspec.structs.replace(device, compute_milli=max(device.compute_milli, use.share_milli))
+        if device.mig_profile and (use := uses.get(device.uuid)) is not None
+        else device
+        for device in devices
+    )
+
+
+def foreign_changed(known_bytes: int, now_bytes: int) -> bool:
+    """Whether foreign memory has changed enough to be journalled: by the deadband, or from or to nothing."""
+    if known_bytes == now_bytes:
+        return False
+    return known_bytes == 0 or now_bytes == 0 or abs(known_bytes - now_bytes) >= FOREIGN_DEADBAND_BYTES

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
+
+import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.around import Around
@@ -55,3 +58,15 @@ class Sessions:
             error = SessionReplaced(f"nothing was heard of node {node_id} for too long", hint="connect again")
             self._around.roster.dismiss(session, goodbye, error)
         return accepted
+
+
+def agent_handler(sessions: Sessions) -> grpc.GenericRpcHandler:
+    """The service's one method."""
+
+    async def session(_: Any, context: Context) -> None:  # noqa: ANN401 - the iterator, which is not used
+        await sessions.serve(context)
+
+    service = agent_pb2.DESCRIPTOR.services_by_name["AgentService"]
+    return grpc.method_handlers_generic_handler(
+        service.full_name, {"Session": grpc.stream_stream_rpc_method_handler(session)}
+    )

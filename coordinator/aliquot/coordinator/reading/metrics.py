@@ -29,6 +29,16 @@ from aliquot.coordinator.reading.totals import QueueTotals, Totals
 from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.view import View
 
+Gauge = tuple[str, str, Callable[[], float]]
+"""(name, documentation, how to read it, on any thread)."""
+
+
+def measured(gauges: Iterable[Gauge]) -> Iterator[Metric]:
+    """As they are now."""
+    for name, documentation, read in gauges:
+        yield GaugeMetricFamily(name, documentation, value=read())
+
+
 LABELS_MAX = 200
 OTHER = "other"
 

@@ -28,9 +28,8 @@ from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
 from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
+from aliquot.coordinator.wire.calls import Context, Handler, Methods, read_before_refusing, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
-from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
 LEADER_KEY = "leader"
 REQUEST_ID = "x-request-id"

@@ -40,6 +40,7 @@ from aliquot.coordinator.wire.calls import (
     unary,
 )
 from aliquot.coordinator.wire.leases import (
+    add_efficiency,
     explanation_message,
     lease_message,
     notes_on_tiers,
@@ -47,9 +48,7 @@ from aliquot.coordinator.wire.leases import (
     write_lease,
 )
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.coordinator.wire.timelines import timeline_message
-from aliquot.coordinator.wire.use import add_efficiency
-from aliquot.coordinator.wire.use_report import report_message
+from aliquot.coordinator.wire.use_report import report_message, timeline_message
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
 _SCANNED_PER_PAGE = 20_000
@@ -211,7 +210,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         try:
             with self._keeping.stream() as too_many:
                 async for request in request_iterator:
-                    if too_many:  # after reading: see `wire.refused_streams`
+                    if too_many:  # after reading: see `read_before_refusing`
                         raise Overloaded(too_many, retry_after_ms=5_000)
                     yield await self._keeping.keep(readable(request).lease_ids)
         except AliquotError as error:

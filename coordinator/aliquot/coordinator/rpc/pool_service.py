@@ -15,6 +15,7 @@ from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import NodeNotFound
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
+from aliquot.coordinator.rpc.foretelling import read_series
 from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
 from aliquot.coordinator.wire.calls import Context, page_size, unary
@@ -22,7 +23,6 @@ from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.coordinator.wire.series import read_series
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000

@@ -1,12 +1,14 @@
-"""The answer to GetUse, as a message."""
+"""The answers to GetUse and GetTimeline, as messages."""
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.deciding.answers.use import UseReport
+from aliquot.coordinator.reading.tracing.names import place_of
+from aliquot.coordinator.reading.tracing.story import Story
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.hiding import Sees
-from aliquot.coordinator.wire.leases import write_lease
-from aliquot.coordinator.wire.use import add_efficiency
+from aliquot.coordinator.wire.hiding import Sees, shown_text
+from aliquot.coordinator.wire.leases import add_efficiency, write_lease
 from aliquot.v1 import leases_pb2
 
 
@@ -23,4 +25,16 @@ def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_p
         slot.borrowed_milli = row.borrowed_milli
         slot.policy = row.policy.action.value
         slot.policy_after_ms = row.policy.after_ms
+    return message
+
+
+def timeline_message(lease: Lease, story: Story, view: View, sees: Sees | None) -> leases_pb2.Timeline:
+    """Of this lease. `sees`: which other leases may be named in it; None: all."""
+    message = leases_pb2.Timeline(
+        lease_id=lease.lease_id,
+        complete=story.complete,
+        trace_id=place_of(lease.lease_id, lease.request.labels).trace_id,
+    )
+    for step in story.steps:
+        message.steps.add(at_ms=step.at_ms, what=step.what, detail=shown_text(step.detail, view, sees), seq=step.seq)
     return message
