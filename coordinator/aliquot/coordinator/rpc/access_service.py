@@ -285,18 +285,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.ListDenialsResponse:
         """What was refused lately, the latest first."""
         return access_pb2.ListDenialsResponse(
-            denials=[
-                access_pb2.Denial(
-                    at_ms=denial.at_ms,
-                    principal=denial.principal,
-                    peer=denial.peer,
-                    method=denial.method,
-                    reason=denial.reason,
-                    message=denial.message,
-                    times=denial.times,
-                )
-                for denial in reversed(self.metrics.denials.latest)
-            ]
+            denials=map(messages.denial_message, reversed(self.metrics.denials.latest))
         )
 
     # -- the way back in

@@ -74,6 +74,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
     return _REQUEST.message(spec)
 
 
+_NOT_THEIRS = "it is not theirs to know"
 _SLICE = Writer(
     types_pb2.Slice,
     Slice,
@@ -105,10 +106,13 @@ _REDACTED = Writer(
     {
         **{name: name for name in ("lease_id", "state", "lease_epoch", "seq")},
         "slices": Writer(
-            types_pb2.Slice, Slice, parts=("plan",), left_out={**_SLICE.left_out, "reason": "", "lender": ""}
+            types_pb2.Slice,
+            Slice,
+            parts=("plan",),
+            left_out={**_SLICE.left_out, "reason": _NOT_THEIRS, "lender": _NOT_THEIRS},
         ),
     },
-    rest="it is not theirs to know",
+    rest=_NOT_THEIRS,
 )
 _PLAN = Writer(
     types_pb2.Slice,

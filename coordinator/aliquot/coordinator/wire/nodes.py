@@ -23,14 +23,14 @@ from aliquot.coordinator.core.values.types import (
 )
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
-from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.totals import ClassTotals, DeviceUse, QueueTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.health import read_remedies, sign_message
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
-from aliquot.v1 import types_pb2
+from aliquot.v1 import pool_pb2, types_pb2
 
 DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
@@ -224,6 +224,15 @@ _CARD = Writer(
     MigCard,
     left_out={"cut": _OF_ITS_ORDER, "problem": _OF_ITS_ORDER, "cut_for": _OF_ITS_ORDER},
 )
+
+class_totals_message = Writer(
+    pool_pb2.PoolTotals, ClassTotals, {"pool": lambda _, key: key[0], "model": lambda _, key: key[1]}
+).message
+"""Sums over the devices of one (pool, model), which is given beside."""
+queue_totals_message = Writer(
+    pool_pb2.TenantTotals, QueueTotals, {"tenant": lambda _, key: key[0], "queue": lambda _, key: key[1]}
+).message
+"""Sums over the leases of one (tenant, queue), which is given beside."""
 
 
 class NodeWriter:
