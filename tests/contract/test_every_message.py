@@ -39,6 +39,7 @@ BY_HAND = {
     "PoolItem": "a declaration with the version that it replaces",
     "QueueItem": "a declaration with the version that it replaces",
     "TenantItem": "a declaration with the version that it replaces",
+    "UnknownSlice": "what an agent says that nobody can check: each text is cut",
     "WindowsNow": _LOOKED_UP,
 }
 """Messages without a table, and why; beside those of whole files, and what one call takes and answers."""

@@ -14,6 +14,7 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.clock import Clock
+from aliquot.common.duration import DurationMs
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
@@ -85,6 +86,7 @@ def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
     fields.setdefault("access", access())
     fields.setdefault("agents", AgentSettings(unenrolled=True))
     fields.setdefault("limits", LimitSettings())
+    fields.setdefault("clock_skew_max", DurationMs(0))  # tests set their clocks as they like
     return Settings(listen="127.0.0.1:0", journal=journal, **fields)
 
 

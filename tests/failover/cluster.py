@@ -30,9 +30,16 @@ class Replica:
     command, place it elsewhere than on loopback.
     """
 
-    def __init__(self, conninfo: str, *flags: str, address: str = "", before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *flags: str,
+        address: str = "",
+        before: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "aliquot.coordinator"),
+    ) -> None:
         self.address = address or free_address()
-        self._command = [*before, sys.executable, "-m", "aliquot.coordinator", "--listen", self.address]
+        self._command = [*before, sys.executable, *program, "--listen", self.address]
         self._command += ["--advertise", self.address, "--journal", f"postgres:{conninfo}", *flags]
         if "--metrics-port" not in flags:
             self._command += ["--metrics-port", "-1"]

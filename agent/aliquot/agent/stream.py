@@ -199,6 +199,7 @@ class Stream:
             node_id=self._state.node_id,
             boot_id=self._state.boot_id,
             leader_epoch=self._orders.leader_epoch,
+            clock_ms=self._world.wall_ns() // 1_000_000,
         )
         member = self._coordinators.member
         if member is not None:

@@ -200,11 +200,22 @@ def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: floa
 
 
 def release(
-    context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
+    context: Context,
+    lease_id: str,
+    *,
+    wait_gone: bool,
+    wait_s: float,
+    reason: str,
+    timeout_s: float,
+    exit_code: int | None = None,
 ) -> Flow[Lease]:
-    """End a lease. For one that has ended already, the answer is that lease."""
+    """End a lease. For one that has ended already, the answer is that lease. `exit_code` may be `Popen`'s own."""
     wait_ms = max(1, round(wait_s * 1000)) if wait_gone else 0
-    message = leases_pb2.ReleaseRequest(lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason)
+    if exit_code is not None:
+        exit_code = exit_code if exit_code >= 0 else 128 - exit_code
+    message = leases_pb2.ReleaseRequest(
+        lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason, exit_code=exit_code
+    )
     answer = yield from call(
         context, methods.RELEASE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
     )

@@ -43,6 +43,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
+from aliquot.coordinator.reading.owners import quota_metrics, unknown_slices
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -61,8 +62,10 @@ from aliquot.coordinator.rpc.server import Serving
 from aliquot.coordinator.rpc.service import Introduction, Led
 from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.interfaces import GrantingListener
 from aliquot.coordinator.writing.journal.base import Journal
@@ -95,6 +98,8 @@ class Ground:
     metrics: Metrics
     means: Means
     clock: Clock
+    timekeeper: Timekeeper | None
+    """Makes the clock, where others' are compared with it."""
     reached_at: Callable[[], Awaitable[Sequence[str]]]
     """At which addresses others reach the coordinators, this one first."""
     _authority: PoolAuthority | None = field(init=False, default=None)
@@ -110,6 +115,11 @@ class Ground:
     def coordinators(self) -> Sequence[str]:
         """Where each of several was reached of late; nothing where there is only one."""
         return self.seat.everybody if self.seat is not None else ()
+
+    def heard_clock(self, node_id: str, wall_ms: int) -> None:
+        """A node's clock shows this, in milliseconds since 1970."""
+        if self.timekeeper is not None:
+            self.timekeeper.heard(node_id, wall_ms)
 
 
 class Following:
@@ -135,6 +145,7 @@ class Following:
             settings.agents.sessions(),
             authority=ground.authority,
             coordinators=ground.coordinators,
+            heard_clock=ground.heard_clock,
         )
         self.fleet = Fleet(view, self.telemetry)
         self.activity = Activity(clock, view.leases.get, self.telemetry, view.totals, self.roster.last_heard_ms)
@@ -262,7 +273,7 @@ class Answering:
             authorities=lambda: ground.authority().pem if is_shown(settings) else b"",
             authority=ground.authority,
         )
-        logins = means.logins(settings.access.oidc, settings.access.pods, ground.clock)
+        logins = means.logins(settings.access.oidc, settings.access.pods, means.clock(0))
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
         watch = WatchService(following.hub, view, nodes, ground.metrics)
         fleet = FleetService(following.fleet, ground.metrics)
@@ -277,6 +288,7 @@ class Answering:
         enrolment = EnrolmentService(led, pool)
         enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(enrolment, services)  # type: ignore[arg-type]
         self.services: list[grpc.GenericRpcHandler] = services.handlers
+        self.balances = Balances(view, ground.clock)
         self.gauges = LeadersGauges(
             writer=deciding.writer,
             roster=following.roster,
@@ -284,7 +296,12 @@ class Answering:
             fleet=following.fleet,
             sweep_timer=hearing.sweep_timer,
             use=following.use,
-            more=() if following.forecasting is None else (following.forecasting.collect,),
+            more=(
+                lambda: quota_metrics(view.books, ground.clock.now_ms()),
+                lambda: unknown_slices(following.telemetry),
+                self.balances.collect,
+                *(() if following.forecasting is None else (following.forecasting.collect,)),
+            ),
         )
 
 

@@ -8,10 +8,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.common.errors import AliquotError
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
@@ -20,20 +21,21 @@ from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
-from aliquot.coordinator.reading.metrics import Gauge, Metrics, measured
+from aliquot.coordinator.parts import load
+from aliquot.coordinator.reading.gauge import Gauge, measured
+from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.stores import make_journal, shared_leadership, single_leadership
-from aliquot.coordinator.settings.tracing import make_tracing
+from aliquot.coordinator.settings.stores import make_journal, make_tracing, shared_leadership, single_leadership
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.leadership.base import Leadership
-from aliquot.coordinator.writing.standby import Led, Standby
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.standby import Led, Standby  # where several may lead
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class Coordinator(Collector):
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)
         self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
-        self.standby = Standby(self._seat, self._refer_to) if self._seat is not None else None
+        self.standby: Standby | None = None if self._seat is None else load("standby")(self._seat, self._refer_to)
         self._following: asyncio.Task[None] | None = None
         self._leads = False
         self._scrape: ScrapeServer | None = None
@@ -144,8 +146,9 @@ class Coordinator(Collector):
         self.view = View()
         self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
         self._garbage_collector.hold_off()
-        self.standby = Standby(seat, self._refer_to)
-        self.standby.generations = generations  # until it has followed: our certificate is of these
+        standby: Standby = load("standby")(seat, self._refer_to)
+        standby.generations = generations  # until it has followed: our certificate is of these
+        self.standby = standby
 
     def _ended(self) -> None:
         """What leads has come to an end. One of several coordinators follows then, unless something is broken."""
@@ -159,7 +162,7 @@ class Coordinator(Collector):
     def _paused(self, seconds: float) -> None:
         self.metrics.gc_pause.observe(seconds)  # whichever metrics are kept now
 
-    def _refer_to(self, leader: str, nodes: int, away: JournalUnavailable | None) -> None:
+    def _refer_to(self, leader: str, nodes: int, away: AliquotError | None) -> None:
         """Who leads, and how many nodes there are; said by the thread that follows."""
         self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes, away)
 
@@ -252,8 +255,21 @@ class Coordinator(Collector):
         """All measurements of whatever part it has, within a few milliseconds."""
         yield from self.metrics.collect()
         yield from measured(self._gauges)
+        yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
+
+    def _clocks(self) -> GaugeMetricFamily:
+        """How far clocks are apart, as far as they are compared."""
+        text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
+        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        if self._seat is not None:
+            family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
+        keeper = self.leading.timekeeper if self.leading is not None else None
+        if keeper is not None:
+            family.add_metric(("machine", "agents"), keeper.machine_ahead_of_agents_ms / 1000)
+            family.add_metric(("pool", "machine"), keeper.ahead_of_machine_ms / 1000)
+        return family
 
     def _may_scrape(self, token: str) -> bool:
         """Whether it is of a role that may, as far as this coordinator leads and so knows tokens. On any thread."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.agents.roster import WATCHED
 from aliquot.coordinator.assemblies import Answering, Deciding, Following, Ground, Hearing
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -28,6 +29,7 @@ from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.writing.commits import whole_state
 from aliquot.coordinator.writing.journal.base import Journal
@@ -75,8 +77,20 @@ class Leading:
         self._ended = ended
         self._background = Background(ended)
         view.apply(whole_state(state))
-        clock = means.clock(state.now_ms)
-        self._ground = ground = Ground(settings, journal, seat, view, metrics, means, clock, reached_at)
+        clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self.timekeeper: Timekeeper | None = None
+        if settings.clock_skew_max:
+            heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
+            clock = self.timekeeper = Timekeeper(
+                clock,
+                state.now_ms,
+                skew_max_ms=settings.clock_skew_max,
+                agents=sum(1 for _ in heard) if seat is None else 0,
+                patience_ms=settings.agents.lost,
+            )
+        self._ground = ground = Ground(
+            settings, journal, seat, view, metrics, means, clock, self.timekeeper, reached_at
+        )
         following = Following(ground, state, others)
         self._deciding = Deciding(ground, following, state, server, reload)
         hearing = Hearing(ground, following, self._deciding)
@@ -87,7 +101,7 @@ class Leading:
         self.roster, self.fleet, self.forecasting = following.roster, following.fleet, following.forecasting
         self.writer = self._deciding.writer
         self.sessions, self.sweep_timer = hearing.sessions, hearing.sweep_timer
-        self.services, self.gauges = answering.services, answering.gauges
+        self.services, self.gauges, self._balances = answering.services, answering.gauges, answering.balances
         self._writing = asyncio.create_task(self.writer.run(), name="writer")
         self._writing.add_done_callback(self._writing_ended)
 
@@ -118,6 +132,7 @@ class Leading:
         if self._ground.seat is not None:
             run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._deciding.engine, self._ground.metrics))
+        run("balances", self._balances.follow())
         telling = self.observed.run(
             writer.submit, lambda: self._ground.settings.agents.use_told_every, self._deciding.note_busy
         )

@@ -17,8 +17,9 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.cli._table import table, table_of
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.capacity.hook import parse_command
@@ -56,8 +57,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     run = action(actions, "run", "carry orders out, with a command of yours", _run_hook)
     run.epilog = _RUN_EPILOG
     run.add_argument("--hook", required=True, type=parse_command, metavar="COMMAND", help="for each order")
-    run.add_argument("--hook-timeout", type=options.seconds, default=120.0, metavar="TIME", help="of the command (2m)")
-    run.add_argument("--every", type=options.seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
+    run.add_argument("--hook-timeout", type=seconds, default=120.0, metavar="TIME", help="of the command (2m)")
+    run.add_argument("--every", type=seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
     run.add_argument("--name", default="", help="of this program (default: the machine's name)")
     run.add_argument("--invites", action="store_true", help="tell nodes that come an invite to join with")
     run.add_argument("--once", action="store_true", help="carry out what there is now, and end")
@@ -208,6 +209,4 @@ def _run_hook(args: argparse.Namespace, out: Out) -> None:
             runner.close()
 
 
-CAPACITY = Builtin(
-    "capacity", "nodes that come when they are missed: advice, shapes, orders, run", _configure, run_action
-)
+CAPACITY = Work(_configure, run_action)

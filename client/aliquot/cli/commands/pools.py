@@ -15,10 +15,9 @@ from pathlib import Path
 from rich.text import Text
 
 from aliquot.cli._browser import link_to
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
@@ -27,8 +26,6 @@ from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import NotFound, Pool
 from aliquot.client.credentials import CredentialsFile, read_token_file, same_place
 from aliquot.common.errors import AliquotError
-
-__all__ = ["DEMO", "DOWN", "UP"]
 
 TEND_EVERY_S = 0.5
 LISTEN = "127.0.0.1:7070"
@@ -225,7 +222,5 @@ def _down(args: argparse.Namespace, out: Out) -> None:
     out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
 
 
-UP = Builtin(
-    "up", "start a pool on this machine: a coordinator and agents on simulated or real GPUs", _configure_up, _up
-)
-DOWN = Builtin("down", "stop the pool that `up` started", _configure_down, _down)
+UP = Work(_configure_up, _up)
+DOWN = Work(_configure_down, _down)

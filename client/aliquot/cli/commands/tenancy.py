@@ -9,7 +9,7 @@ from pathlib import Path
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin, no_options
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.commands.quotas import next_text
@@ -148,10 +148,8 @@ def _forgive(args: argparse.Namespace, out: Out) -> None:
     out.show(f"tenant {args.tenant}: {offences} forgiven" if offences else f"nothing is held against {args.tenant}")
 
 
-APPLY = Builtin("apply", "declare the pools, tenants, queues and prices of a file", _configure_apply, _apply)
-WITHDRAW = Builtin("withdraw", "withdraw a declaration that is not in use", _configure_withdraw, _withdraw)
-TENANTS = Builtin("tenants", "what tenants may use, and what they use", no_options, _tenants)
-QUEUES = Builtin("queues", "the tree of queues, and what waits in them", no_options, _queues)
-FORGIVE = Builtin(
-    "forgive", "hold leases that ended as OVER_LIMIT no longer against a tenant", _configure_forgive, _forgive
-)
+APPLY = Work(_configure_apply, _apply)
+WITHDRAW = Work(_configure_withdraw, _withdraw)
+TENANTS = Work(no_options, _tenants)
+QUEUES = Work(no_options, _queues)
+FORGIVE = Work(_configure_forgive, _forgive)

@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
-from aliquot.client._async.access import AsyncAccess
-from aliquot.client._async.administration import AsyncAdmin
-from aliquot.client._async.capacity import AsyncCapacity
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
@@ -40,6 +37,12 @@ from aliquot.client.fleet import FleetChange
 from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
+
+if TYPE_CHECKING:
+    # What few programs ask for is imported when it is: its many values take a third of the time of all.
+    from aliquot.client._async.access import AsyncAccess
+    from aliquot.client._async.administration import AsyncAdmin
+    from aliquot.client._async.capacity import AsyncCapacity
 
 T = TypeVar("T")
 
@@ -224,13 +227,21 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(self._grant_on_batch(requests, nodes, keys))
 
     async def release(
-        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+        self,
+        lease_id: str,
+        *,
+        wait_gone: bool = False,
+        reason: str = "",
+        exit_code: int | None = None,
+        timeout_s: float | None = None,
     ) -> Lease:
         """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
 
-        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free. `exit_code` is that of the
+        program that ran in it, and stays on the lease: 0 to 255, or -N where signal N ended it.
         """
-        return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+        flow = self._release(lease_id, wait_gone=wait_gone, reason=reason, exit_code=exit_code, timeout_s=timeout_s)
+        return await self._run(flow)
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
@@ -468,16 +479,22 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     @property
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
+        from aliquot.client._async.administration import AsyncAdmin  # noqa: PLC0415 - see above
+
         return AsyncAdmin(self._context, self.timeout_s, self._runner)
 
     @property
     def capacity(self) -> AsyncCapacity:
         """Nodes that come when they are missed, and go when they are not."""
+        from aliquot.client._async.capacity import AsyncCapacity  # noqa: PLC0415 - see above
+
         return AsyncCapacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> AsyncAccess:
         """Who this program is, roles, tokens, and who did what."""
+        from aliquot.client._async.access import AsyncAccess  # noqa: PLC0415 - see above
+
         return AsyncAccess(self._context, self.timeout_s, self._runner)
 
     async def status(self) -> Status:

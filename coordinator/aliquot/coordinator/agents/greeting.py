@@ -72,8 +72,10 @@ class Greeter:
             hello, epoch, context, self._around.view, self._around.pool_secret, now_ms, key_sha256=key_sha256
         )
         self._around.roster.enter(session)
+        self._around.roster.heard_clock(hello.node_id, hello.clock_ms)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
-        self._around.telemetry.put_node(hello.node_id, AboutNode(version, "", self._around.clock.now_ms()))
+        about = AboutNode(version, "", self._around.clock.now_ms(), unknown=session.unknown)
+        self._around.telemetry.put_node(hello.node_id, about)
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,

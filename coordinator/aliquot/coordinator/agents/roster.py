@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 20_000
 _SNAPSHOTS_PER_S = 500
-_WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
+WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
 
 
 class Roster(Follower):
@@ -49,9 +49,10 @@ class Roster(Follower):
         *,
         authority: Callable[[], Generations],
         coordinators: Callable[[], Sequence[str]],
+        heard_clock: Callable[[str, int], None],
     ) -> None:
         """`authority` is the pool's own as it is now. `coordinators` says where each of several is reached, for agents
-        to know.
+        to know. `heard_clock` is told what a node's clock shows, in milliseconds since 1970.
         """
         self._clock = clock
         self._telemetry = telemetry
@@ -62,6 +63,7 @@ class Roster(Follower):
         self._tasks: set[asyncio.Task[None]] = set()
         self._authority = authority
         self.coordinators = coordinators
+        self.heard_clock = heard_clock
         self._liveness = Liveness(config.liveness(), self._by_node, view)
         for node_id, node in view.nodes.items():
             self.node_changed(node_id, node)
@@ -134,9 +136,10 @@ class Roster(Follower):
         session = self._by_node.get(node_id)
         if session is not None:
             session.tell_orders(node)
+            session.note_reports(list(session.unknown.values()))  # some may have been written off
         if node is None:
             self._liveness.present(node_id)
-        elif node_id not in self._by_node and node.state in _WATCHED:
+        elif node_id not in self._by_node and node.state in WATCHED:
             self._liveness.absent(node_id, self._clock.monotonic_ms())
 
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:

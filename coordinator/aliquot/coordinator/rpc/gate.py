@@ -19,7 +19,7 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.books.roles import ever_may
 from aliquot.coordinator.core.values.errors import RoleMissing
-from aliquot.coordinator.errors import JournalUnavailable, Overloaded, Unauthenticated
+from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.rpc.authentication import Authenticator
@@ -115,8 +115,8 @@ class Gate(grpc.GenericRpcHandler):
         self._door: Door | None = None
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
-        self.away: JournalUnavailable | None = None
-        """Why nobody knows who leads, where the database can't be asked."""
+        self.away: AliquotError | None = None
+        """Why nobody is known to lead, where there is more to say: the database is away, or clocks are apart."""
         self._nodes = 0
         self._calls = 0
         self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse)
@@ -127,7 +127,7 @@ class Gate(grpc.GenericRpcHandler):
         """Whether calls reach the services."""
         return self._door is not None
 
-    def refer_to(self, leader: str, nodes: int, away: JournalUnavailable | None = None) -> None:
+    def refer_to(self, leader: str, nodes: int, away: AliquotError | None = None) -> None:
         """Name this leader from now on, or why nobody is known. The agents of all `nodes` may ask at the same time."""
         self.leader, self._nodes, self.away = leader, nodes, away
 

@@ -62,6 +62,7 @@ _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
+_EXIT_CODE_MAX = 255
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -238,7 +239,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
-        await self._writer.submit(c.Release(request.lease_id, detail=detail, by=who.principal))
+        exit_code = request.exit_code if request.HasField("exit_code") else None
+        if exit_code is not None and exit_code > _EXIT_CODE_MAX:
+            raise InvalidFieldError("exit_code", f"{exit_code}; 0 to {_EXIT_CODE_MAX}")
+        await self._writer.submit(c.Release(request.lease_id, detail=detail, by=who.principal, exit_code=exit_code))
         lease = self._lease(request.lease_id)
         if request.wait_gone and not lease.ended:
             await self._waiters.wait(lease, ended, timeout_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import AsyncIterator
+from itertools import islice
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -35,6 +36,7 @@ _TENANTS_SHOWN = 1_000
 _DEVICES_PER_PAGE = 4_000
 """A page ends after so many devices, so that it stays a message of ordinary size."""
 _DEVICES_LOOKED_AT = 10_000
+_UNKNOWN_SHOWN_MAX = 1_000
 
 
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
@@ -145,8 +147,26 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     async def GetHealth(  # noqa: N802
         self, request: pool_pb2.GetHealthRequest, context: Context
     ) -> pool_pb2.Health:
-        """Incidents about cards."""
-        return health_message(await self._writer.query(GetHealth(request.incident)))
+        """Incidents about cards, and what is quarantined."""
+        message = health_message(await self._writer.query(GetHealth(request.incident)))
+        message.unknown_slices.extend(islice(self._nodes.unknown_slices(), _UNKNOWN_SHOWN_MAX))
+        return message
+
+    @unary
+    async def SettleSlices(  # noqa: N802
+        self, request: pool_pb2.SettleSlicesRequest, context: Context
+    ) -> pool_pb2.SettleSlicesResponse:
+        """End slices that only their node's agent knows."""
+        node_id = self._node(request.node_id).spec.node_id
+        held = {piece.slice_id: piece for piece in self._nodes.unknown_slices(node_id)}
+        for slice_id in request.slice_ids:
+            if slice_id not in held:
+                hint = "`aliquot health` lists those that the books do not know; others end with their lease"
+                raise InvalidFieldError("slice_ids", f"{slice_id[:64]!r} is not quarantined there", hint=hint)
+        chosen = list(islice(dict.fromkeys(request.slice_ids or held), _UNKNOWN_SHOWN_MAX))
+        command = c.WriteOff(node_id, tuple(chosen))
+        await self._writer.submit(on_behalf(context, "SettleSlices", request.node_id, command))
+        return pool_pb2.SettleSlicesResponse(slices=[held[slice_id] for slice_id in chosen])
 
     # -- looking
 

@@ -46,7 +46,14 @@ _DISCOUNT = Writer(
         "discount_micro": lambda discount, _: str(discount[2]),
     },
 )
-invoice_message = Writer(admin_pb2.Invoice, Invoice, {"discounts": _DISCOUNT}).message
+invoice_message = Writer(
+    admin_pb2.Invoice,
+    Invoice,
+    {
+        "discounts": _DISCOUNT,
+        "balance_micro": lambda _, balance_micro: None if balance_micro is None else str(balance_micro),
+    },
+).message
 """An invoice; what knows no bound as decimals."""
 
 set_aside_message = Writer(

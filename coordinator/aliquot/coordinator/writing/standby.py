@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader, ShuttingDown
 from aliquot.coordinator.writing.journal.replay import Replay
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 """Between two looks at the journal and the seat: a small query each."""
 _RETRY_S = 0.5
-_MEET_EVERY_S = 600
+_MEET_EVERY_S = 60
 """Coordinators that have not been seen for a week are forgotten."""
 
 
@@ -40,13 +41,13 @@ class Led:
 
 class Standby:
     """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing), of how many
-    nodes, and why nobody knows, where the database can't be asked.
+    nodes, and why nobody leads, where that is known.
     """
 
     def __init__(
         self,
         leadership: ExpiringLeadership,
-        tell: Callable[[str, int, JournalUnavailable | None], None],
+        tell: Callable[[str, int, AliquotError | None], None],
     ) -> None:
         self._journal = journal = leadership.journal
         self._leadership = leadership
@@ -98,7 +99,7 @@ class Standby:
         except (JournalUnavailable, NotLeader) as error:
             log.warning("following goes on in a moment: %s", error)
             # Whoever led can't either: what was known of it sends callers astray.
-            self._tell("", len(self._replay.state.nodes), error if isinstance(error, JournalUnavailable) else None)
+            self._tell("", len(self._replay.state.nodes), error)
             self._stop.wait(_RETRY_S)
             return None
 

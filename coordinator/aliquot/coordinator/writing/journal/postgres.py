@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from psycopg import sql
@@ -56,6 +57,7 @@ _MEET = sql.SQL(
 )
 _FORGET = sql.SQL("DELETE FROM aliquot.coordinators WHERE seen_at < clock_timestamp() - interval '7 days'")
 _MET = sql.SQL("SELECT address FROM aliquot.coordinators ORDER BY address LIMIT %s")
+_CLOCK = sql.SQL("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _PROBE = sql.SQL("INSERT INTO aliquot.meta VALUES ('probe', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
 _DAMAGED = (
     "keep a dump of the schema aliquot as it is; then `aliquot journal repair postgres:CONNINFO NEW` writes what can "
@@ -191,6 +193,16 @@ class PostgresJournal:
             link.execute(_MEET, (list(addresses),))
             link.execute(_FORGET)
             return tuple(address for (address,) in link.execute(_MET, (at_most,)))
+
+    def clock_ahead_ms(self) -> int:
+        """How far this machine's clock is ahead of the database's (negative: behind), at least: what the question took
+        does not count.
+        """
+        with self.reader() as link:
+            before_ms = time.time_ns() // 1_000_000
+            there_ms = int(link.execute(_CLOCK)[0][0])
+            after_ms = time.time_ns() // 1_000_000
+        return max(0, before_ms - there_ms) + min(0, after_ms - there_ms)
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread; one reader at a time."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aliquot.common.connection_string import ADDRESSES_MAX
-from aliquot.coordinator.errors import JournalError, JournalLocked
+from aliquot.coordinator.errors import JournalError, JournalLocked, NotLeader
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,10 @@ class ExpiringLeadership(abc.ABC):
         self.addresses: Sequence[str] = (address,)
         self.everybody: tuple[str, ...] = ()
         """Where all coordinators are reached, as of the last `meet`. Read on any thread."""
+        self.clock_ahead_ms = 0
+        """How far this machine's clock is ahead of the database's, as of then."""
+        self.skew_max_ms = 0
+        """No further than this, or it does not lead; 0: however far."""
         self._journal = journal
         self._holder = holder
         self._expiry_ms = int(expiry_ms)
@@ -95,13 +99,23 @@ class ExpiringLeadership(abc.ABC):
         return self.addresses[0]
 
     def meet(self) -> None:
-        """Say where this coordinator is reached, and learn where all are. Raises JournalUnavailable."""
+        """Say where this coordinator is reached, learn where all are, and compare clocks. Raises JournalUnavailable."""
         self.everybody = self._journal.meet(self.addresses, ADDRESSES_MAX)
+        self.clock_ahead_ms = self._journal.clock_ahead_ms()
 
     # -- for a standby
 
     def take(self, seat: Seat) -> int | None:
-        """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster."""
+        """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster. Raises
+        NotLeader where this machine's clock, which would be the pool's, is too far from the database's.
+        """
+        self.meet()
+        if 0 < self.skew_max_ms < abs(self.clock_ahead_ms):
+            apart = f"{abs(self.clock_ahead_ms) // 1000} s {'ahead of' if self.clock_ahead_ms > 0 else 'behind'}"
+            raise NotLeader(
+                f"this coordinator does not lead, as its clock is {apart} the database's",
+                hint="set the one right that is wrong; `clock_skew_max` is how far apart they may be",
+            )
         asked = time.monotonic()
         epoch = self._take(seat)
         if epoch is None:
