@@ -7,12 +7,14 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,19 @@ def test_exec_joins_a_standing_lease(cli: Cli, program: Cli) -> None:
     ran = program("exec", "--lease", lease["lease_id"], "--", "sh", "-c", "echo $ALIQUOT_LEASE_ID; exit 5")
     assert (ran.code, ran.out) == (5, f"{lease['lease_id']}\n")
     assert cli("get", lease["lease_id"], "--json").document["state"] == "ACTIVE"
+
+
+def test_a_container_of_a_lease_gets_its_flags(cli: Cli, program: Cli) -> None:
+    lease = cli("alloc", "0.25,4Gi", "--json").document
+    ran = program("exec", "--lease", lease["lease_id"], "--print-docker")
+    assert ran.code == 0, ran
+    flags = shlex.split(ran.out)
+    assert flags[:2] == ["--gpus", f'"device={lease["slices"][0]["device_uuid"]}"']
+    variables = [value for flag, value in pairwise(flags) if flag == "--env"]
+    assert f"ALIQUOT_LEASE_ID={lease['lease_id']}" in variables
+    own = program("exec", "--lease", lease["lease_id"], "--", "cat", "/proc/self/cgroup").out
+    if lease["lease_id"] in own:
+        assert f"0::{flags[flags.index('--cgroup-parent') + 1]}\n" in own
 
 
 def test_exec_needs_the_secret(cli: Cli, program: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

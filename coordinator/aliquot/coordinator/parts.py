@@ -32,9 +32,6 @@ PARTS: Mapping[str, Part] = {
     "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
     "standby": Part("aliquot.coordinator.writing.standby:Standby", "postgres"),
     "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),
-    "leadership by Kubernetes": Part(
-        "aliquot.coordinator.writing.leadership.kubernetes:KubernetesLeadership", "kubernetes"
-    ),
     "tracing": Part("aliquot.coordinator.reading.tracing.exporting:Tracing", "tracing"),
 }
 
