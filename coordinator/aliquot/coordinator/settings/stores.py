@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
 
 
-
 def make_journal(settings: Settings) -> Journal:
     """The journal that `--journal` names. Raises ConfigError."""
     kind, _, place = settings.journal.partition(":")
