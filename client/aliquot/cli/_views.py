@@ -29,6 +29,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
             f"  {_story(lease)}",
         )
     ]
+    code = "" if lease.exit_code is None else f"exit code {lease.exit_code}"
     facts = {
         "tenant": "another's, of which you may see no more" if lease.redacted else lease.tenant,
         "asked by": lease.asked_by,
@@ -41,7 +42,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "use": words.use(lease.use),
         "ends": words.ends(lease),
         "ended": " ".join(
-            filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
+            filter(None, (lease.end_reason, lease.end_detail, code, lease.ended_by and f"by {lease.ended_by}"))
         ),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]

@@ -497,3 +497,5 @@ class Invoice:
     observed_up_bytes: int = _sum()
     """Likewise, from programs elsewhere to the processes that served their leases. Never charged."""
     observed_down_bytes: int = _sum()
+    balance_micro: int | None = field(default=None, metadata={UNBOUNDED: True})
+    """All that the tenant has ever paid less all that it was charged, as of `made_ms`; None: it never paid."""

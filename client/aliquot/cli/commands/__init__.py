@@ -33,7 +33,7 @@ BUILTINS = (
     Builtin("watch", "follow changes of leases (and nodes) as they become durable", "commands.watching"),
     Builtin("status", "totals of the pool, its models and tenants", "commands.listing"),
     Builtin("nodes", "list nodes, or show one with its devices", "commands.nodes"),
-    Builtin("node", "let a node join the pool, or take it out: invite, disenrol", "commands.joining"),
+    Builtin("node", "who is a node, and what it holds for nobody: invite, disenrol, settle", "commands.joining"),
     Builtin("cordon", "no new leases on a node; what runs stays", "commands.nodes"),
     Builtin("uncordon", "place leases on a node again", "commands.nodes"),
     Builtin("drain", "cordon a node and end what runs there, with its grace", "commands.nodes"),

@@ -1,4 +1,4 @@
-"""`node invite` and `node disenrol`: who may be a node of the pool."""
+"""`node invite`, `node disenrol` and `node settle`: who may be a node of the pool, and what one holds for nobody."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli.commands.caring import unknown_table
 from aliquot.common.tls import is_local_address
 
 
@@ -24,6 +25,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     disenrol = action(actions, "disenrol", "let a node's key count no more; what runs there goes on", _disenrol)
     disenrol.add_argument("node", metavar="NODE", help="its name or its id")
+    settle = action(actions, "settle", "end slices that the books do not know, such as after a restore", _settle)
+    settle.add_argument("node", metavar="NODE", help="its name or its id")
+    settle.add_argument("slices", metavar="SLICE", nargs="*", help="as `aliquot health` lists them (default: all)")
 
 
 def _invite(args: argparse.Namespace, out: Out) -> None:
@@ -43,6 +47,17 @@ def _disenrol(args: argparse.Namespace, out: Out) -> None:
         pool.access.disenrol_node(args.node)
     out.document({"node": args.node})
     out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
+
+
+def _settle(args: argparse.Namespace, out: Out) -> None:
+    with options.open_pool(args) as pool:
+        ended = pool.admin.settle_slices(args.node, args.slices)
+    out.document({"node": args.node, "slices": ended})
+    if ended:
+        out.show(unknown_table(ended))
+        out.note("they are told to end, and are gone within their grace of 30 s")
+    else:
+        out.note(f"the books know all that {args.node} holds")
 
 
 NODE = Work(_configure, run_action)

@@ -117,6 +117,7 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
         {lease.end_reason && (
           <p class="note bad">
             <strong>Ended: {lower(lease.end_reason)}.</strong> <bdi>{lease.end_detail}</bdi>
+            {lease.exit_code != null && ` Exit code ${lease.exit_code}.`}
           </p>
         )}
         {limited && lease.state !== "ENDED" && (

@@ -30,7 +30,8 @@ def release(known: Planning, command: Release, now_ms: int) -> Decision[None]:
     lease = known.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
         return NOTHING
-    return Decision(tuple(end(known, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
+    facts = end(known, lease, command.reason, now_ms, detail=command.detail, by=command.by, exit_code=command.exit_code)
+    return Decision(tuple(facts))
 
 
 def end(
@@ -42,6 +43,7 @@ def end(
     detail: str = "",
     grace_ms: int | None = None,
     by: str = "",
+    exit_code: int | None = None,
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
     given_up = holding.give_up_of(known, lease.lease_id, now_ms, "the lease it was for has ended")
@@ -55,7 +57,7 @@ def end(
         deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
     facts: list[Fact] = [
         *given_up,
-        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by),
+        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by, exit_code=exit_code),
     ]
     gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
