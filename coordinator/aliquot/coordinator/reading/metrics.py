@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -74,7 +74,8 @@ _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
 class Metrics(Collector, Follower):
     """What is counted and timed, and sums of the View. The writer reports to it, and it follows what is durable."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, now_ms: Callable[[], int]) -> None:
+        """`now_ms` reads the clock."""
         self._view = view
         self.decision = Histogram("aliquot_decision_seconds", "Time to decide one command and apply its facts", _FAST_S)
         self.commit = Histogram("aliquot_commit_seconds", "Time until a group of facts was durable", _FAST_S)
@@ -102,7 +103,7 @@ class Metrics(Collector, Follower):
         self.refused: Counter[str] = Counter(dict.fromkeys(_OUR_FAULT, 0))
         """Calls answered with an error, by reason; those that the objectives count from 0 on, because a rise from
         nothing is not seen as one."""
-        self.denials = Denials()
+        self.denials = Denials(now_ms)
         """Refusals for who called."""
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
