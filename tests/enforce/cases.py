@@ -17,8 +17,8 @@ from pathlib import Path
 
 from aliquot import simgpu
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
-from aliquot.agent.doctor.ways import WAYS
 from aliquot.common.tiers import Tier
+from bench.lib.cuda_ways import WAYS
 from tests.enforce import scripts
 from tests.enforce.verdict import Verdict, denied, killed, not_run
 from tests.enforce.world import LIMIT_BYTES, NEIGHBOUR, STRANGER, Program, World

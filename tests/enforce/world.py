@@ -274,7 +274,7 @@ class World:
     def probe(self, *arguments: str, lease: str = "") -> Program:
         """The doctor's probe, trying to hold half as much again as the lease has."""
         most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
-        command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
+        command = (sys.executable, "-m", "bench.lib.cuda_ways", *most, "--hold", *arguments)
         return self.start(*command, lease=lease)
 
     def outside(self, source: str) -> Program:
