@@ -121,6 +121,15 @@ def test_signals_reach_the_program(env: dict[str, str], number: signal.Signals) 
         assert running.wait(30) == 9
 
 
+def test_a_program_that_reads_integers_may_have_its_devices_by_number(program: Cli) -> None:
+    told = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES")
+    usual, numbered = program("run", "--gpu", "1", *told), program("run", "--gpu", "1", "--cuda-ordinals", *told)
+    assert len(set(usual.out.split())) == 1
+    number, uuid = numbered.out.split()
+    assert number.isdigit()
+    assert uuid.startswith("GPU-")
+
+
 def test_an_interrupted_wait_withdraws_the_request(cli: Cli, env: dict[str, str]) -> None:
     cli("alloc", "2x1", "--gang", "2")
     with subprocess.Popen(
