@@ -145,6 +145,8 @@ class Token(msgspec.Struct, frozen=True):
     """What the token allows beside its principal's grants: of a session, what the identity provider vouched for."""
     generation: int = 1
     """The latest of the pool's authority that its holder trusts, as far as it has said so."""
+    source: str = ""
+    """The session that it was made by, however indirectly, and ends with."""
 
     @property
     def session(self) -> bool:
@@ -184,6 +186,8 @@ class AccessBooks:
         # derived
         self.tokens_of: dict[str, dict[str, None]] = {}
         """Principal -> the ids of its tokens."""
+        self.tokens_by: dict[str, dict[str, None]] = {}
+        """Session -> the ids of tokens that end with it."""
 
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do."""
@@ -213,6 +217,10 @@ class AccessView(Protocol):
     @property
     def tokens_of(self) -> Mapping[str, Mapping[str, None]]:
         """Principal -> the ids of its tokens."""
+
+    @property
+    def tokens_by(self) -> Mapping[str, Mapping[str, None]]:
+        """Session -> the ids of tokens that end with it."""
 
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do."""

@@ -9,6 +9,7 @@ from aliquot.coordinator.core.books.access import (
     Principal,
     RoleGranted,
     RoleRevoked,
+    Token,
     TokenIssued,
     TokensEnded,
 )
@@ -36,7 +37,7 @@ def _issued(state: State, fact: TokenIssued) -> None:
     token = fact.token
     books = state.access
     books.tokens[token.token_id] = token
-    books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+    _enlist(books, token)
     books.principals.setdefault(token.principal, Principal(token.principal))
     if token.expires_ms:
         state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
@@ -54,6 +55,11 @@ def _ended(state: State, fact: TokensEnded) -> None:
         del of_principal[token_id]
         if not of_principal:
             del books.tokens_of[token.principal]
+        if token.source:
+            of_session = books.tokens_by[token.source]
+            del of_session[token_id]
+            if not of_session:
+                del books.tokens_by[token.source]
         _forget(books, token.principal)
         state.touch_token(token_id)
         state.touch_principal(token.principal)
@@ -69,6 +75,12 @@ def _acted(state: State, fact: Acted) -> None:
     state.touch_audit(entry)
 
 
+def _enlist(books: AccessBooks, token: Token) -> None:
+    books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+    if token.source:
+        books.tokens_by.setdefault(token.source, {})[token.token_id] = None
+
+
 def _forget(books: AccessBooks, name: str) -> None:
     """A principal with nothing left to it."""
     if name in books.principals and not books.principals[name].grants and name not in books.tokens_of:
@@ -79,8 +91,9 @@ def index(state: State) -> None:
     """Derive from the books what follows from them."""
     books = state.access
     books.tokens_of.clear()
+    books.tokens_by.clear()
     for token in books.tokens.values():
-        books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+        _enlist(books, token)
         if token.expires_ms:
             state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
 
