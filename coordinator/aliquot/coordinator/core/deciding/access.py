@@ -52,7 +52,7 @@ def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     held = known.access.grants_of(command.principal)
     if command.grant in held:
         return NOTHING
-    _check_room(known, command.principal, len(held) + 1)
+    _check_room(known, command.principal, held, [command.grant])
     return Decision((RoleGranted(now_ms, command.principal, command.grant),))
 
 
@@ -88,8 +88,8 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
         if held:
             _require_may_replace(known, command.by, token.principal, held)
     if command.by.principal != SYSTEM:  # whoever enters the coordinator's own folder gets in where all is full, too
-        _check_room(known, token.principal, len(held) + len(new))
-        _check_room_for_token(known, token.principal)
+        _check_room(known, token.principal, held, new)
+        _check_room_for_token(known, token.principal, [*held, *new], own=token.principal == command.by.principal)
     source = known.access.tokens.get(command.by.token_id)
     session = "" if source is None else source.source or (source.token_id if source.session else "")
     expires_ms = token.expires_ms
@@ -125,14 +125,16 @@ def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:
         )
 
 
-def _check_room_for_token(known: Planning, principal: str) -> None:
+def _check_room_for_token(known: Planning, principal: str, grants: Sequence[Grant], *, own: bool) -> None:
+    """`own`: it makes the token itself, for which others leave it room."""
     books = known.access
-    if len(books.tokens) >= records.TOKENS_MAX:
-        raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-    if len(books.tokens_of.get(principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
+    account = records.account(grants)
+    _check_share("tokens", account, books.tokens_to.get(account, 0), len(books.tokens), records.TOKENS_MAX)
+    made = [books.tokens[token_id].issued_by == principal for token_id in books.tokens_of.get(principal, ())]
+    if made.count(own) >= records.TOKENS_PER_PRINCIPAL_MAX:
         raise InvalidField(
             "principal",
-            f"{principal} has {records.TOKENS_PER_PRINCIPAL_MAX} tokens, which is the bound",
+            f"{principal} has {made.count(own)} tokens {'of its own' if own else 'by others'}, which is the bound",
             hint="revoke those that are not needed (`aliquot access token ls`)",
         )
 
@@ -160,9 +162,9 @@ def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decisi
     over = len(sessions) + 1 - records.SESSIONS_PER_PRINCIPAL_MAX
     ended = _with_made(known, (each.token_id for each in sessions[: max(0, over)]))
     if not ended:
-        if len(books.tokens) >= records.TOKENS_MAX:
-            raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-        _check_room(known, token.principal, 0)
+        account = records.account(token.grants)
+        _check_share("tokens", account, books.tokens_to.get(account, 0), len(books.tokens), records.TOKENS_MAX)
+        _check_room(known, token.principal, token.grants, [])
     issued = replace(
         token,
         created_ms=now_ms,
@@ -288,11 +290,29 @@ def _require_may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool
         )
 
 
-def _check_room(known: Planning, principal: str, grants: int) -> None:
-    if grants > records.GRANTS_PER_PRINCIPAL_MAX:
-        raise InvalidField("grant", f"{principal} has {records.GRANTS_PER_PRINCIPAL_MAX} roles, which is the bound")
-    if principal not in known.access.principals and len(known.access.principals) >= records.PRINCIPALS_MAX:
-        raise InvalidField("principal", f"there are {records.PRINCIPALS_MAX} principals, which is the bound")
+def _check_room(known: Planning, principal: str, held: Sequence[Grant], new: Sequence[Grant]) -> None:
+    """Whether a principal may have these roles beside those that it holds, and be one more if it is new."""
+    books = known.access
+    for account in {records.account([grant]): None for grant in new}:
+        of_account = sum(records.account([grant]) == account for grant in (*held, *new))
+        if of_account > records.GRANTS_PER_PRINCIPAL_MAX:
+            where = f"on {account} and below" if account else "on the pool"
+            raise InvalidField("grant", f"{principal} has {of_account - 1} roles {where}, which is the bound")
+    if principal not in books.principals:
+        account, most = records.account((*held, *new)), records.PRINCIPALS_MAX
+        _check_share("principals", account, books.principals_to.get(account, 0), len(books.principals), most)
+
+
+def _check_share(what: str, account: str, own: int, there_are: int, most: int) -> None:
+    """One tenant, whose managers make as many as they like, leaves room for those of others."""
+    if there_are >= most:
+        raise InvalidField("principal", f"there are {most} {what}, which is the bound")
+    if account and own >= records.SHARE * (most - there_are):
+        raise InvalidField(
+            "principal",
+            f"{account} has {own} {what}, and {most - there_are} are left for everybody",
+            hint="revoke tokens and roles that are not needed (`aliquot access token ls`)",
+        )
 
 
 def _other_administrator(known: Planning, principal: str) -> bool:

@@ -22,6 +22,7 @@ def _granted(state: State, fact: RoleGranted) -> None:
     books = state.access
     grants = books.grants_of(fact.principal)
     books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
+    books.recount(fact.principal)
     state.touch_principal(fact.principal)
 
 
@@ -39,6 +40,7 @@ def _issued(state: State, fact: TokenIssued) -> None:
     books.tokens[token.token_id] = token
     _enlist(books, token)
     books.principals.setdefault(token.principal, Principal(token.principal))
+    books.recount(token.principal)
     if token.expires_ms:
         state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
     state.touch_token(token.token_id)
@@ -68,7 +70,14 @@ def _ended(state: State, fact: TokensEnded) -> None:
 def _acted(state: State, fact: Acted) -> None:
     books = state.access
     entry = AuditEntry(
-        books.next_entry, fact.at_ms, fact.principal, fact.token_id, fact.peer, fact.action, fact.subject
+        books.next_entry,
+        fact.at_ms,
+        fact.principal,
+        fact.token_id,
+        fact.peer,
+        fact.action,
+        fact.subject,
+        books.account_of(fact.principal),
     )
     books.next_entry += 1
     books.audit.append(entry)
@@ -82,9 +91,10 @@ def _enlist(books: AccessBooks, token: Token) -> None:
 
 
 def _forget(books: AccessBooks, name: str) -> None:
-    """A principal with nothing left to it."""
+    """A principal that has lost something, and may have nothing left to it."""
     if name in books.principals and not books.principals[name].grants and name not in books.tokens_of:
         del books.principals[name]
+    books.recount(name)
 
 
 def index(state: State) -> None:
@@ -96,6 +106,8 @@ def index(state: State) -> None:
         _enlist(books, token)
         if token.expires_ms:
             state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
+    for name in books.principals:
+        books.recount(name)
 
 
 SUBJECT = Subject(
