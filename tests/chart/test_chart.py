@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from aliquot.agent.settings import ENV_PREFIX as AGENT_PREFIX
 from aliquot.agent.settings import Settings as AgentSettings
@@ -107,6 +108,76 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     reads = {(name, verb) for name in ("pods", "nodes") for verb in ("get", "list", "watch")}
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
+
+
+PARTS = {
+    "coordinator": "aliquot-coordinator",
+    "agent": "aliquot-agent",
+    "kube": ("aliquot-kube", "aliquot-scheduler"),
+    "webhook": "aliquot-webhook",
+}
+
+
+def test_every_part_goes_where_it_is_told_and_before_users_pods() -> None:
+    """Of a class above any that users may have, or a pod of theirs that preempts would end what placed it."""
+    placing: dict[str, Any] = {
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+    }
+    found = documents({part: {**placing} for part in PARTS} | {"webhook": {**placing, "enabled": True}})
+    specs = dict(workloads(found))
+    assert set(specs) == {name for names in PARTS.values() for name in ([names] if isinstance(names, str) else names)}
+    for name, spec in specs.items():
+        assert spec["priorityClassName"].startswith("system-"), name
+        assert spec["nodeSelector"]["zone"] == "a", name
+        for key in ("tolerations", "affinity"):
+            assert spec[key] == placing[key], name
+        ours = [each for each in spec["containers"] if each["name"] not in ("scheduler", "node")]
+        for container in ours:
+            assert placing["extraEnv"][0] in container["env"], name
+        for container in spec["containers"]:
+            assert "livenessProbe" in container or "readinessProbe" in container, container["name"]
+
+
+def test_what_has_no_port_says_that_it_is_alive_where_the_probe_looks() -> None:
+    found = documents()
+    for kind, name, container_name, prefix, shape in (
+        ("Deployment", "aliquot-kube", "controllers", "ALIQUOT_KUBE_", KubeSettings),
+        ("DaemonSet", "aliquot-agent", "node", NODE_PREFIX, NodeSettings),
+    ):
+        spec = named(found, kind, name)["spec"]["template"]["spec"]
+        container = next(each for each in spec["containers"] if each["name"] == container_name)
+        read: Any = config.load(shape, env_prefix=prefix, file=None, table=None, env=environment(container), flags={})
+        assert read.settings.alive_file in container["livenessProbe"]["exec"]["command"][-1]
+        assert str(Path(read.settings.alive_file).parent) in {
+            mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")
+        }
+
+
+def test_the_first_login_has_a_place_to_write() -> None:
+    spec = named(documents(), "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert environment(container)["XDG_CONFIG_HOME"] in writable
+
+
+def test_programs_elsewhere_reach_leases_that_are_served() -> None:
+    assert len(named(documents(), "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]) == 1
+    found = documents({"agent": {"servePorts": "40000-40099"}})
+    (_, served) = named(found, "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]
+    assert served == {"ports": [{"protocol": "TCP", "port": 40000, "endPort": 40099}]}
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    env = environment(spec["containers"][0])
+    read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=env, flags={}).settings
+    assert read.hosting.ports == "40000-40099"
+
+
+def test_the_scheduler_passes_on_all_nodes() -> None:
+    """Gangs are placed among those: beyond 100 nodes a sample is too few."""
+    text = named(documents(), "ConfigMap", "aliquot-kube")["data"]["scheduler.yaml"]
+    assert yaml.safe_load(text)["percentageOfNodesToScore"] == 100
 
 
 def test_dashboards_and_rules_come_along() -> None:

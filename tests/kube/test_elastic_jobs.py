@@ -43,9 +43,12 @@ async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def make_job(cluster: KubeCluster, name: str, least: int, most: int, **spec: Any) -> Any:
+def make_job(
+    cluster: KubeCluster, name: str, least: int, most: int, annotations: dict[str, str] | None = None, **spec: Any
+) -> Any:
     template = {
-        "spec": {"containers": [{"name": "main", "image": "none", "env": [{"name": "MASTER_PORT", "value": "1"}]}]}
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "image": "none", "env": [{"name": "MASTER_PORT", "value": "1"}]}]},
     }
     job = {
         "metadata": {"name": name},
@@ -149,6 +152,16 @@ async def test_an_impossible_job_is_told_so() -> None:
         make_job(cluster, "a", 2, 2, gpu="0.5(H100)")
         await eventually(lambda: status(cluster, "a").get("phase") == "Failed", "its end")
         assert not cluster.api.pods.items
+
+
+async def test_replicas_share_a_card_where_their_template_says_that_they_may() -> None:
+    async with operator(2) as cluster:
+        make_job(cluster, "apart", 2, 2, gpu="0.25")
+        make_job(cluster, "together", 2, 2, {"aliquot.dev/same-card": "true"}, gpu="0.25")
+        for name, cards in (("apart", 2), ("together", 1)):
+            await bound(cluster, name, 2)
+            (lease,) = [each for each in await cluster.leases() if each.request.name == f"default/{name}"]
+            assert len({piece.device_uuid for piece in lease.slices}) == cards
 
 
 async def test_what_may_not_be_made_is_told_and_holds_nothing() -> None:

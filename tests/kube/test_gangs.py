@@ -13,13 +13,22 @@ from tests.kube.making import delete_pod, make_pod, set_phase
 from tests.kube.reconcilers import round_of
 
 
-def member(cluster: KubeCluster, name: str, size: int = 4, gang: str = "g", percent: int = 100, **fields: Any) -> Any:
+def member(
+    cluster: KubeCluster,
+    name: str,
+    size: int = 4,
+    gang: str = "g",
+    percent: int = 100,
+    *,
+    share: bool = False,
+    **fields: Any,
+) -> Any:
     return make_pod(
         cluster.api,
         name,
         {names.GPU_PERCENT: percent},
         labels={names.GANG: gang},
-        annotations={names.GANG_SIZE: str(size)},
+        annotations={names.GANG_SIZE: str(size)} | ({"aliquot.dev/same-card": "true"} if share else {}),
         **fields,
     )
 
@@ -47,13 +56,23 @@ async def test_a_gang_starts_all_or_none() -> None:
 async def test_forty_members_on_one_node_are_one_grant() -> None:
     async with kube_cluster(1, devices=10) as cluster, scheduling(cluster) as scheduler:
         for number in range(40):
-            member(cluster, f"m{number}", 40, percent=25)
+            member(cluster, f"m{number}", 40, percent=25, share=True)
         nodes = [await scheduler.place(cluster.pod(f"m{number}")) for number in range(40)]
         assert set(nodes) == {"node-0"}
         assert len(await cluster.leases()) == 1
         bound = [scheduler.bind(cluster.pod(f"m{number}"), "node-0") for number in range(40)]
         assert all(await asyncio.gather(*bound))
         assert {cluster.assignment(f"m{number}")["member"] for number in range(40)} == set(range(40))
+        await audit(cluster)
+
+
+async def test_members_of_parts_are_on_cards_of_their_own() -> None:
+    async with kube_cluster(2) as cluster, scheduling(cluster) as scheduler:
+        for number in range(2):
+            member(cluster, f"m{number}", 2, percent=25)
+        assert await scheduler.together("m0", "m1"), scheduler.refusals
+        (lease,) = await cluster.leases()
+        assert len({piece.device_uuid for piece in lease.slices}) == 2
         await audit(cluster)
 
 
@@ -154,6 +173,16 @@ async def test_no_member_runs_before_the_last_has_its_place() -> None:
         await asyncio.gather(*binds)
         assert await scheduler.together(*(name for name in nodes if not cluster.node_of(name)))
         await audit(cluster)
+
+
+async def test_a_gang_larger_than_a_schedulers_own_sample_of_nodes_starts() -> None:
+    """By the chart's configuration it passes on all of them."""
+    async with kube_cluster(104) as cluster, scheduling(cluster) as scheduler:
+        members = [f"m{number}" for number in range(102)]
+        for name in members:
+            member(cluster, name, len(members))
+        assert await scheduler.together(*members), scheduler.refusals
+        assert len({cluster.node_of(name) for name in members}) == len(members)
 
 
 async def test_a_gang_needs_its_size() -> None:

@@ -79,6 +79,9 @@ def test_recorded_series(tmp_path: Path) -> None:
         ),
         'aliquot_tenant_share_milli{tenant="lab", queue="a"}': "300x20",
         'aliquot_tenant_share_milli{tenant="lab", queue="b"}': "200x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="SUCCEEDED"}': "0+3x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="FAILED"}': "0+1x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="UNKNOWN"}': "0+9x20",
     }
     # A pod with two parts, of which one goes beyond its share into what its neighbour leaves; the neighbour, idle; and
     # a lease of which nothing is measured.
@@ -100,6 +103,7 @@ def test_recorded_series(tmp_path: Path) -> None:
         "aliquot:leased_memory:ratio": ('{pool="p", model="m"}', 0.25),
         "aliquot:tenant_used_devices:sum": ('{tenant="lab"}', 0.3),
         "aliquot:tenant_held_devices:sum": ('{tenant="lab"}', 0.5),
+        "aliquot:job_completion:ratio": ('{tenant="lab"}', 0.75),
         "aliquot:queue_wait_seconds:p95": ("", 0.95),
         "aliquot:grant_to_active_seconds:p95": ("", 0.95),
         "aliquot:guaranteed_start_seconds:p95": ("", 0.95),

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.placer import mix64
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
-from aliquot.plan.learning import teach
+from bench.lib.teaching import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
@@ -64,6 +64,10 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
                 assert demand.memory_bytes in (0, plan.memory_bytes)
             if plan.share_milli == 1000:
                 assert device.slices == 0
+    if demand.apart:
+        assert (
+            len({plan.device_uuid for plans in placement.members for plan in plans}) == demand.gang_size * demand.count
+        )
     if demand.max_per_node:
         new = Counter(placement.node_ids)
         for node_id, members in new.items():

@@ -139,6 +139,13 @@ RECORDED = (
     ),
     ("aliquot:tenant_held_devices:sum", "sum by (tenant) (aliquot_tenant_share_milli) / 1000"),
     (
+        "aliquot:job_completion:ratio",
+        (
+            'sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))'
+            ' / (sum by (tenant) (increase(aliquot_jobs_total{outcome!="UNKNOWN"}[1h])) > 0)'
+        ),
+    ),
+    (
         "aliquot:queue_wait_seconds:p95",
         "histogram_quantile(0.95, sum by (le) (rate(aliquot_queue_wait_seconds_bucket[5m])))",
     ),
@@ -201,6 +208,9 @@ HEALTH_ALERTS = (
           "Repairs are over within minutes where the pool may do them."),
     Alert("AliquotManyCardsOut", "sum(aliquot_cards_out) > 1 and sum(aliquot_cards_out) / sum(aliquot_devices) > 0.1",
           "5m", "critical", "{{ $value }} cards are out of service", "More than a tenth of the pool."),
+    Alert("AliquotSlicesUnknown", "max by (node) (aliquot_slices_unknown) > 0", "5m", "warning",
+          "{{ $labels.node }} holds {{ $value }} slices that the books do not know",
+          "They are quarantined: they run on, and what they hold is given to nobody."),
 )  # fmt: skip
 
 POOL_ALERTS = (
@@ -225,6 +235,29 @@ POOL_ALERTS = (
     Alert("AliquotPoolFull", "aliquot:leased_share:ratio > 0.95 and on () sum(aliquot_queue_depth) > 0", "1h", "info",
           "{{ $labels.pool }} {{ $labels.model }} is full and requests wait",
           "{{ $value | humanizePercentage }} has been leased for an hour."),
+    Alert("AliquotPoolUseLow", "aliquot:leased_share:ratio < 0.2", "1d", "info",
+          "{{ $labels.pool }} {{ $labels.model }} is hardly leased",
+          "{{ $value | humanizePercentage }} now, and less than a fifth for a day."),
+)  # fmt: skip
+
+TENANT_ALERTS = (
+    Alert("AliquotQueueWaitLong",
+          "time() - min by (tenant, queue) (aliquot_tenant_waiting_since_seconds) > 3600", "1m", "warning",
+          "a request of {{ $labels.tenant }} has waited for {{ $value | humanizeDuration }}",
+          "Longer than an hour{{ if $labels.queue }}, in queue {{ $labels.queue }}{{ end }}."),
+    Alert("AliquotBudgetNearlyUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 0.8 < 1", "0m", "warning",
+          "{{ $labels.tenant }} has used {{ $value | humanizePercentage }} of its budget",
+          "When it is used up nothing new is granted to it until the next period."),
+    Alert("AliquotBudgetUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 1", "0m", "warning",
+          "{{ $labels.tenant }} has used up its budget",
+          "Nothing new is granted to it until the next period; what runs goes on."),
+    Alert("AliquotBalanceSpent", "max by (tenant) (aliquot_tenant_balance_micro) < 0", "0m", "warning",
+          "{{ $labels.tenant }} has used more than it has paid", "Nothing is refused for it: whoever sells decides."),
+    Alert("AliquotJobsFail",
+          'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
+          ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'
+          ' > on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))', "5m", "info",
+          "{{ $value | humanize }} jobs of {{ $labels.tenant }} have failed", "Within an hour, and fewer succeeded."),
 )  # fmt: skip
 
 CONTROL_ALERTS = (
@@ -276,7 +309,7 @@ def level_alerts(level: Level) -> list[Alert]:
 def alerts() -> list[Alert]:
     """All of them."""
     of_levels = [alert for level in LEVELS for alert in level_alerts(level)]
-    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *CONTROL_ALERTS, *of_levels]
+    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *TENANT_ALERTS, *CONTROL_ALERTS, *of_levels]
 
 
 def document() -> dict[str, Any]:
@@ -295,6 +328,7 @@ def document() -> dict[str, Any]:
         "aliquot-devices": [alert.document() for alert in DEVICE_ALERTS],
         "aliquot-health": [alert.document() for alert in HEALTH_ALERTS],
         "aliquot-pool": [alert.document() for alert in POOL_ALERTS],
+        "aliquot-tenants": [alert.document() for alert in TENANT_ALERTS],
         "aliquot-control-plane": [alert.document() for alert in CONTROL_ALERTS],
         "aliquot-levels-alerts": [alert.document() for level in LEVELS for alert in level_alerts(level)],
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from aliquot.cli import _options as options
 from aliquot.cli._out import Out
+from aliquot.cli._parser import common
 
 
 def action(
@@ -22,7 +22,7 @@ def action(
         description=text[:1].upper() + text[1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.common(parser)
+    common(parser)
     parser.set_defaults(act=act)
     return parser
 

@@ -29,6 +29,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
             f"  {_story(lease)}",
         )
     ]
+    code = "" if lease.exit_code is None else f"exit code {lease.exit_code}"
     facts = {
         "tenant": "another's, of which you may see no more" if lease.redacted else lease.tenant,
         "asked by": lease.asked_by,
@@ -41,7 +42,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "use": words.use(lease.use),
         "ends": words.ends(lease),
         "ended": " ".join(
-            filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
+            filter(None, (lease.end_reason, lease.end_detail, code, lease.ended_by and f"by {lease.ended_by}"))
         ),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
@@ -173,6 +174,8 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
         things.append(Text(place + ahead))
     if explanation.expected_start_ms is not None:
         things.append(Text(_start(explanation, explanation.expected_start_ms, int(time.time() * 1000))))
+    elif explanation.start_unknown:
+        things.append(Text(f"expected start: {explanation.start_unknown}"))
     if explanation.would_preempt:
         things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
     if explanation.placement:
@@ -185,8 +188,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
 
 
 def _start(explanation: Explanation, expected_ms: int, now_ms: int) -> str:
-    spread = explanation.expected_uncertainty_ms
-    said = f"expected to start in {_about(expected_ms - now_ms)}" + (f" ± {_about(spread)}" if spread else "")
+    said = f"expected to start in {_about(expected_ms - now_ms)}"
     if explanation.earliest_start_ms is None or explanation.latest_start_ms is None:
         return said
     ends = (explanation.earliest_start_ms, explanation.latest_start_ms)

@@ -52,6 +52,8 @@ class RequestOptions(TypedDict, total=False):
     max_count: int
     serve: Serve
     stop_signal: str
+    same_card: bool
+    cuda_ordinals: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ class Request:
     stop_signal: str = ""
     """By which its programs are told to end, for whatever reason it ends: `TERM` (empty), `INT`, `HUP`, `QUIT`, `USR1`,
     `USR2`, `ALRM`, `XCPU`, `WINCH`."""
+    same_card: bool = False
+    """Members may be on parts of one card; without it each is on a card of its own, as NCCL needs it."""
+    cuda_ordinals: bool = False
+    """On its nodes CUDA_VISIBLE_DEVICES names its devices by number, for programs that read integers."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
@@ -21,12 +21,11 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client._methods import Method
 from aliquot.client._values.base import Page
-from aliquot.client._values.leases import Explanation, Lease, LeaseState, MemberPlace, NodeFit, Timeline, WaitUntil
+from aliquot.client._values.leases import Lease, LeaseState, MemberPlace, NodeFit, WaitUntil
 from aliquot.client._values.nodes import Device, Node
-from aliquot.client._values.pool import Status
 from aliquot.client.forecast import Forecast
-from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -125,7 +124,7 @@ def allocate_batch(
             items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        results += _results(context, answer, timeout_s)
+        results += _results(context, methods.ALLOCATE_BATCH, answer, timeout_s)
     return results
 
 
@@ -144,12 +143,15 @@ def grant_on_batch(
             ]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        results += _results(context, answer, timeout_s)
+        results += _results(context, methods.ALLOCATE_BATCH, answer, timeout_s)
     return results
 
 
 def _results(
-    context: Context, answer: leases_pb2.AllocateBatchResponse, timeout_s: float
+    context: Context,
+    method: Method[Any, Any],
+    answer: leases_pb2.AllocateBatchResponse | leases_pb2.ReleaseBatchResponse,
+    timeout_s: float,
 ) -> list[Lease | errors.PoolError]:
     results: list[Lease | errors.PoolError] = []
     for result in answer.results:
@@ -157,54 +159,27 @@ def _results(
             results.append(lease_of(result.lease))
         else:
             failure = read_status(result.error, context.endpoints.current)
-            results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
+            results.append(to_error(failure, method, context.endpoints.addresses, timeout_s))
     return results
 
 
-def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[Lease]:
-    """Say that the launcher has adapted to this shape. Returns the lease."""
-    message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
-    return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
-
-
-def use(context: Context, tenant: str, lease_id: str, timeout_s: float, *, quiet_only: bool) -> Flow[UseReport]:
-    """What leases make of what they hold."""
-    message = leases_pb2.GetUseRequest(tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
-    answer = yield from call(context, methods.GET_USE, message, timeout_s)
-    rows = tuple(
-        UseRow(
-            lease_of(row.lease), row.idle_ms, row.wasted_milli_ms, row.wasted_micro, row.borrowed_milli, row.policy,
-            row.policy_after_ms,
-        )
-        for row in answer.rows
-    )  # fmt: skip
-    return UseReport(rows, answer.left_out, answer.currency)
-
-
-def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
-    """Let idleness of a lease have no consequences for a while."""
-    message = leases_pb2.ExemptLeaseRequest(lease_id=lease_id, for_s=for_s, reason=reason)
-    return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
-
-
-def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
-    """Let a lease have a longer time limit."""
-    message = leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
-    return lease_of((yield from call(context, methods.EXTEND_LEASE, message, timeout_s)))
-
-
-def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
-    """A warning of idleness has been delivered."""
-    message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)
-    yield from call(context, methods.CONFIRM_NOTICE, message, timeout_s)
-
-
 def release(
-    context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
+    context: Context,
+    lease_id: str,
+    *,
+    wait_gone: bool,
+    wait_s: float,
+    reason: str,
+    timeout_s: float,
+    exit_code: int | None = None,
 ) -> Flow[Lease]:
-    """End a lease. For one that has ended already, the answer is that lease."""
+    """End a lease. For one that has ended already, the answer is that lease. `exit_code` may be `Popen`'s own."""
     wait_ms = max(1, round(wait_s * 1000)) if wait_gone else 0
-    message = leases_pb2.ReleaseRequest(lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason)
+    if exit_code is not None:
+        exit_code = exit_code if exit_code >= 0 else 128 - exit_code
+    message = leases_pb2.ReleaseRequest(
+        lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason, exit_code=exit_code
+    )
     answer = yield from call(
         context, methods.RELEASE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
     )
@@ -217,40 +192,8 @@ def release_batch(context: Context, lease_ids: Sequence[str], timeout_s: float) 
     for chunk in _chunks(lease_ids, MAX_BATCH_ITEMS):
         message = leases_pb2.ReleaseBatchRequest(lease_ids=chunk)
         answer = yield from call(context, methods.RELEASE_BATCH, message, timeout_s)
-        for result in answer.results:
-            if result.WhichOneof("result") == "lease":
-                results.append(lease_of(result.lease))
-            else:
-                failure = read_status(result.error, context.endpoints.current)
-                results.append(to_error(failure, methods.RELEASE_BATCH, context.endpoints.addresses, timeout_s))
+        results += _results(context, methods.RELEASE_BATCH, answer, timeout_s)
     return results
-
-
-def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[Explanation]:
-    """Where this request would be placed now, or why not. Changes nothing."""
-    message = leases_pb2.ExplainRequest(request=to_proto(request))
-    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return read(answer.explanation, Explanation)
-
-
-def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[Lease, Explanation]]:
-    """Why a lease waits or ended, or where it is."""
-    message = leases_pb2.ExplainRequest(lease_id=lease_id)
-    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return lease_of(answer.lease), read(answer.explanation, Explanation)
-
-
-def get(context: Context, lease_id: str, timeout_s: float) -> Flow[Lease]:
-    """One lease as it is now."""
-    answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
-    return lease_of(answer)
-
-
-def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[Timeline]:
-    """What has happened to a lease."""
-    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
-    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
-    return read(answer, Timeline)
 
 
 def list_page(
@@ -299,30 +242,6 @@ def devices_page(
     return Page(tuple(map(device_of, answer.devices)), answer.next_page_token, 0)
 
 
-def node(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
-    """One node by id or name."""
-    answer = yield from call(context, methods.GET_NODE, pool_pb2.GetNodeRequest(node_id=node_id), timeout_s)
-    return node_of(answer)
-
-
-def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[Node]:
-    """Place nothing new on the node."""
-    message = pool_pb2.CordonRequest(node_id=node_id, reason=reason)
-    return node_of((yield from call(context, methods.CORDON, message, timeout_s)))
-
-
-def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
-    """Place leases on the node again."""
-    message = pool_pb2.UncordonRequest(node_id=node_id)
-    return node_of((yield from call(context, methods.UNCORDON, message, timeout_s)))
-
-
-def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: float) -> Flow[Node]:
-    """Cordon, then end what runs there."""
-    message = pool_pb2.DrainRequest(node_id=node_id, reason=reason, grace_s=grace_s)
-    return node_of((yield from call(context, methods.DRAIN, message, timeout_s)))
-
-
 def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[Node]]:
     """Declare nodes, in messages of at most 1000."""
     nodes: list[Node] = []
@@ -331,18 +250,6 @@ def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s
         answer = yield from call(context, methods.DECLARE_NODES, message, timeout_s, attempt_timeout_s=timeout_s)
         nodes.extend(map(node_of, answer.nodes))
     return nodes
-
-
-def remove_node(context: Context, node_id: str, timeout_s: float, *, force: bool) -> Flow[None]:
-    """Forget a node that holds no slices, or with `force` a LOST one that does."""
-    message = pool_pb2.RemoveNodeRequest(node_id=node_id, force=force)
-    yield from call(context, methods.REMOVE_NODE, message, timeout_s)
-
-
-def status(context: Context, timeout_s: float) -> Flow[Status]:
-    """Totals of the pool."""
-    answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
-    return read(answer, Status)
 
 
 def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:

@@ -28,6 +28,7 @@ from aliquot.common import config as common_config
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.kube import webhook
+from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
@@ -68,7 +69,7 @@ async def run(process: str, settings: Settings) -> None:
         async with KubeClient(cluster) as client:
             await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
         return
-    async with KubeClient(cluster) as client, AsyncPool() as pool:
+    async with alive(settings.alive_file), KubeClient(cluster) as client, AsyncPool() as pool:
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
         if process == "extender":
             await run_extender(parts, settings, stop)

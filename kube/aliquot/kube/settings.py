@@ -48,5 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether pods may have GPUs of other machines by annotation: the controllers then write Secrets."""
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""
+    alive_file: str = ""
+    """Touched every ten seconds while the process's loop turns, for a probe; empty: none."""
     log_level: str = "info"
     log_json: bool = False

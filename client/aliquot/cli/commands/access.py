@@ -13,8 +13,9 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._bootstrapping import bootstrap
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.cli._table import table, table_of
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.client.credentials import write_private
@@ -59,7 +60,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     _configure_token(action(actions, "token", "make, list or end tokens", _token))
     audit = action(actions, "audit", "who changed what, the latest first", _audit)
     audit.add_argument("--who", default="", metavar="PRINCIPAL", help="only what this one did")
-    audit.add_argument("--since", type=options.seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
+    audit.add_argument("--since", type=seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
     audit.add_argument("--limit", type=options.positive, default=100, metavar="N", help="at most (100)")
     action(actions, "denials", "what was refused lately", _denials)
     authority = action(actions, "authority", "the pool's own certificate authority, and its exchange", _authority)
@@ -311,6 +312,4 @@ def _generations(authority: Authority) -> Table:
     )
 
 
-ACCESS = Builtin(
-    "access", "who may do what: grant, revoke, ls, token, audit, denials, authority, bootstrap", _configure, run_action
-)
+ACCESS = Work(_configure, run_action)

@@ -10,10 +10,11 @@ from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit, exit_of
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.client import HeldLease, Lease, LeaseState, MemberPlace, Pool, PoolError, Request, WaitUntil
 
 _REACHED = {
@@ -38,7 +39,7 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
         metavar="STATE",
         help="wait until queued, granted or active (default)",
     )
-    parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
+    parser.add_argument("--wait", type=seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
     parser.add_argument("--key", default="", help="idempotency key: the same key gives the same lease")
     parser.add_argument("--hold", action="store_true", help="keep it until Ctrl-C, then release it")
     parser.add_argument(
@@ -150,6 +151,6 @@ def _ack(args: argparse.Namespace, out: Out) -> None:
         _show(out, pool.acknowledge(args.lease_id, shape))
 
 
-ALLOC = Builtin("alloc", "ask for a lease and leave it standing", _configure_alloc, _alloc)
-RELEASE = Builtin("release", "end leases", _configure_release, _release)
-ACK = Builtin("ack", "say that the program of an elastic lease has adapted to its change", _configure_ack, _ack)
+ALLOC = Work(_configure_alloc, _alloc)
+RELEASE = Work(_configure_release, _release)
+ACK = Work(_configure_ack, _ack)

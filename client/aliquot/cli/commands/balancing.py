@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rich.table import Table
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._json import plain
 from aliquot.cli._out import Out
 from aliquot.cli._table import table_of
@@ -59,4 +59,4 @@ def _projects(answer: Balance) -> Table:
     )
 
 
-BALANCE = Builtin("balance", "lend nodes of idle projects to busy ones", _configure, _balance)
+BALANCE = Work(_configure, _balance)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from aliquot.cli import _invoices as invoices
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
@@ -136,7 +136,7 @@ def _close_books(args: argparse.Namespace, out: Out) -> None:
     out.show(f"the books are closed up to {invoices.day(_ms(day))} UTC")
 
 
-INVOICE = Builtin("invoice", "what a tenant owes for a period", _configure_invoice, _invoice)
-CREDIT = Builtin("credit", "post money that a tenant paid", _configure_credit, _credit)
-CORRECT = Builtin("correct", "correct a wrong charge", _configure_correct, _correct)
-CLOSE_BOOKS = Builtin("close-books", "sum up old days of the ledger", _configure_close, _close_books)
+INVOICE = Work(_configure_invoice, _invoice)
+CREDIT = Work(_configure_credit, _credit)
+CORRECT = Work(_configure_correct, _correct)
+CLOSE_BOOKS = Work(_configure_close, _close_books)

@@ -11,10 +11,10 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
-from aliquot.client.health import Health, Incident, Standing
+from aliquot.client.health import Health, Incident, Standing, UnknownSlice
 from aliquot.common.duration import format_duration_ms
 
 _CLOSED_SHOWN = 5
@@ -41,6 +41,9 @@ def _show(out: Out, health: Health) -> None:
         out.show(_table(health.open))
     else:
         out.note("no card is out of service, and none on probation")
+    if health.unknown_slices:
+        out.show(unknown_table(health.unknown_slices))
+        out.note("the books do not know these slices: `aliquot node settle NODE` ends them")
     if health.closed:
         out.show(_table_of_closed(health.closed[:_CLOSED_SHOWN]))
     if health.causes:
@@ -50,6 +53,21 @@ def _show(out: Out, health: Health) -> None:
         p95 = "" if health.mttr_p95_ms is None else f", 95 % within {_time(health.mttr_p95_ms)}"
         mtbf = "" if health.mtbf_ms is None else f"; {_time(health.mtbf_ms)} between two of one card"
         out.show(f"mean time to repair {_time(health.mttr_ms)}{p95}{mtbf}")
+
+
+def unknown_table(slices: Sequence[UnknownSlice]) -> Table:
+    """What agents hold and the books do not know."""
+    return table_of(
+        slices,
+        {
+            "UNKNOWN SLICE": lambda each: each.slice_id,
+            "NODE": lambda each: each.node_name,
+            "DEVICE": lambda each: each.device_uuid,
+            "SHARE": lambda each: words.share(each.share_milli),
+            "MEMORY": lambda each: words.amount(each.memory_bytes),
+        },
+        right=("SHARE", "MEMORY"),
+    )
 
 
 def _table(incidents: Sequence[Incident]) -> Table:
@@ -135,5 +153,5 @@ def _device(args: argparse.Namespace, out: Out) -> None:
         out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
 
 
-HEALTH = Builtin("health", "what is wrong with cards; with a number, one incident's story", _configure_health, _health)
-DEVICE = Builtin("device", "sick cards: quarantine, verify, return", _configure_device, run_action)
+HEALTH = Work(_configure_health, _health)
+DEVICE = Work(_configure_device, run_action)

@@ -7,7 +7,7 @@ import webbrowser
 
 from aliquot.cli import _options as options
 from aliquot.cli._browser import link_for
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._oidc import has_screen
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout, PoolRecord
@@ -39,4 +39,4 @@ def _running() -> str:
     return record.console
 
 
-CONSOLE = Builtin("console", "open the pool in a browser, logged in as you", _configure, _run)
+CONSOLE = Work(_configure, _run)

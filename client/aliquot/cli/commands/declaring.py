@@ -8,7 +8,7 @@ from pathlib import Path
 from aliquot.cli import _nodefile as nodefile
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 
 
@@ -35,4 +35,4 @@ def _declare(args: argparse.Namespace, out: Out) -> None:
     out.show(f"declared {len(nodes)} nodes with {devices} devices")
 
 
-DECLARE = Builtin("declare", "declare the nodes of a file", _configure, _declare)
+DECLARE = Work(_configure, _declare)

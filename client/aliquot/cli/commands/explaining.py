@@ -7,7 +7,7 @@ import re
 
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
@@ -42,7 +42,7 @@ def _why(args: argparse.Namespace, out: Out) -> int:
     return Exit.REFUSED if explanation.impossible else Exit.NOT_NOW
 
 
-WHY = Builtin("why", "say where a request would go, or why it or a lease has to wait", _configure, _why)
+WHY = Work(_configure, _why)
 
 
 def _configure_fits(parser: argparse.ArgumentParser) -> None:
@@ -63,4 +63,4 @@ def _fits(args: argparse.Namespace, out: Out) -> int:
     return Exit.OK if any(fit.fits for fit in found) else Exit.NOT_NOW
 
 
-FITS = Builtin("fits", "say which nodes could take a request now", _configure_fits, _fits)
+FITS = Work(_configure_fits, _fits)

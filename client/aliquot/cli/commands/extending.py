@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import Lease
 from aliquot.common.errors import ConfigError
@@ -63,4 +63,4 @@ def next_time(text: str, now: datetime) -> datetime:
     return found if found > now else found + timedelta(days=1)
 
 
-EXTEND = Builtin("extend", "let a lease run longer than its time limit", _configure, _extend)
+EXTEND = Work(_configure, _extend)

@@ -7,7 +7,7 @@ import time
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.forecast import Forecast, ForecastHour, ForecastSeries
@@ -141,4 +141,4 @@ def _name(series: ForecastSeries) -> str:
     return f"{series.kind}/{series.name}" if series.kind else "all"
 
 
-FORECAST = Builtin("forecast", "demand as it is expected to be", _configure, _forecast)
+FORECAST = Work(_configure, _forecast)

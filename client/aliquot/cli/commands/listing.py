@@ -9,7 +9,7 @@ from rich.text import Text
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin, no_options
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
@@ -141,6 +141,6 @@ def _part(value: int, whole: int) -> float:
     return value / whole if whole else 0.0
 
 
-LS = Builtin("ls", "list leases", _configure_ls, _ls)
-GET = Builtin("get", "show one lease", _configure_get, _get)
-STATUS = Builtin("status", "totals of the pool, its models and tenants", no_options, _status)
+LS = Work(_configure_ls, _ls)
+GET = Work(_configure_get, _get)
+STATUS = Work(no_options, _status)

@@ -10,8 +10,9 @@ from rich.live import Live
 from rich.text import Text
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.cli.top import screen, snapshot
 from aliquot.client import DeadlineExceeded, Pool, Unavailable
 
@@ -21,7 +22,7 @@ EVERY_MIN_S = 0.1
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "With --json: one line per refresh, or one document with --once. Into a pipe it draws once."
     parser.add_argument("--once", action="store_true", help="draw once, then end")
-    parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
+    parser.add_argument("--every", type=seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
 
 
 def _top(args: argparse.Namespace, out: Out) -> None:
@@ -60,4 +61,4 @@ def _fitted(out: Out, look: snapshot.Snapshot) -> RenderableType:
     return screen.draw(look, rows=out.console.size.height)
 
 
-TOP = Builtin("top", "watch devices and leases on a live screen", _configure, _top)
+TOP = Work(_configure, _top)

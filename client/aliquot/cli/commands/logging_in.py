@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin, no_options
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool, Unavailable
@@ -150,8 +150,6 @@ def _whoami(args: argparse.Namespace, out: Out) -> None:
         show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
 
 
-LOGIN = Builtin(
-    "login", "keep a token for a pool, so that every command and program of yours has it", _configure_login, _login
-)
-LOGOUT = Builtin("logout", "forget the token for a pool", _configure_logout, _logout)
-WHOAMI = Builtin("whoami", "who you are to the pool, and what you may do", no_options, _whoami)
+LOGIN = Work(_configure_login, _login)
+LOGOUT = Work(_configure_logout, _logout)
+WHOAMI = Work(no_options, _whoami)

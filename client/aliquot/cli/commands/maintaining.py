@@ -10,7 +10,7 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table_of
 from aliquot.client.admin import Maintenance, MaintenanceWindow
@@ -114,4 +114,4 @@ def _nodes(view: Maintenance, names: dict[str, str] | None = None) -> str:
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
 
 
-MAINTENANCE = Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", _configure, run_action)
+MAINTENANCE = Work(_configure, run_action)

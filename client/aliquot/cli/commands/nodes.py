@@ -9,9 +9,10 @@ from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._cards import cards_view
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.client import Node, NotGrantedInTime
 
 _LOOK_AGAIN_S = 0.5
@@ -71,7 +72,7 @@ def _uncordon(args: argparse.Namespace, out: Out) -> None:
 def _configure_drain(parser: argparse.ArgumentParser) -> None:
     _configure_with_reason(parser)
     parser.add_argument("--grace", type=options.whole_seconds, default=0, metavar="TIME", help="for every lease")
-    parser.add_argument("--wait", type=options.seconds, default=0.0, metavar="TIME", help="until nothing is left there")
+    parser.add_argument("--wait", type=seconds, default=0.0, metavar="TIME", help="until nothing is left there")
 
 
 def _drain(args: argparse.Namespace, out: Out) -> None:
@@ -112,8 +113,8 @@ def _show(out: Out, node: Node, text: str) -> None:
     out.show(text)
 
 
-NODES = Builtin("nodes", "list nodes, or show one with its devices", _configure_nodes, _nodes)
-CORDON = Builtin("cordon", "no new leases on a node; what runs stays", _configure_with_reason, _cordon)
-UNCORDON = Builtin("uncordon", "place leases on a node again", _configure_node, _uncordon)
-DRAIN = Builtin("drain", "cordon a node and end what runs there, with its grace", _configure_drain, _drain)
-FORGET = Builtin("forget", "remove a node that holds nothing", _configure_forget, _forget)
+NODES = Work(_configure_nodes, _nodes)
+CORDON = Work(_configure_with_reason, _cordon)
+UNCORDON = Work(_configure_node, _uncordon)
+DRAIN = Work(_configure_drain, _drain)
+FORGET = Work(_configure_forget, _forget)

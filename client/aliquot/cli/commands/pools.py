@@ -15,10 +15,9 @@ from pathlib import Path
 from rich.text import Text
 
 from aliquot.cli._browser import link_to
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
@@ -28,10 +27,14 @@ from aliquot.client import NotFound, Pool
 from aliquot.client.credentials import CredentialsFile, read_token_file, same_place
 from aliquot.common.errors import AliquotError
 
-__all__ = ["DEMO", "DOWN", "UP"]
-
 TEND_EVERY_S = 0.5
 LISTEN = "127.0.0.1:7070"
+
+
+class NoGpus(AliquotError):
+    """This machine has no GPU for a pool of real ones."""
+
+    reason = "NO_GPUS"
 
 
 def _configure_up(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +79,8 @@ def _count(text: str) -> int:
 def _up(args: argparse.Namespace, out: Out) -> None:
     require_pool()
     layout = Layout.of(args.state_dir)
+    if args.real:
+        _ask_doctor(out)
     if args.detach:
         _detach(out, layout, args)
         return
@@ -102,6 +107,27 @@ def _up(args: argparse.Namespace, out: Out) -> None:
         while not stopping.wait(TEND_EVERY_S):
             pool.tend()
         out.note("stopping")
+
+
+def _ask_doctor(out: Out) -> None:
+    """What this machine's doctor says of it, in words. Raises NoGpus where it has nothing that could be leased."""
+    command = [sys.executable, "-m", "aliquot.cli", "doctor", "--no-prove", "--json"]
+    asked = subprocess.run(command, capture_output=True, text=True, env=clean_environment({}), check=False)  # noqa: S603 - ourselves
+    try:
+        found = json.loads(asked.stdout)
+    except ValueError:
+        raise NoGpus("the doctor could not look at this machine", hint=asked.stderr.strip()[-500:]) from None
+    wrong = [each for each in found if each["mark"] == "problem"]
+    for each in wrong:
+        out.note(f"doctor: {each['subject']}: {each['text']}")
+    gpus = sum(each["subject"].startswith("GPU ") and each["mark"] != "problem" for each in found)
+    if not gpus:
+        said = wrong[0]["text"].partition("\n")[0] if wrong else "its driver shows none"
+        raise NoGpus(
+            f"this machine has no GPU that could be leased: {said}",
+            hint="`aliquot doctor` says all that it looked at; without --real the GPUs are simulated",
+        )
+    out.note(f"doctor: {gpus} GPUs can be leased" + (", but see above" if wrong else ""))
 
 
 def _free_address(out: Out) -> str:
@@ -225,7 +251,5 @@ def _down(args: argparse.Namespace, out: Out) -> None:
     out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
 
 
-UP = Builtin(
-    "up", "start a pool on this machine: a coordinator and agents on simulated or real GPUs", _configure_up, _up
-)
-DOWN = Builtin("down", "stop the pool that `up` started", _configure_down, _down)
+UP = Work(_configure_up, _up)
+DOWN = Work(_configure_down, _down)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import admin
 from aliquot.common.errors import ConfigError
@@ -144,4 +144,4 @@ def _window(text: str) -> admin.QuotaWindow:
     return admin.QuotaWindow(when.strip(), found.get("guaranteed"), found.get("limit"))
 
 
-QUOTA = Builtin("quota", "change what a tenant or queue may use, also by time of day", _configure, _quota)
+QUOTA = Work(_configure, _quota)

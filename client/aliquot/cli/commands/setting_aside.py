@@ -7,7 +7,7 @@ import time
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table_of
 
@@ -44,4 +44,4 @@ def _set_aside(args: argparse.Namespace, out: Out) -> None:
     out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")
 
 
-SET_ASIDE = Builtin("set-aside", "show or retry work on which deciding failed", _configure, _set_aside)
+SET_ASIDE = Work(_configure, _set_aside)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._json import dumps, plain
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout
@@ -213,6 +213,4 @@ def _tail(path: Path) -> str:
     return text.partition("\n")[2] if size > TAIL_BYTES_MAX else text
 
 
-SUPPORT_BUNDLE = Builtin(
-    "support-bundle", "a file with what others need to see what is wrong, without secrets", _configure, _bundle
-)
+SUPPORT_BUNDLE = Work(_configure, _bundle)

@@ -7,7 +7,7 @@ import argparse
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.use import UseReport, UseRow
@@ -110,5 +110,5 @@ def _list(out: Out, report: UseReport) -> None:
         )  # fmt: skip
 
 
-WASTE = Builtin("waste", "who holds what for nothing", _configure_waste, _waste)
-EXEMPT = Builtin("exempt", "let idleness of a lease have no consequences for a while", _configure_exempt, _exempt)
+WASTE = Work(_configure_waste, _waste)
+EXEMPT = Work(_configure_exempt, _exempt)

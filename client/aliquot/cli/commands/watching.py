@@ -9,7 +9,7 @@ from rich.text import Text
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import Event, LeaseChanged, NodeChanged
 
@@ -70,4 +70,4 @@ def _stamp(seq: int, at_ms: int) -> Text:
     return Text(f"{seq:>8}  {moment:%H:%M:%S.%f}"[:-3] + "  ", style="bright_black")
 
 
-WATCH = Builtin("watch", "follow changes of leases (and nodes) as they become durable", _configure, _watch)
+WATCH = Work(_configure, _watch)

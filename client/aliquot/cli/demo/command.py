@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere, vendors
@@ -129,4 +129,4 @@ def _sum_up(out: Out, story: Story, shown: Mapping[str, object]) -> None:
         out.show(Text(), Text(f"It did not hold: {failed}", "bold red"))
 
 
-DEMO = Builtin("demo", "see the product on simulated GPUs and real processes, in about a minute", _configure, _demo)
+DEMO = Work(_configure, _demo)

@@ -9,8 +9,8 @@ from aliquot.client._administration import ADMIN, declaration
 from aliquot.client._async.calls import AsyncCalls
 from aliquot.client._flow import call
 from aliquot.client._messages import read, write
-from aliquot.client._methods import GET_HEALTH, QUARANTINE_DEVICE, RETURN_DEVICE, VERIFY_DEVICE
-from aliquot.client.health import Health, Incident
+from aliquot.client._methods import GET_HEALTH, QUARANTINE_DEVICE, RETURN_DEVICE, SETTLE_SLICES, VERIFY_DEVICE
+from aliquot.client.health import Health, Incident, UnknownSlice
 from aliquot.v1 import admin_pb2, pool_pb2
 
 
@@ -75,6 +75,15 @@ class AsyncAdmin(AsyncCalls):
         With a number: only that one, with its story. Raises `IncidentNotFound` if it is not known (any more).
         """
         return await self._ask(Health, GET_HEALTH, incident=incident)
+
+    async def settle_slices(self, node: str, slice_ids: Iterable[str] = ()) -> tuple[UnknownSlice, ...]:
+        """End slices of a node that its agent holds and the books do not know (`Health.unknown_slices`).
+
+        None named: all of them. Each has a grace of 30 s. Returns those that are told to end. Raises `NodeNotFound`,
+        and `InvalidRequest` for one that is not quarantined there.
+        """
+        answer = await self._send(SETTLE_SLICES, node_id=node, slice_ids=slice_ids)
+        return tuple(read(each, UnknownSlice) for each in answer.slices)
 
     async def quarantine_device(self, uuid: str, *, reason: str = "", drain: bool = False) -> Incident | None:
         """Take a card out of service until somebody returns it; `drain` also ends its leases, each with its grace.

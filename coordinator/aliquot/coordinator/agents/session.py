@@ -16,8 +16,8 @@ import grpc.aio
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError
+from aliquot.common.limits import KIB, MIB
 from aliquot.coordinator.agents.desired import Wish, cut_order, desired_slice, stop_stray, wish_of
-from aliquot.coordinator.agents.pace import Pace
 from aliquot.coordinator.core.books.health.records import Sign
 from aliquot.coordinator.core.books.leases.records import lease_id_of
 from aliquot.coordinator.core.books.nodes import Node
@@ -27,6 +27,38 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.health import care_message
 from aliquot.v1 import agent_pb2
+
+BURST_BYTES = 8 * MIB
+"""Two of the largest messages."""
+BYTES_PER_S = 256 * KIB
+COMMAND_BYTES = 4 * KIB
+"""What a command counts: as much as it takes to read so many bytes."""
+
+
+class Pace:
+    """How much one agent may have the coordinator do: it is not read on before it has waited for what it asked beyond
+    that. Far above what any node has to say, so that only one that is broken, or means harm, ever waits. Bytes of
+    messages are counted, and commands that follow from them.
+    """
+
+    __slots__ = ("_at_ms", "_left")
+
+    def __init__(self, now_ms: int) -> None:
+        """`now_ms`: of a monotonic clock, as everywhere here."""
+        self._left = float(BURST_BYTES)
+        self._at_ms = now_ms
+
+    def spend(self, cost_bytes: int) -> None:
+        """Count it."""
+        self._left -= cost_bytes
+
+    def wait_s(self, now_ms: int) -> float:
+        """How long it has to wait."""
+        earned = (now_ms - self._at_ms) * BYTES_PER_S / 1000
+        self._left = min(self._left + earned, float(BURST_BYTES))
+        self._at_ms = now_ms
+        return max(0.0, -self._left / BYTES_PER_S)
+
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +104,7 @@ class Session:
         "suspect",
         "told_devices",
         "trusts_authorities",
+        "unknown",
     )
 
     def __init__(
@@ -105,6 +138,8 @@ class Session:
         self.ended = False
         self.told_devices: dict[str, tuple[int, bool, Sign | None]] = {}
         """Foreign memory, health and its sign of each device as last handed to the writer."""
+        self.unknown: dict[str, agent_pb2.SliceReport] = {}
+        """What it holds and the books do not know, by slice: quarantined there, as the journal may be a copy."""
         self._context = context
         self._view = view
         self._pool_secret = pool_secret
@@ -165,6 +200,7 @@ class Session:
             if len(report.slice_id) > limits.MAX_NAME_CHARS:
                 continue  # none of ours
             wanted = report.slice_id in on_node
+            self.unknown.pop(report.slice_id, None)
             if report.status in OVER:
                 self._strays.pop(report.slice_id, None)
                 if not wanted and len(self._settled) < _UNTOLD_MAX:
@@ -174,6 +210,8 @@ class Session:
                 known = lease is not None or report.slice_id in self._view.written_off
                 if known and len(self._strays) < _UNTOLD_MAX:
                     self._strays[report.slice_id] = stop_stray(report, lease)
+                elif not known and len(self.unknown) < _UNTOLD_MAX:
+                    self.unknown[report.slice_id] = _trimmed(report)
         if self.live and (self._settled or self._strays):
             self._start_writing()
 
@@ -272,6 +310,19 @@ class Session:
         """
         if self._ending is not None and (aborted := await asyncio.shield(self._ending)) is not None:
             raise aborted
+
+
+def _trimmed(report: agent_pb2.SliceReport) -> agent_pb2.SliceReport:
+    """What is kept of a report as long as its session lasts, whatever its agent has written into it."""
+    return agent_pb2.SliceReport(
+        slice_id=report.slice_id,
+        lease_id=report.lease_id[: limits.MAX_NAME_CHARS],
+        lease_epoch=report.lease_epoch,
+        status=report.status,
+        device_uuid=report.device_uuid[: limits.MAX_DEVICE_UUID_CHARS],
+        share_milli=report.share_milli,
+        memory_bytes=report.memory_bytes,
+    )
 
 
 def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> None:

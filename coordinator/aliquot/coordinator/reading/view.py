@@ -6,18 +6,59 @@ still take back. Each answer carries `seq`, the number of the last fact it inclu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.ledger.ledger import Extract
 from aliquot.coordinator.core.books.maintenance import Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
 from aliquot.coordinator.reading.callers import DurableCallers
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
+
+
+class ArrivalOrder:
+    """Lease ids in the order of their arrivals. Arrivals only rise, so adding is appending.
+
+    Removing leaves a hole; when holes are the larger part the list is made anew, which costs O(1) per removal in the
+    long run.
+    """
+
+    __slots__ = ("_arrivals", "_holes", "_ids")
+
+    def __init__(self) -> None:
+        self._arrivals: list[int] = []
+        self._ids: list[str | None] = []
+        self._holes = 0
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._holes
+
+    def add(self, arrival: int, lease_id: str) -> None:
+        """Append. `arrival` is above all before it."""
+        self._arrivals.append(arrival)
+        self._ids.append(lease_id)
+
+    def remove(self, arrival: int) -> None:
+        """Take out the lease of this arrival, which must be there."""
+        self._ids[bisect_right(self._arrivals, arrival) - 1] = None
+        self._holes += 1
+        if self._holes > 64 and self._holes * 2 > len(self._ids):
+            kept = [pair for pair in zip(self._arrivals, self._ids, strict=True) if pair[1] is not None]
+            self._arrivals = [arrival for arrival, _ in kept]
+            self._ids = [lease_id for _, lease_id in kept]
+            self._holes = 0
+
+    def after(self, arrival: int) -> Iterator[tuple[int, str]]:
+        """(arrival, lease id) of those that came later. Use it up before anything is added or removed."""
+        for index in range(bisect_right(self._arrivals, arrival), len(self._ids)):
+            lease_id = self._ids[index]
+            if lease_id is not None:
+                yield self._arrivals[index], lease_id
+
 
 _NO_DEVICE = Device()
 WRITTEN_OFF_KEPT = 65_536
@@ -87,6 +128,8 @@ class View:
         self.nodes[node_id] = node
         self.totals.node_state_changed(old.state.name if old is not None else None, node.state.name)
         self.totals.node_closure_changed(_closed_by(old), _closed_by(node))
+        if old is None or old.written_off is not node.written_off:
+            self._write_off(node.written_off)
         if old is not None and old.spec is node.spec:
             return
         if old is None:
@@ -107,13 +150,15 @@ class View:
         self._sorted_nodes = None
         if self._node_ids_by_name.get(old.spec.name) == node_id:
             del self._node_ids_by_name[old.spec.name]
-        for slice_id in self._slices_by_node.pop(node_id, ()):
-            self.written_off[slice_id] = None
-        for slice_id in list(islice(self.written_off, max(0, len(self.written_off) - WRITTEN_OFF_KEPT))):
-            del self.written_off[slice_id]
+        self._write_off(self._slices_by_node.pop(node_id, ()))
         self.totals.node_changed(old.spec, None)
         self.totals.node_state_changed(old.state.name, None)
         self.totals.node_closure_changed(_closed_by(old), None)
+
+    def _write_off(self, slice_ids: Iterable[str]) -> None:
+        self.written_off.update(dict.fromkeys(slice_ids))
+        for slice_id in list(islice(self.written_off, max(0, len(self.written_off) - WRITTEN_OFF_KEPT))):
+            del self.written_off[slice_id]
 
     def _put_lease(self, lease_id: str, new: Lease | None) -> tuple[Lease | None, Lease | None]:
         old = self.leases.get(lease_id)

@@ -6,36 +6,26 @@ import asyncio
 from typing import TypeVar
 
 from aliquot.common import limits, names
-from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, make_invoice
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import DryRun
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
+from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import maintenance, tenancy
-from aliquot.coordinator.wire.calls import Context, Service, unary
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.wire.calls import Context, unary
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
 
 T = TypeVar("T")
 
 _DEFAULT_POOL = "default"
-_FOR_EVER_MS = 1 << 62
 
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     """See the module's docstring."""
-
-    def __init__(self, *, writer: Writer, view: View, clock: Clock, metrics: Metrics) -> None:
-        super().__init__(metrics)
-        self._writer = writer
-        self._view = view
-        self._clock = clock
 
     async def _carry_out(self, command: c.Command[T], *, dry_run: bool) -> T:
         """A dry run changes nothing, so it is a query and not a command."""
@@ -145,7 +135,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         caller().must(Action.READ_BILLS, tenant)
         extract = self._view.extract(tenant, request.from_ms, request.to_ms, self._clock.now_ms())
         invoice = await asyncio.to_thread(make_invoice, extract)
-        return messages.invoice_message(invoice)
+        return messages.invoice_message(invoice, await self._balance_micro(tenant))
 
     @unary
     async def PostCredit(  # noqa: N802
@@ -156,9 +146,11 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
         command = c.PostCredit(tenant, request.money_micro, request.reference, note)
         await self._writer.submit(on_behalf(context, "PostCredit", tenant, command))
-        extract = self._view.extract(tenant, 0, _FOR_EVER_MS, self._clock.now_ms())
-        balance = await asyncio.to_thread(balance_micro, extract)
-        return admin_pb2.PostCreditResponse(balance_micro=str(balance))
+        return admin_pb2.PostCreditResponse(balance_micro=str(await self._balance_micro(tenant)))
+
+    async def _balance_micro(self, tenant: str) -> int | None:
+        extract = self._view.extract(tenant, 0, FOR_EVER_MS, self._clock.now_ms())
+        return await asyncio.to_thread(balance_micro, extract)
 
     @unary
     async def CorrectUsage(  # noqa: N802

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import AsyncIterator
+from itertools import islice
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -14,47 +15,39 @@ from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import NodeNotFound
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
-from aliquot.coordinator.rpc.foretelling import Foretelling
+from aliquot.coordinator.rpc.foretelling import read_series
+from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.calls import Context, page_size, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
-from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
+from aliquot.coordinator.wire.nodes import (
+    NodeWriter,
+    check_room,
+    class_totals_message,
+    queue_totals_message,
+    read_declared,
+)
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.coordinator.wire.series import read_series
-from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000
 _DEVICES_PER_PAGE = 4_000
 """A page ends after so many devices, so that it stays a message of ordinary size."""
 _DEVICES_LOOKED_AT = 10_000
+_UNKNOWN_SHOWN_MAX = 1_000
 
 
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        nodes: NodeWriter,
-        fleet: FleetService,
-        forecasts: Foretelling | None,
-        metrics: Metrics,
-        version: str,
-    ) -> None:
-        super().__init__(metrics)
-        self._fleet = fleet
-        self._forecasts = forecasts
-        self._writer = writer
-        self._view = view
+    def __init__(self, led: Led, nodes: NodeWriter, fleet: FleetService) -> None:
+        super().__init__(led)
         self._nodes = nodes
-        self._version = version
+        self._fleet = fleet
+        self._forecasts = led.forecasts
+        self._version = led.version
 
     # -- changing
 
@@ -154,8 +147,26 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     async def GetHealth(  # noqa: N802
         self, request: pool_pb2.GetHealthRequest, context: Context
     ) -> pool_pb2.Health:
-        """Incidents about cards."""
-        return health_message(await self._writer.query(GetHealth(request.incident)))
+        """Incidents about cards, and what is quarantined."""
+        message = health_message(await self._writer.query(GetHealth(request.incident)))
+        message.unknown_slices.extend(islice(self._nodes.unknown_slices(), _UNKNOWN_SHOWN_MAX))
+        return message
+
+    @unary
+    async def SettleSlices(  # noqa: N802
+        self, request: pool_pb2.SettleSlicesRequest, context: Context
+    ) -> pool_pb2.SettleSlicesResponse:
+        """End slices that only their node's agent knows."""
+        node_id = self._node(request.node_id).spec.node_id
+        held = {piece.slice_id: piece for piece in self._nodes.unknown_slices(node_id)}
+        for slice_id in request.slice_ids:
+            if slice_id not in held:
+                hint = "`aliquot health` lists those that the books do not know; others end with their lease"
+                raise InvalidFieldError("slice_ids", f"{slice_id[:64]!r} is not quarantined there", hint=hint)
+        chosen = list(islice(dict.fromkeys(request.slice_ids or held), _UNKNOWN_SHOWN_MAX))
+        command = c.WriteOff(node_id, tuple(chosen))
+        await self._writer.submit(on_behalf(context, "SettleSlices", request.node_id, command))
+        return pool_pb2.SettleSlicesResponse(slices=[held[slice_id] for slice_id in chosen])
 
     # -- looking
 
@@ -230,29 +241,13 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         """Totals, as of the last durable fact. The first 1,000 tenants and queues."""
         view, totals = self._view, self._view.totals
         pools = [
-            pool_pb2.PoolTotals(
-                pool=pool,
-                model=model,
-                devices=of_class.devices,
-                capacity_share_milli=of_class.capacity_share_milli,
-                leased_share_milli=of_class.leased_share_milli,
-                capacity_memory_bytes=of_class.capacity_memory_bytes,
-                leased_memory_bytes=of_class.leased_memory_bytes,
-                vendor=of_class.vendor,
-            )
-            for (pool, model), of_class in sorted(totals.classes.items())
+            class_totals_message(of_class, key)
+            for key, of_class in sorted(totals.classes.items())
             if of_class.devices or of_class.leased_share_milli
         ]
         queues = [key for key, _ in zip(totals.queues, range(_TENANTS_SHOWN), strict=False)]
         tenants = [
-            pool_pb2.TenantTotals(
-                tenant=key[0],
-                queue=key[1],
-                leased_share_milli=totals.queues[key].leased_share_milli,
-                leased_memory_bytes=totals.queues[key].leased_memory_bytes,
-                leases=totals.queues[key].leases,
-                queued=totals.queues[key].queued,
-            )
+            queue_totals_message(totals.queues[key], key)
             for key in sorted(queues)
             if caller().may(Action.READ_LEASES, key[0])
         ]

@@ -15,7 +15,7 @@ from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
 
@@ -159,8 +159,6 @@ class Settings:
     """
     advertise: str = ""
     """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""
-    leadership: str = "journal"
-    """What chooses the leader of several: the shared `journal` itself, or `kubernetes:NAMESPACE/NAME` of a Lease."""
     leader_expiry: DurationMs = field(default=DurationMs(3_000))
     """How long after its last renewal the leader row of a shared journal is free for another."""
     clock_skew_max: DurationMs = field(default=DurationMs(30_000))

@@ -22,8 +22,8 @@ from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.journal.postgres import PostgresJournal
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
-
-KUBERNETES = "kubernetes"
+if TYPE_CHECKING:
+    from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
 
 
 def make_journal(settings: Settings) -> Journal:
@@ -48,29 +48,13 @@ def make_journal(settings: Settings) -> Journal:
 
 
 def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadership | None:
-    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own.
-    Raises ConfigError.
-    """
-    kind, _, place = settings.leadership.partition(":")
-    if kind not in {"journal", KUBERNETES}:
-        raise ConfigError(
-            f"leadership {settings.leadership!r} is unknown", hint="journal, or kubernetes:NAMESPACE/NAME of a Lease"
-        )
-    if not settings.journal.startswith(POSTGRES):
-        if kind == KUBERNETES:
-            raise ConfigError(
-                "only coordinators that share a journal need a leader", hint="give --journal postgres:CONNINFO"
-            )
-        return None
-    if not isinstance(journal, load("PostgreSQL")):
+    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own."""
+    if not settings.journal.startswith(POSTGRES) or not isinstance(journal, load("PostgreSQL")):
         return None
     holder = f"{socket.gethostname()}:{os.getpid()}"
-    if kind == KUBERNETES:
-        seat: ExpiringLeadership = load("leadership by Kubernetes")(
-            journal, place, holder=holder, expiry_ms=settings.leader_expiry
-        )
-    else:
-        seat = load("leadership by PostgreSQL")(journal, holder=holder, expiry_ms=settings.leader_expiry)
+    seat: ExpiringLeadership = load("leadership by PostgreSQL")(
+        journal, holder=holder, expiry_ms=settings.leader_expiry
+    )
     seat.skew_max_ms = settings.clock_skew_max
     return seat
 
@@ -94,3 +78,16 @@ def make_compaction(
         table = cast("PostgresJournal", journal).snapshot_table
         return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
     return None
+
+
+def make_tracing(settings: Settings, version: str) -> Tracing | None:
+    """What sends them; None: nothing does. Raises ConfigError."""
+    endpoint = settings.tracing.endpoint
+    if not endpoint:
+        return None
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"tracing.endpoint is {endpoint!r}", hint="an URL: http://collector:4318/v1/traces is a collector's own"
+        )
+    tracing: Tracing = load("tracing")(endpoint, version)
+    return tracing

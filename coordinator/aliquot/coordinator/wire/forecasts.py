@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aliquot.common.fields import Writer
 from aliquot.coordinator.core.books.demand import HOUR_MS, DemandBooks
+from aliquot.coordinator.core.commands.outcomes import QUOTA
 from aliquot.coordinator.reading.forecasts import DemandForecasts, Start
 from aliquot.forecast.backtest import Score
 from aliquot.forecast.messages import Answer
@@ -50,30 +52,22 @@ def _write_answer(message: pool_pb2.ForecastSeries, answer: Answer, first: int) 
             high_milli=answer.high[index],
         )
     if answer.score.origins:
-        message.score.CopyFrom(_score_message(answer.score))
+        _SCORE.write(message.score, answer.score)
 
 
-def _score_message(score: Score) -> pool_pb2.ForecastScore:
-    return pool_pb2.ForecastScore(
-        origins=score.origins,
-        mase=score.mase,
-        ratio=score.ratio,
-        ratio_6h=score.ratio_6h,
-        pinball=score.pinball,
-        coverage=score.coverage,
-        coverage_1h=score.coverage_1h,
-        coverage_6h=score.coverage_6h,
-        coverage_24h=score.coverage_24h,
-        coverage_week=score.coverage_week,
-    )
+_SCORE = Writer(pool_pb2.ForecastScore, Score)
 
 
 def write_start(message: types_pb2.Explanation, start: Start) -> None:
-    """When a request that waits is expected to start, unless what is known of the pool says it for certain."""
-    if message.HasField("expected_start_ms") and not message.expected_uncertainty_ms and not message.ahead:
+    """When a request that waits is expected to start, unless what is known of the pool says it for certain, a limit of
+    its own is in the way, or nothing is known yet of how wrong such forecasts are.
+    """
+    if message.HasField("expected_start_ms") and not message.ahead:
+        return
+    limited = any(missing.reason == QUOTA for missing in message.missing)
+    if limited or start.earliest_ms is None or start.latest_ms is None or start.expected_ms <= start.said_ms:
         return
     message.expected_start_ms = start.expected_ms
-    message.ClearField("expected_uncertainty_ms")
-    if start.earliest_ms is not None and start.latest_ms is not None:
-        message.earliest_start_ms = start.earliest_ms
-        message.latest_start_ms = start.latest_ms
+    message.earliest_start_ms = start.earliest_ms
+    message.latest_start_ms = start.latest_ms
+    message.start_unknown = ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
+from aliquot.common.names import plain_text
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.values.types import (
@@ -23,14 +24,14 @@ from aliquot.coordinator.core.values.types import (
 )
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
-from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.totals import ClassTotals, DeviceUse, QueueTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.health import read_remedies, sign_message
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
-from aliquot.v1 import types_pb2
+from aliquot.v1 import pool_pb2, types_pb2
 
 DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
@@ -225,6 +226,21 @@ _CARD = Writer(
     left_out={"cut": _OF_ITS_ORDER, "problem": _OF_ITS_ORDER, "cut_for": _OF_ITS_ORDER},
 )
 
+class_totals_message = Writer(
+    pool_pb2.PoolTotals, ClassTotals, {"pool": lambda _, key: key[0], "model": lambda _, key: key[1]}
+).message
+"""Sums over the devices of one (pool, model), which is given beside."""
+queue_totals_message = Writer(
+    pool_pb2.TenantTotals, QueueTotals, {"tenant": lambda _, key: key[0], "queue": lambda _, key: key[1]}
+).message
+"""Sums over the leases of one (tenant, queue), which is given beside."""
+
+
+def _of_unknown(count: int) -> tuple[tuple[str, str], ...]:
+    if not count:
+        return ()
+    return (("slices", f"{count} that the books do not know are quarantined: `aliquot health` lists them"),)
+
 
 class NodeWriter:
     """Makes messages of nodes and devices from the View, with what only memory knows: telemetry, versions, liveness."""
@@ -259,7 +275,10 @@ class NodeWriter:
             cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
             lends=spec.lends,
-            conditions=[types_pb2.NodeCondition(subject=subject, text=text) for subject, text in about.conditions],
+            conditions=[
+                types_pb2.NodeCondition(subject=subject, text=text)
+                for subject, text in (*about.conditions, *_of_unknown(len(about.unknown)))
+            ],
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -267,6 +286,21 @@ class NodeWriter:
         if spec.host_memory_bytes != UNKNOWN:
             message.host_memory_bytes = spec.host_memory_bytes
         return message
+
+    def unknown_slices(self, node_id: str = "") -> Iterator[pool_pb2.UnknownSlice]:
+        """What agents hold and the books do not know, of one node or of all."""
+        for each_id, report in self._telemetry.unknown_slices():
+            if node_id in ("", each_id):
+                node = self._view.nodes.get(each_id)
+                yield pool_pb2.UnknownSlice(
+                    slice_id=plain_text(report.slice_id, limits.MAX_NAME_CHARS),
+                    lease_id=plain_text(report.lease_id, limits.MAX_NAME_CHARS),
+                    node_id=each_id,
+                    node_name=node.spec.name if node is not None else "",
+                    device_uuid=plain_text(report.device_uuid, limits.MAX_DEVICE_UUID_CHARS),
+                    share_milli=report.share_milli,
+                    memory_bytes=report.memory_bytes,
+                )
 
     def device_messages(self, node: Node, sees: Sees | None = None) -> Iterable[types_pb2.Device]:
         """The devices of a node. `sees`: which leases may be named on them; None: all."""

@@ -19,7 +19,7 @@ from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.records import asks_for_part
-from aliquot.coordinator.core.values.types import Admits, Demand, RequestSpec, Topology
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 
@@ -104,6 +104,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         labels=_pairs(names.validate_labels(message.labels, "request.labels")),
         gpu_text=message.gpu,
         stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
+        cuda_ordinals=message.cuda_ordinals,
     )
     return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
 
@@ -228,6 +229,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         single_on=single_on,
         vendors=gpu.vendors,
         or_mig=message.or_mig,
+        apart=not message.same_card and (message.gang_size > 1 or message.max_count > gpu.count) and _is_part(gpu),
     )
     if demand.or_mig and not asks_for_part(demand):
         raise InvalidFieldError(
@@ -236,6 +238,11 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
             hint="ask for a share below 1 or for memory, such as 0.25,10Gi; or leave out or_mig",
         )
     return demand
+
+
+def _is_part(gpu: GpuRequest) -> bool:
+    """Whether two slices of it may be on one card."""
+    return bool(gpu.mig_profile) or (bool(gpu.count) and gpu.share_milli != WHOLE_SHARE_MILLI)
 
 
 def _node_selector(message: types_pb2.LeaseRequest) -> tuple[tuple[str, str], ...]:

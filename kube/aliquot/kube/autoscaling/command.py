@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 
 import yaml
 
-from aliquot.cli import _options as options
 from aliquot.cli._out import Out
-from aliquot.cli._parser import Parser
+from aliquot.cli._parser import Parser, common
 from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
 from aliquot.kube.api.client import KubeClient
@@ -77,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--name", default="", help="of the autoscaler, where there are several")
     delete.set_defaults(act=_delete)
     for each in (create, ls, status, delete):
-        options.common(each)
+        common(each)
         each.add_argument("--namespace", "-n", default="", help="default: the kubeconfig's")
         each.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
         each.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -20,13 +21,14 @@ from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
+from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
 from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.requests import Requests, given_by
 from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -103,10 +105,11 @@ class ElasticJobController:
     async def _ask(self, job: RawJob) -> KubeLease:
         meta = job.metadata
         account = await self._requests.account(meta.namespace, meta.labels or {}, job.spec.queue)
-        request = _request_of(job, self._book.cluster, account.tenant, account.queue)
         # The lease comes last: what the template, our rights or the cluster's policies forbid is heard of before
         # anything is held that nobody could use.
         pod = jobs.pod_of(job, f"{meta.name}-0", self._scheduler)
+        options = given_by(Asked(options=annotated(pod["metadata"]["annotations"])))
+        request = replace(_request_of(job, self._book.cluster, account.tenant, account.queue), **options)
         with contextlib.suppress(KubeConflict):
             await self._client.post(_SERVICES.path(meta.namespace), jobs.service_of(job))
         with contextlib.suppress(KubeConflict):

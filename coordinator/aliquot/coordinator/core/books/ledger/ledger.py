@@ -314,6 +314,8 @@ class LedgerView(Protocol):
     @property
     def closed_up_to_ms(self) -> int: ...  # noqa: D102
     @property
+    def next_number(self) -> int: ...  # noqa: D102
+    @property
     def usage_entries(self) -> int: ...  # noqa: D102
     def nth_usage(self, count: int) -> int: ...  # noqa: D102
     def posted(self, reference: str) -> Entry | None: ...  # noqa: D102
