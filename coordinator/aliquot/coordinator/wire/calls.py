@@ -240,7 +240,7 @@ def stated_reason(text: str) -> str:
     return names.validate_text(text, "reason", limits.MAX_REASON_CHARS)
 
 
-_PAGE_TOKEN_CHARS_MAX = 20
+_PAGE_TOKEN_CHARS_MAX = 16
 _WAIT_S = 1.0
 """A caller that sends nothing for so long is refused all the same."""
 
