@@ -18,7 +18,7 @@ from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.placer import mix64
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
-from aliquot.plan.learning import teach
+from bench.lib.teaching import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 

@@ -25,7 +25,7 @@ from aliquot.coordinator.upkeep import price_learner
 from aliquot.coordinator.upkeep.price_learner import Lesson, PriceLearner
 from aliquot.coordinator.upkeep.price_programme import learn_prices, lesson_of
 from aliquot.coordinator.upkeep.price_sorts import unseen
-from aliquot.plan.learning import teach
+from bench.lib.teaching import teach
 from tests.placement.pools import GIB, node, pool
 
 WHOLE = 1_000_000
