@@ -237,7 +237,9 @@ async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: s
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:
     """A replica of that version; of `env`, because an interpreter reads where its packages are from there."""
-    forgotten = [] if version.name != WITHOUT_MAINTENANCE else [word for name in UNKNOWN_BEFORE for word in ("-u", name)]
+    forgotten = (
+        [] if version.name != WITHOUT_MAINTENANCE else [word for name in UNKNOWN_BEFORE for word in ("-u", name)]
+    )
     before = ["env", *forgotten, *(f"{name}={value}" for name, value in version.environment.items())]
     return Replica(conninfo, "--log-level", "error", address=address, before=before)
 
