@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -23,7 +23,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.owners import OwnerCounts, outcome_of, preemption_of
 from aliquot.coordinator.reading.totals import ClassTotals, QueueTotals
@@ -62,15 +62,9 @@ class Histogram:
 
     def collect(self) -> Metric:
         """In the form that Prometheus reads."""
-        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
-        total = 0
-        bounds = (*map(str, self._bounds), "+Inf")
-        for bound, count, example in zip(bounds, list(self._counts), list(self._examples), strict=True):
-            total += count
-            buckets.append((bound, total) if example is None else (bound, total, example))
-        family = HistogramMetricFamily(self._name, self._documentation)
-        family.add_metric([], buckets, self._sum)
-        return family
+        return histogram(
+            self._name, self._documentation, self._bounds, list(self._counts), self._sum, list(self._examples)
+        )
 
 
 _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
@@ -169,7 +163,7 @@ class Metrics(Collector, Follower):
 
     def collect(self) -> Iterator[Metric]:
         """Everything, within a few milliseconds."""
-        for histogram in (
+        for measured in (
             self.decision,
             self.commit,
             self.group_facts,
@@ -178,7 +172,7 @@ class Metrics(Collector, Follower):
             self.queue_wait,
             self.gc_pause,
         ):
-            yield histogram.collect()
+            yield measured.collect()
         yield _counter("aliquot_commit_failures", "Groups that could not be made durable", self.commit_failures)
         yield _counter("aliquot_leases_granted", "Grants", self.granted)
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
