@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -22,7 +22,7 @@ REPEATED_PERMILLE = 50
 """Another lesson when so much of the pool's share has been taken or given back since the last."""
 
 
-def teach(policy: Policy, mix: Counter[Demand], inventory: InventoryView, version: int = 1) -> None:
+def teach(policy: Policy, mix: Counter[Demand], inventory: Inventory, version: int = 1) -> None:
     """Give a policy the prices, or the mix, that follow from these requests on this pool."""
     if isinstance(policy, Price):
         table = learn_prices(_types(mix), version, class_totals(inventory))
@@ -35,7 +35,7 @@ def teach(policy: Policy, mix: Counter[Demand], inventory: InventoryView, versio
 class Lessons:
     """Prices from what has arrived so far: when that has doubled, and whenever much of the pool has changed hands."""
 
-    def __init__(self, policy: Policy, inventory: InventoryView) -> None:
+    def __init__(self, policy: Policy, inventory: Inventory) -> None:
         """A policy that knows no prices is given none."""
         self._wanted = isinstance(policy, Price)
         self._inventory = inventory
@@ -67,7 +67,7 @@ class Lessons:
         return sum(each.idle_milli for each in class_totals(self._inventory))
 
 
-def online(policy: Policy, inventory: InventoryView) -> Callable[[int, Demand], None]:
+def online(policy: Policy, inventory: Inventory) -> Callable[[int, Demand], None]:
     """A watcher of arrivals that gives the policy its prices at once."""
     lessons = Lessons(policy, inventory)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -193,32 +193,6 @@ class AccessBooks:
     def grants_of_token(self, token: Token) -> tuple[Grant, ...]:
         """What the holder of a token may do."""
         return self.grants_of(token.principal) + token.grants
-
-
-# --------------------
-# What decisions see of principals and tokens: read only.
-
-
-class AccessView(Protocol):
-    """`AccessBooks`, without what changes it."""
-
-    @property
-    def principals(self) -> Mapping[str, Principal]:
-        """By name."""
-
-    @property
-    def tokens(self) -> Mapping[str, Token]:
-        """By id."""
-
-    @property
-    def tokens_of(self) -> Mapping[str, Mapping[str, None]]:
-        """Principal -> the ids of its tokens."""
-
-    def grants_of(self, principal: str) -> tuple[Grant, ...]:
-        """What a principal may do."""
-
-    def grants_of_token(self, token: Token) -> tuple[Grant, ...]:
-        """What the holder of a token may do."""
 
 
 # --------------------

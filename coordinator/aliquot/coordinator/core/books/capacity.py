@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
 
 import msgspec
 
 from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.types import Demand, NodeSpec
+from aliquot.coordinator.core.values.types import NodeSpec
 
 CLOSED_KEPT = 1_000
 """Orders that are over; older ones are forgotten."""
@@ -256,39 +254,6 @@ class CapacityBooks:
         """How often anything here has changed, in this process: what was found for one number is stale at another."""
         self.spells: deque[Spell] = deque(maxlen=SPELLS_KEPT)
         """Of nodes that went, in the order in which they did."""
-
-
-# --------------------
-# The books of ordered nodes for those who only read: what decides is given these, and mypy refuses the rest.
-
-
-class CapacityView(Protocol):
-    """`CapacityBooks`."""
-
-    @property
-    def spec(self) -> CapacitySpec | None: ...  # noqa: D102
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def next_order(self) -> int: ...  # noqa: D102
-    @property
-    def orders(self) -> Mapping[int, Order]: ...  # noqa: D102
-    @property
-    def closed(self) -> Iterable[Order]: ...  # noqa: D102
-    @property
-    def slots(self) -> Mapping[str, Slot]: ...  # noqa: D102
-    @property
-    def changes(self) -> int: ...  # noqa: D102
-    @property
-    def rests(self) -> Mapping[str, Rest]: ...  # noqa: D102
-    @property
-    def spells(self) -> Iterable[Spell]: ...  # noqa: D102
-
-
-class RecentDemandView(Protocol):
-    """`RecentDemand`."""
-
-    def since(self, from_ms: int) -> Iterator[tuple[int, Demand]]: ...  # noqa: D102
 
 
 # --------------------

@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.leases.records import owner_of, parts_of, qu
 from aliquot.coordinator.core.books.ledger.facts import RatesApplied
 from aliquot.coordinator.core.books.ledger.rates import check_rates
 from aliquot.coordinator.core.books.tenancy import checks
-from aliquot.coordinator.core.books.tenancy.accounts import Account
+from aliquot.coordinator.core.books.tenancy.accounts import Chain
 from aliquot.coordinator.core.books.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
@@ -38,7 +38,6 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     upwards,
 )
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
-from aliquot.coordinator.core.books.tenancy.view import Chain, TenancyView
 from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
@@ -227,7 +226,7 @@ def _expect(what: str, expected: int, version: int) -> None:
         )
 
 
-def _copy(tenancy: TenancyView) -> Tenancy:
+def _copy(tenancy: Tenancy) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
     trial.loans = dict(tenancy.loans)
@@ -286,26 +285,26 @@ def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
             )
 
 
-def _without_windows(chain: Chain[Account]) -> Chain[Account]:
+def _without_windows(chain: Chain) -> Chain:
     """Without limits that a window has put in force: those may come down below what is held at any time."""
     kept = [item for item in chain.limited if item.in_force is None or item.in_force.window == OUTSIDE]
     return chain._replace(limited=tuple(kept))
 
 
-def _promises(tenancy: TenancyView) -> tuple[object, ...]:
+def _promises(tenancy: Tenancy) -> tuple[object, ...]:
     """All that decides whether more is promised than there is."""
     windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
     return promised(tenancy), _bound_to_pools(tenancy), windows
 
 
-def _quotas(tenancy: TenancyView) -> Iterator[tuple[str, str, Quota]]:
+def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:
     for name, tenant in sorted(tenancy.tenants.items()):
         yield "t", name, tenant.spec.quota
     for name, queue in sorted(tenancy.queues.items()):
         yield "q", name, queue.spec.quota
 
 
-def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
+def _bound_to_pools(tenancy: Tenancy) -> list[tuple[str, QueueSpec]]:
     return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
 
 

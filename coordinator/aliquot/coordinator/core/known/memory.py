@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, Chain
+from aliquot.coordinator.core.books.tenancy.accounts import AccountKey, Chain
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
@@ -89,7 +89,7 @@ class Memory:
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.chains_key = -1
-        self.chains: dict[tuple[str, str], Chain[AccountView]] = {}
+        self.chains: dict[tuple[str, str], Chain] = {}
         """The accounts that requests of a tenant and queue count against: remembered for this version."""
         self.protected_key = (-1, -1)
         self.protected: dict[AccountKey, tuple[tuple[int, int], Container[str]]] = {}

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import MIB, member_kind
-from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -56,7 +56,7 @@ def shape_of(demand: Demand, models: tuple[str, ...], vendor: str | None = None)
 class ShapeTable:
     """The numbers of all shapes; `[class, slot]` where they depend on the device class, else `[slot]`."""
 
-    def __init__(self, inventory: InventoryView) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self.shapes: list[Demand] = []
         self.slots: dict[Demand, int] = {}

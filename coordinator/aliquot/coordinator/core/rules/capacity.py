@@ -11,7 +11,7 @@ import numpy as np
 
 from aliquot.coordinator.core.books.capacity import HOUR_MS, SHAPE_LABEL, CapacitySpec, NodeShape, Order, Way
 from aliquot.coordinator.core.books.nodes import Node
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.types import NodeState
 
@@ -151,7 +151,7 @@ def month_start_ms(now_ms: int) -> int:
     return int(dt.datetime(now.year, now.month, 1, tzinfo=dt.UTC).timestamp()) * 1000
 
 
-def free_and_capacity(inventory: InventoryView, pool: str, model: str) -> tuple[int, int]:
+def free_and_capacity(inventory: Inventory, pool: str, model: str) -> tuple[int, int]:
     """(what is free, what there is) of a model on open nodes of a pool, in thousandths of devices."""
     table = inventory.table
     rows = table.rows

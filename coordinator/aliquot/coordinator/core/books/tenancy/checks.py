@@ -24,9 +24,9 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     Quota,
     TenantSpec,
 )
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.books.use import ENDING, WARNINGS_MAX, IdlePolicy
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.values.errors import InvalidField, fields_refused
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
@@ -182,7 +182,7 @@ def check_tree(queues: Mapping[str, QueueSpec], now_ms: int) -> None:
                 )
 
 
-def check_promises(tenancy: TenancyView, inventory: InventoryView, now_ms: int) -> None:
+def check_promises(tenancy: Tenancy, inventory: Inventory, now_ms: int) -> None:
     """No more is guaranteed than was declared (or has registered), at any time within the next week. Clocks of several
     zones that are put forward at different times may change that later: then every guarantee shrinks for the while.
 
@@ -219,7 +219,7 @@ def check_promises(tenancy: TenancyView, inventory: InventoryView, now_ms: int) 
             )
 
 
-def declared_capacity(tenancy: TenancyView, inventory: InventoryView) -> Amount:
+def declared_capacity(tenancy: Tenancy, inventory: Inventory) -> Amount:
     """Of all pools: what was declared, or what has registered where that is more."""
     total = Amount()
     for pool in {*tenancy.pools, *(key[0] for key in inventory.totals())}:
@@ -227,7 +227,7 @@ def declared_capacity(tenancy: TenancyView, inventory: InventoryView) -> Amount:
     return total
 
 
-def pool_capacity(tenancy: TenancyView, inventory: InventoryView, pool: str) -> Amount:
+def pool_capacity(tenancy: Tenancy, inventory: Inventory, pool: str) -> Amount:
     """Of one pool: per model, what was declared or what has registered, whichever is more."""
     by_model: dict[str, Amount] = {}
     declared = tenancy.pools.get(pool)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from aliquot.coordinator.core.books.tenancy.accounts import Account, Average, Held, Owner, faded
+from aliquot.coordinator.core.books.tenancy.accounts import Account, AccountKey, Average, Chain, Held, Owner, faded
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce
 from aliquot.coordinator.core.books.tenancy.loans import Loan, with_loans
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Rank
@@ -26,7 +26,6 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     TenantSpec,
     upwards,
 )
-from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, Chain
 
 
 class Declarations(NamedTuple):
@@ -78,7 +77,7 @@ class Tenancy:
         """Whether any tenant has one on priorities or on what waits."""
         self.claims: dict[str, list[str]] = {}
         """Queue -> the tenants whose own it is."""
-        self._chains: dict[tuple[str, str], Chain[Account]] = {}
+        self._chains: dict[tuple[str, str], Chain] = {}
         self._taken_version = -1
         self._changed: dict[AccountKey, Account] = {}
         self._unchecked: list[AccountKey] = []
@@ -214,11 +213,11 @@ class Tenancy:
             account.forget_held()
         return account
 
-    def chain(self, tenant: str, queue: str) -> Chain[Account]:
+    def chain(self, tenant: str, queue: str) -> Chain:
         """The accounts of a request's tenant and queue (as the request names it, perhaps not at all); see `account`."""
         return self._chains.get((tenant, queue)) or self._chain(tenant, queue, self.account)
 
-    def opened(self, owner: Owner) -> Chain[Account]:
+    def opened(self, owner: Owner) -> Chain:
         """The same of an owner, to count there."""
         key = owner.tenant, owner.queue
         chain = self._chains.get(key)
@@ -226,7 +225,7 @@ class Tenancy:
             chain = self._chains[key] = self._chain(*key, self._open)
         return chain
 
-    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain[Account]:
+    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain:
         payer = account_of("t", tenant)
         queues = tuple(account_of("q", name) for name in self.path(self.queue_of(tenant, queue)))
         # A limit is on all that a tenant and those below it hold; what is guaranteed is each tenant's own.
@@ -372,7 +371,7 @@ class Tenancy:
 
     # -- averages
 
-    def average(self, account: AccountView, now_ms: int) -> tuple[int, int]:
+    def average(self, account: Account, now_ms: int) -> tuple[int, int]:
         """(share, memory) of an account's faded average, with `FRACTION_BITS`."""
         elapsed_ms, half_life_ms = now_ms - account.average_ms, self.half_life_ms
         return (

@@ -14,7 +14,6 @@ from collections.abc import Container, Mapping
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.books.tenancy.accounts import Account
 from aliquot.coordinator.core.books.tenancy.limits import covered
-from aliquot.coordinator.core.books.tenancy.view import AccountView
 from aliquot.coordinator.core.known.planning import Planning
 
 NEVER_MS = 1 << 62
@@ -150,7 +149,7 @@ def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(known, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(known: Planning, account: AccountView, scale: int) -> Container[str]:
+def protected_of(known: Planning, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
     memory = known.memory
     if memory.protected_key != (known.tenancy.version, scale):
@@ -165,7 +164,7 @@ def protected_of(known: Planning, account: AccountView, scale: int) -> Container
     return old[1]
 
 
-def _fitting(account: AccountView, scale: int) -> set[str]:
+def _fitting(account: Account, scale: int) -> set[str]:
     fitting: set[str] = set()
     sums = Account(account.kind, account.name, account.quota)
     for lease_id, parts in account.ranked:
