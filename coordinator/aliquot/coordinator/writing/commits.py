@@ -90,7 +90,7 @@ def take_commit(state: State) -> Commit:
         leases=tuple([(lease_id, leases.get(lease_id)) for lease_id in touched.leases]),
         nodes=tuple([(node_id, nodes.get(node_id)) for node_id in touched.nodes]),
         devices=tuple([(uuid, devices.get(uuid)) for uuid in touched.devices]),
-        node_moves=touched.node_moves,
+        node_moves=tuple(touched.node_moves),
         books=_take_books(state, touched),
     )
 
@@ -114,7 +114,7 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         enrolled=_some(state.enrolment.enrolled, None if whole else touched.enrolled),
         invites=_some(state.enrolment.invites, None if whole else touched.invites),
         generations=state.enrolment.generations if whole or touched.authority else None,
-        demand=state.demand.after(-1) if whole else touched.demand,
+        demand=state.demand.after(-1) if whole else tuple(touched.demand),
     )
 
 
@@ -127,7 +127,7 @@ def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
     return Callers(
         tuple([(name, books.principals.get(name)) for name in touched.principals]),
         tuple([(token_id, books.tokens.get(token_id)) for token_id in touched.tokens]),
-        touched.audit,
+        tuple(touched.audit),
     )
 
 

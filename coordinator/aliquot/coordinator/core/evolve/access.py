@@ -21,7 +21,7 @@ def _granted(state: State, fact: RoleGranted) -> None:
     books = state.access
     grants = books.grants_of(fact.principal)
     books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
-    state.touch_principal(fact.principal)
+    state.touched.principals[fact.principal] = None
 
 
 def _revoked(state: State, fact: RoleRevoked) -> None:
@@ -29,7 +29,7 @@ def _revoked(state: State, fact: RoleRevoked) -> None:
     left = tuple(grant for grant in books.grants_of(fact.principal) if grant != fact.grant)
     books.principals[fact.principal] = Principal(fact.principal, left)
     _forget(books, fact.principal)
-    state.touch_principal(fact.principal)
+    state.touched.principals[fact.principal] = None
 
 
 def _issued(state: State, fact: TokenIssued) -> None:
@@ -40,8 +40,8 @@ def _issued(state: State, fact: TokenIssued) -> None:
     books.principals.setdefault(token.principal, Principal(token.principal))
     if token.expires_ms:
         state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
-    state.touch_token(token.token_id)
-    state.touch_principal(token.principal)
+    state.touched.tokens[token.token_id] = None
+    state.touched.principals[token.principal] = None
 
 
 def _ended(state: State, fact: TokensEnded) -> None:
@@ -55,8 +55,8 @@ def _ended(state: State, fact: TokensEnded) -> None:
         if not of_principal:
             del books.tokens_of[token.principal]
         _forget(books, token.principal)
-        state.touch_token(token_id)
-        state.touch_principal(token.principal)
+        state.touched.tokens[token_id] = None
+        state.touched.principals[token.principal] = None
 
 
 def _acted(state: State, fact: Acted) -> None:
@@ -66,7 +66,7 @@ def _acted(state: State, fact: Acted) -> None:
     )
     books.next_entry += 1
     books.audit.append(entry)
-    state.touch_audit(entry)
+    state.touched.audit.append(entry)
 
 
 def _forget(books: AccessBooks, name: str) -> None:

@@ -9,7 +9,7 @@ from aliquot.coordinator.core.state import State
 
 def _demand_noted(state: State, fact: DemandNoted) -> None:
     state.demand.note(fact.hour, fact.milli)
-    state.touch_demand(fact.hour, fact.milli)
+    state.touched.demand.append((fact.hour, fact.milli))
 
 
 SUBJECT = Subject(

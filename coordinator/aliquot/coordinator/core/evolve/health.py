@@ -218,7 +218,7 @@ def _put(state: State, old: Incident | None, new: Incident | None) -> None:
         care = (*care, order)
     if care != node.care:
         state.nodes[known.node_id] = replace(node, care=care, seq=state.seq)
-        state.touch_node(known.node_id)
+        state.touched.nodes[known.node_id] = None
     for device in devices_on(node.spec, units):
         stand(state, device.uuid)
     if known.cause in LINKS:
@@ -308,7 +308,7 @@ def put_device(state: State, uuid: str, device: Device) -> None:
     """A device has another record; perhaps more, or less, can be placed on it."""
     state.devices[uuid] = device
     refresh_device(state, uuid)
-    state.touch_device(uuid)
+    state.touched.devices[uuid] = None
     state.capacity_version += 1
     state.node_touched(state.inventory.device_record(uuid).node_id)
     holds.look_at_device(state, uuid)

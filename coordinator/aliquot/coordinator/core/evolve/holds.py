@@ -51,7 +51,7 @@ def _hold_created(state: State, fact: HoldCreated) -> None:
         shed=fact.shed,
     )
     state.holds[fact.owner] = hold
-    state.touch_plans()
+    state.touched.plans = True
     keep(state, hold)
 
 
@@ -105,7 +105,7 @@ def _hold_broken(state: State, fact: HoldBroken) -> None:
 def drop_hold(state: State, owner: str) -> None:
     """Forget a hold: its devices are open to all again."""
     hold = state.holds.pop(owner)
-    state.touch_plans()
+    state.touched.plans = True
     expect(state, owner, None)
     state.timers.drop(hold.expires_ms, Due.HOLD, owner)
     state.ready_holds.pop(owner, None)

@@ -67,7 +67,7 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
     state.arrivals.note(fact.request.demand)
-    state.touch_lease(fact.lease_id)
+    state.touched.leases[fact.lease_id] = None
     counting.be_patient(state, lease)
     if (
         state.tenancy.guarantees
@@ -348,7 +348,7 @@ def _leases_forgotten(state: State, fact: LeasesForgotten) -> None:
             state.ended.popleft()
         else:
             state.ended.remove(lease_id)
-        state.touch_lease(lease_id)
+        state.touched.leases[lease_id] = None
     state.tenancy.drop_unused(ACCOUNTS_LOOKED_AT * len(fact.lease_ids), fact.at_ms)
 
 

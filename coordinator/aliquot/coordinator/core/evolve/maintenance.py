@@ -26,7 +26,7 @@ def _moved(state: State, fact: MaintenanceMoved) -> None:
 
 def _ended(state: State, fact: MaintenanceEnded) -> None:
     window = state.windows.pop(fact.name)
-    state.touch_plans()
+    state.touched.plans = True
     _forget(state, window)
     _close_and_open(state, window)
 
@@ -36,7 +36,7 @@ def _put(state: State, window: Window) -> None:
     if old is not None:
         _forget(state, old)
     state.windows[window.spec.name] = window
-    state.touch_plans()
+    state.touched.plans = True
     watch(state, window)
     if window.phase is not Phase.PLANNED or (old is not None and old.phase is not Phase.PLANNED):
         _close_and_open(state, window)

@@ -38,7 +38,7 @@ def _node_put(state: State, fact: NodePut) -> None:
     state.node_ids_by_name[spec.name] = spec.node_id
     for device in spec.devices:
         state.devices.setdefault(device.uuid, Device())
-        state.touch_device(device.uuid)
+        state.touched.devices[device.uuid] = None
     state.inventory.put_node(spec)
     health.describe(state, old.spec if old is not None else None, spec)
     for device in spec.devices:
@@ -95,14 +95,14 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
     del state.slice_ids_by_node[fact.node_id]
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
-        state.touch_device(device.uuid)
+        state.touched.devices[device.uuid] = None
     holds.look_at_kept(state, [device.uuid for device in node.spec.devices])
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
     health.describe(state, node.spec, None)
     health.forget_node(state, fact.node_id, fact.at_ms)
     lending.forget_loan(state, fact.node_id, fact.at_ms)
-    state.touch_node(fact.node_id)
+    state.touched.nodes[fact.node_id] = None
 
 
 def _device_changed(state: State, fact: DeviceChanged) -> None:
@@ -130,7 +130,7 @@ def set_node(state: State, node: Node) -> None:
     note_closure(state, node)
     old = state.inventory.node(node_id).grantable
     state.inventory.set_grantable(node_id, node.grantable)
-    state.touch_node(node_id)
+    state.touched.nodes[node_id] = None
     state.node_touched(node_id)
     if node.grantable != old:
         state.capacity_version += 1

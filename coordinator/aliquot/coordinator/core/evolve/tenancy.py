@@ -141,7 +141,7 @@ def _node_lent(state: State, fact: NodeLent) -> None:
     else:
         loans[fact.node_id] = Loan(fact.node_id, fact.label, fact.home, fact.borrower, fact.guaranteed, fact.at_ms)
     move = NodeMove(fact.at_ms, fact.node_id, fact.pool, fact.lender, fact.borrower, fact.home, fact.reason)
-    state.touch_node_move(move)
+    state.touched.node_moves.append(move)
     state.node_moves.append(move)
     del state.node_moves[:-MOVES_KEPT]
     state.node_moved_ms[fact.node_id] = fact.at_ms
