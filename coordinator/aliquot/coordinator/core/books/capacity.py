@@ -221,19 +221,6 @@ class Spell(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     price_micro: int
 
 
-class CapacityRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The books, as a snapshot has them."""
-
-    spec: CapacitySpec | None
-    version: int
-    next_order: int
-    orders: tuple[Order, ...]
-    closed: tuple[Order, ...]
-    slots: tuple[tuple[str, Slot], ...]
-    rests: tuple[tuple[str, Rest], ...]
-    spells: tuple[Spell, ...]
-
-
 class CapacityBooks:
     """Declared shapes, orders, and what follows from them. Changed by `evolve` alone."""
 

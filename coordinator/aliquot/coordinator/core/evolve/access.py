@@ -9,9 +9,11 @@ from aliquot.coordinator.core.books.access import (
     Principal,
     RoleGranted,
     RoleRevoked,
+    Token,
     TokenIssued,
     TokensEnded,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
@@ -94,5 +96,11 @@ SUBJECT = Subject(
         TokensEnded: _ended,
         Acted: _acted,
     },
+    saves=(
+        saving.records("principals", Principal, "access.principals", key="name"),
+        saving.records("tokens", Token, "access.tokens", key="token_id"),
+        saving.rows("audit", AuditEntry, "access.audit"),
+        saving.value("next_audit", int, "access.next_entry", 1),
+    ),
     index=index,
 )

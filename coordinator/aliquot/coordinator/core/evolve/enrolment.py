@@ -5,16 +5,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.enrolment import (
+    FIRST_GENERATION,
     AuthorityBegun,
     AuthorityRetired,
     AuthorityTrusted,
     Enrolled,
+    Generation,
+    Invite,
     InvitesForgotten,
     InviteUsed,
     NodeDisenrolled,
     NodeEnrolled,
     NodeInvited,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
@@ -92,5 +96,10 @@ SUBJECT = Subject(
         AuthorityRetired: _retired,
         AuthorityTrusted: _trusted,
     },
+    saves=(
+        saving.records("enrolled", Enrolled, "enrolment.enrolled", key="node_id"),
+        saving.records("invites", Invite, "enrolment.invites", key="invite_id"),
+        saving.value("generations", tuple[Generation, ...], "enrolment.generations", (FIRST_GENERATION,)),
+    ),
     index=index,
 )

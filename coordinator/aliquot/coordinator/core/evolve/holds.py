@@ -21,6 +21,7 @@ from aliquot.coordinator.core.books.leases.records import (
     SliceState,
     advance,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import expect, put_lease
 from aliquot.coordinator.core.evolve.elastic import enlist
 from aliquot.coordinator.core.evolve.mig import withheld
@@ -184,6 +185,10 @@ SUBJECT = Subject(
         HoldBroken: _hold_broken,
         LeaseReprieved: _lease_reprieved,
     },
+    saves=(
+        saving.records("holds", Hold, "holds", key="owner", order=""),
+        saving.pairs("disruptions", tuple[int, ...], "disruptions"),
+    ),
     index=_index,
     check=_check_holds,
 )

@@ -33,7 +33,7 @@ from aliquot.coordinator.core.books.leases.records import (
 )
 from aliquot.coordinator.core.books.maintenance import Phase
 from aliquot.coordinator.core.books.use import NO_USE
-from aliquot.coordinator.core.evolve import counting, holds
+from aliquot.coordinator.core.evolve import counting, holds, saving
 from aliquot.coordinator.core.evolve import elastic as resizing
 from aliquot.coordinator.core.evolve import use as using
 from aliquot.coordinator.core.evolve.counting import be_patient
@@ -500,5 +500,10 @@ SUBJECT = Subject(
         LeaseEnded: _lease_ended,
         LeasesForgotten: _leases_forgotten,
     },
+    saves=(
+        saving.value("next_arrival", int, "next_arrival", 1),
+        saving.records("leases", Lease, "leases", key="lease_id", order="arrival"),
+        saving.rows("ended", str, "ended"),
+    ),
     index=_index,
 )

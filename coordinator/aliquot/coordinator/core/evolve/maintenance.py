@@ -10,6 +10,7 @@ from aliquot.coordinator.core.books.maintenance import (
     Window,
     closure_of,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.nodes import note_closure, set_node
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
@@ -90,6 +91,7 @@ SUBJECT = Subject(
         MaintenanceMoved: _moved,
         MaintenanceEnded: _ended,
     },
+    saves=(saving.records("windows", Window, "windows", key="spec.name"),),
     index=_index,
     check=_check_maintenance,
 )

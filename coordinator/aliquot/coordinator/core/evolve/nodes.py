@@ -15,7 +15,7 @@ from aliquot.coordinator.core.books.nodes import (
     NodeRemoved,
     NodeStateChanged,
 )
-from aliquot.coordinator.core.evolve import health, holds
+from aliquot.coordinator.core.evolve import health, holds, saving
 from aliquot.coordinator.core.evolve import tenancy as lending
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
@@ -178,5 +178,9 @@ SUBJECT = Subject(
         NodeRemoved: _node_removed,
         DeviceChanged: _device_changed,
     },
+    saves=(
+        saving.records("nodes", Node, "nodes", key="spec.node_id", order=""),  # the rank that breaks placement's ties
+        saving.pairs("devices", Device, "devices"),
+    ),
     index=_index,
 )

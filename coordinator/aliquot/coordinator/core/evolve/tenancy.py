@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.books.tenancy.accounts import Average
 from aliquot.coordinator.core.books.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
@@ -12,10 +13,13 @@ from aliquot.coordinator.core.books.tenancy.facts import (
     TenantApplied,
     TenantRemoved,
 )
+from aliquot.coordinator.core.books.tenancy.in_force import InForce
 from aliquot.coordinator.core.books.tenancy.loans import MOVES_KEPT, Loan, NodeLent, NodeMove
 from aliquot.coordinator.core.books.tenancy.offences import KEPT, counted_for_ms, policy_of
 from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_all
+from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
@@ -192,6 +196,22 @@ SUBJECT = Subject(
         QueueRemoved: _queue_removed,
         NodeLent: _node_lent,
     },
+    saves=(
+        saving.records("pools", Pool, "tenancy.pools", key="spec.name"),
+        saving.records("tenants", Tenant, "tenancy.tenants", key="spec.name"),
+        saving.records("queues", Queue, "tenancy.queues", key="spec.name"),
+        saving.records("loans", Loan, "tenancy.loans", key="node_id"),
+        saving.records("in_force", InForce, "tenancy.in_force", key="kind name"),
+        saving.pairs("offences", tuple[int, ...], "tenancy.offences"),
+        saving.rows("node_moves", NodeMove, "node_moves"),
+        saving.pairs("node_moved_ms", int, "node_moved_ms"),
+        Saved(
+            "averages",
+            tuple[Average, ...],
+            lambda state: state.tenancy.averages(state.now_ms),
+            lambda state, saved: state.tenancy.set_averages(saved),
+        ),
+    ),
     index=_index,
     check=_check_windows_of_quotas,
 )
