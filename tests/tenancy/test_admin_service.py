@@ -32,7 +32,7 @@ queues:
     ageing: 30s
     reserve_after: 10m
     on_over_limit: {action: refuse, for: 10m, after: 2}
-    scaling: [{keep: least, cron: "0 8 * * mon-fri", lasting: 10h, waiting: 3, busy_below: 20%}]
+    scaling: [{keep: least, when: "weekdays 08:00-18:00", waiting: 3, busy_below: 20%}]
 tenants:
   - name: research
     queue: vision

@@ -16,7 +16,7 @@
         ageing: 1m
         reserve_after: 5m
         idle: {action: lend, after: 2h, warn: [1h, 105m]}       # or notify, suspend, release
-        scaling: [{keep: start, cron: "0 8 * * mon-fri", lasting: 10h}]   # for elastic leases; times are UTC
+        scaling: [{keep: start, when: weekdays 08:00-18:00}]   # for elastic leases
     tenants:
       - name: research
         queue: training
@@ -146,11 +146,10 @@ def _queue(value: Any, where: str) -> admin.QueueSpec:  # noqa: ANN401
 
 
 def _rule(value: Any, where: str) -> admin.ScaleRule:  # noqa: ANN401
-    _check_keys(value, {"keep", "cron", "lasting", "waiting", "busy_below"}, where)
+    _check_keys(value, {"keep", "when", "waiting", "busy_below"}, where)
     return admin.ScaleRule(
         keep=str(value.get("keep", "")),
-        cron=str(value.get("cron", "")),
-        lasting_s=_seconds(value, "lasting", where, "0s"),
+        when=str(value.get("when", "")),
         waiting_at_least=_whole(value.get("waiting", 0), f"{where}.waiting"),
         busy_below_permille=_percent(value, "busy_below", where, 0),
     )

@@ -157,10 +157,8 @@ class ScaleRule:
 
     keep: str = ""
     """What they shrink to then: what was asked for (start) or their minimum (least); empty = start."""
-    cron: str = ""
-    """When a window begins: minute hour day month weekday, in UTC."""
-    lasting_s: int = 0
-    """How long it lasts; at most 7 days."""
+    when: str = ""
+    """Days, hours and a time zone, as of a quota's window: `weekdays 08:00-18:00 Europe/Zurich`; empty = always."""
     waiting_at_least: int = 0
     """At least this many requests wait in the queue or below it."""
     busy_below_permille: int = 0

@@ -141,8 +141,7 @@ def _scale_rule(message: admin_pb2.ScaleRule, path: str) -> ScaleRule:
         raise InvalidFieldError(f"{path}.keep", f"{keep[:32]!r} is neither start nor least", hint="start or least")
     return ScaleRule(
         keep=Keep(keep),
-        cron=message.cron,
-        lasting_ms=message.lasting_s * 1000,
+        when=message.when,
         waiting_at_least=message.waiting_at_least,
         busy_below_permille=message.busy_below_permille,
     )
@@ -207,8 +206,7 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
         scaling=[
             admin_pb2.ScaleRule(
                 keep=rule.keep.value,
-                cron=rule.cron,
-                lasting_s=rule.lasting_ms // 1000,
+                when=rule.when,
                 waiting_at_least=rule.waiting_at_least,
                 busy_below_permille=rule.busy_below_permille,
             )

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.core.books.tenancy.in_force import read_timetable
 from aliquot.coordinator.core.books.tenancy.specs import (
     UNLIMITED,
     Amount,
@@ -16,6 +15,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     QuotaWindow,
     TenantSpec,
 )
+from aliquot.coordinator.core.books.tenancy.timetable import read_timetable
 from aliquot.coordinator.reading.books import AccountView
 from aliquot.v1 import admin_pb2
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from aliquot.common import limits, names
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.books.tenancy.in_force import WINDOWS_MAX, read_timetable
+from aliquot.coordinator.core.books.tenancy.in_force import WINDOWS_MAX
 from aliquot.coordinator.core.books.tenancy.offences import KEPT as OFFENCES_KEPT
 from aliquot.coordinator.core.books.tenancy.promises import promised_together, too_much
-from aliquot.coordinator.core.books.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
+from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import (
     MEMORY_BYTES_MAX,
     QUEUE_DEPTH_MAX,
@@ -25,6 +25,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     TenantSpec,
 )
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.books.tenancy.timetable import read_timetable
 from aliquot.coordinator.core.books.use import ENDING, WARNINGS_MAX, IdlePolicy
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.values.errors import InvalidField, fields_refused
@@ -136,14 +137,10 @@ def _idle(policy: IdlePolicy | None, path: str) -> None:
 
 
 def _scale_rule(rule: ScaleRule, path: str) -> None:
-    if not (rule.cron or rule.waiting_at_least or rule.busy_below_permille):
+    if not (rule.when or rule.waiting_at_least or rule.busy_below_permille):
         raise InvalidField(path, "a rule needs a condition: a window, how many wait, or how busy")
-    if rule.cron:
-        try:
-            read_cron(rule.cron)
-        except ValueError as error:
-            raise InvalidField(f"{path}.cron", str(error), hint="such as `0 8 * * mon-fri` (UTC)") from error
-        _range(f"{path}.lasting_ms", rule.lasting_ms, 60_000, WINDOW_MS_MAX)
+    if rule.when:
+        _timetable(rule.when, f"{path}.when")
     _range(f"{path}.waiting_at_least", rule.waiting_at_least, 0, 10**6)
     _range(f"{path}.busy_below_permille", rule.busy_below_permille, 0, 1000)
 
@@ -263,16 +260,20 @@ def _quota(path: str, quota: Quota) -> None:
         raise InvalidField(f"{path}.windows", f"{len(quota.windows)} windows; at most {WINDOWS_MAX}")
     for number, window in enumerate(quota.windows):
         where = f"{path}.windows[{number}]"
-        try:
-            read_timetable(window.when)
-        except ValueError as error:
-            raise InvalidField(f"{where}.when", str(error)) from error
+        _timetable(window.when, f"{where}.when")
         if window.guaranteed is None and window.limit is None and window.models is None:
             raise InvalidField(
                 where, "it changes nothing", hint="say what is guaranteed, or the limit, while it is open"
             )
         _fixed_quota(where, quota.under(number))
     _fixed_quota(path, quota)
+
+
+def _timetable(when: str, path: str) -> None:
+    try:
+        read_timetable(when)
+    except ValueError as error:
+        raise InvalidField(path, str(error)) from error
 
 
 def _fixed_quota(path: str, quota: Quota) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.books.tenancy.accounts import Account, Chain
-from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, most_of, wall_text
+from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, most_of
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.books.tenancy.timetable import wall_text
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.matching import Match, either
 from aliquot.coordinator.core.values.types import Demand, Placement
