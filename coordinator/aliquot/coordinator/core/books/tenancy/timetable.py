@@ -1,11 +1,11 @@
 """When a window is open: `weekdays 08:00-18:00 Europe/Zurich`, as people say it.
 
 Quotas and rules of elastic leases have such windows. Up to three words, each of which may be left out: days (`daily`,
-`weekdays`, `weekends`, or names as in `mon-thu,sat`), hours on the wall (`22:00-06:00` goes on into the next day, which
-need not be one of the days; `24:00` is the end of the day), and a time zone of the IANA database (else UTC). Where clocks are put forward or back the rules are those of maintenance
-windows: an hour that is skipped counts as if the clock had not been put forward, and of one that comes twice a
-window has both if they are all its own. The zone's table is asked only where something is decided; facts carry
-the milliseconds.
+`weekdays`, `weekends`, or names as in `mon-thu,sat`), hours on the wall (`22:00-06:00` goes on into the next day,
+which need not be one of the days; `24:00` is the end of the day), and a time zone of the IANA database (else UTC).
+Where clocks are put forward or back the rules are those of maintenance windows: an hour that is skipped counts as if
+the clock had not been put forward, and of one that comes twice a window has both if they are all its own. The zone's
+table is asked only where something is decided; facts carry the milliseconds.
 """
 
 from __future__ import annotations
