@@ -156,7 +156,7 @@ class Load:
     def arrive(self, demand: Demand, arrival: int) -> float:
         """Decide and apply. Returns the seconds this took."""
         worked, started = time.thread_time(), time.perf_counter()
-        placement = self.engine.place(demand, arrival=arrival)
+        placement = self.engine.place(demand)
         if placement is not None:
             hold(self.engine.inventory, demand, placement)
         took = time.perf_counter() - started
@@ -224,9 +224,9 @@ def measure(
     for number in range(scans):
         demand = demands[arrival + number]
         started = time.perf_counter()
-        placement = oracle.place(demand, arrival=arrival)
+        placement = oracle.place(demand)
         scan_times.append(time.perf_counter() - started)
-        if placement != engine.place(demand, arrival=arrival):
+        if placement != engine.place(demand):
             raise SystemExit(f"the full scan decides otherwise for {demand}")
         progress.advance(bar)
     gc.unfreeze()

@@ -126,7 +126,7 @@ def move_away(
     if not _may_move(known, lease):
         return None
     demand = lease.request.demand
-    target = known.engine.place(demand, arrival=lease.arrival)
+    target = known.engine.place(demand)
     if target is None:
         return None
     return move(known, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)

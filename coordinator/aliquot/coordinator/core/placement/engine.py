@@ -1,7 +1,7 @@
 """Placement: which devices a demand gets, decided on cached scores and never changing the inventory.
 
 The engine itself knows what is feasible and what equals what; how good a place is, its policy says. A
-decision is a function of the inventory, the policy's parameters, the demand and the arrival number, and of
+decision is a function of the inventory, the policy's parameters, the demand, and of
 nothing else: no clock, no hash order, no randomness.
 """
 
@@ -73,27 +73,26 @@ class Engine:
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
-    def place(self, demand: Demand, *, arrival: int = 0) -> Placement | None:
+    def place(self, demand: Demand) -> Placement | None:
         """Where the demand goes now, or None if it does not fit. The inventory is as before on return.
 
-        `arrival` numbers the request; only the `random` policy draws from it. Devices that don't admit everything come
-        last.
+        Devices that don't admit everything come last.
         """
-        placement = self._place(demand, arrival)
+        placement = self._place(demand)
         if placement is None and self.inventory.restricted:
             for most in (level for level in RESTRICTED if level <= demand.admitted_on):
                 with self.inventory.trial() as inventory:
-                    placement = self._place(demand, arrival) if inventory.admit(most) else None
+                    placement = self._place(demand) if inventory.admit(most) else None
                 if placement is not None:
                     return placement
         return placement
 
-    def _place(self, demand: Demand, arrival: int) -> Placement | None:
+    def _place(self, demand: Demand) -> Placement | None:
         for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
-                placement = place_gang(self._placer, self.shapes, demand, shape, arrival)
+                placement = place_gang(self._placer, self.shapes, demand, shape)
             else:
-                placement = self._place_one(demand, shape, arrival)
+                placement = self._place_one(demand, shape)
             if placement is not None:
                 if position and shape.mig_profile == demand.mig_profile:
                     placement = _with_note(placement, _as_alternative(demand, shape, position))
@@ -140,12 +139,12 @@ class Engine:
         """
         return self._placer.scores(demand, shape)
 
-    def choose_on(self, demand: Demand, shape: Demand, node_id: str, arrival: int) -> tuple[SlicePlan, ...] | None:
+    def choose_on(self, demand: Demand, shape: Demand, node_id: str) -> tuple[SlicePlan, ...] | None:
         """What one member of `demand` would get as this shape on this node, or None if it does not fit there."""
         node = self.inventory.node(node_id)
         within: Bools = np.zeros(self.inventory.table.rows, np.bool_)
         within[node.first_row : node.first_row + node.row_count] = True
-        chosen = self._placer.choose(demand, shape, arrival, within)
+        chosen = self._placer.choose(demand, shape, within)
         return chosen.slices if chosen is not None else None
 
     def arrived(self, number: int) -> None:
@@ -173,8 +172,8 @@ class Engine:
         """Take the mix of requests; of no consequence to policies that know none."""
         self.policy.set_mix(mix)
 
-    def _place_one(self, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
-        chosen = self._placer.choose(demand, shape, arrival)
+    def _place_one(self, demand: Demand, shape: Demand) -> Placement | None:
+        chosen = self._placer.choose(demand, shape)
         if chosen is None:
             return None
         return Placement((chosen.slices,), (chosen.node_id,), chosen.note)

@@ -23,9 +23,7 @@ TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
 
 
-def place_gang(
-    placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int
-) -> Placement | None:
+def place_gang(placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand) -> Placement | None:
     """Place every member, or None. The inventory is as before on return."""
     inventory = placer.inventory
     slot = placer.index.slot(shape)
@@ -41,8 +39,8 @@ def place_gang(
     within, note = _smallest_domain(placer, demand, per_node)
     with inventory.trial():
         chosen: list[Chosen] = []
-        for number in range(demand.gang_size):
-            found = placer.choose(demand, shape, arrival * 65537 + number, within)
+        for _ in range(demand.gang_size):
+            found = placer.choose(demand, shape, within)
             if found is None:
                 break
             chosen.append(_held(inventory, demand, found))

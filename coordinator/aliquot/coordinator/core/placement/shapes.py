@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.inventory.records import MIB, member_kind
+from aliquot.coordinator.core.inventory.records import MIB
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -73,9 +73,9 @@ class ShapeTable:
         """`size`: the larger of share and memory in thousandths of the device, what a slice costs a policy.
         `asked`: `share` where the class suits, else 0, for sums."""
         self.share[:] = NEVER_SHARE
-        self.plain: Ints = np.zeros((4, capacity), np.int64)
-        """[which, slot] `cpu`, `host`, `count`, `kind`."""
-        self.cpu, self.host, self.count, self.kind = self.plain
+        self.plain: Ints = np.zeros((3, capacity), np.int64)
+        """[which, slot] `cpu`, `host`, `count`."""
+        self.cpu, self.host, self.count = self.plain
         self.linked: Bools = np.zeros(capacity, np.bool_)
         """Wants its slices close together."""
         self.require_island: Bools = np.zeros(capacity, np.bool_)
@@ -119,7 +119,6 @@ class ShapeTable:
         self.any_host |= shape.host_memory_bytes > 0
         self.require_island[slot] = shape.topology == Topology.REQUIRE_ISLAND
         self.proportional[slot] = shape.memory_bytes == 0
-        self.kind[slot] = member_kind(shape.count, shape.share_milli)
         self.share[:, slot] = NEVER_SHARE
         self.memory[:, slot] = 0
         self.asked[:, slot] = 0

@@ -73,7 +73,6 @@ def offer(
     known: Planning,
     request: RequestSpec,
     demand: Demand,
-    arrival: int,
     now_ms: int,
     *,
     preempted_at_ms: tuple[int, ...] = (),
@@ -91,11 +90,11 @@ def offer(
     left = [demand]
     for _ in range(_MODELS_TRIED_MAX):
         tried = left.pop()
-        placement = None if full else known.engine.place(tried, arrival=arrival)
+        placement = None if full else known.engine.place(tried)
         if placement is None:
             if tried is demand and not full:
                 known.memory.known_full.add(demand)
-            placement = place_before(known, request, tried, arrival, now_ms) if known.closed else None
+            placement = place_before(known, request, tried, now_ms) if known.closed else None
         if placement is not None:
             over = forbidden(known, request, chain, placement, now_ms, preempted_at_ms)
             if over is None:
@@ -110,13 +109,12 @@ def offer_before(
     known: Planning,
     request: RequestSpec,
     demand: Demand,
-    arrival: int,
     now_ms: int,
     *,
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Placement | None:
     """The best placement on nodes that close, for a request that ends in time, that every limit allows."""
-    placement = place_before(known, request, demand, arrival, now_ms)
+    placement = place_before(known, request, demand, now_ms)
     if placement is None or suspended(known, request, now_ms) is not None:
         return None
     over = forbidden(known, request, chain_of(known, request), placement, now_ms, preempted_at_ms)

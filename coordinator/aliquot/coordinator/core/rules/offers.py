@@ -20,7 +20,6 @@ from aliquot.coordinator.core.rules.capacity import on_their_way
 from aliquot.coordinator.core.rules.mig import conceivable
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement
 
-_POLICY = "bestfit"
 MEMBERS_KEPT = 1_024
 LAID_OUT_MAX = 256
 """Nodes that are laid out at a time."""
@@ -46,7 +45,7 @@ class LaidOut:
 
     @cached_property
     def _engine(self) -> Engine:
-        return Engine(self._inventory, make_policy(_POLICY), compiled=False)
+        return Engine(self._inventory, make_policy("binpack"), compiled=False)
 
     def add(self, shape: NodeShape) -> str:
         """One more node of this shape; returns its name here."""

@@ -128,7 +128,7 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
             low, high = high, min(2 * high + 1, len(leavers))
         number = low + 1 + bisect_left(range(low + 1, high), True, key=fits_without)
         fits_without(number)
-        placement = known.engine.place(here, arrival=lease.arrival)
+        placement = known.engine.place(here)
     if placement is None:
         return None
     devices = _devices_of(placement)

@@ -188,7 +188,7 @@ def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice)
     with state.inventory.trial() as inventory:
         inventory.open_devices(kept)
         take_off(state, inventory, gone_by(state, choice.node_ids, choice.victims, eligible.soon_ms))
-        placement = state.engine.place(demand, arrival=lease.arrival)
+        placement = state.engine.place(demand)
     if placement is None:
         return None
     chain = chain_of(state, lease.request)
