@@ -19,7 +19,6 @@ from aliquot.coordinator.core.books.tenancy.specs import Period
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ledger as bookkeeping
-from aliquot.coordinator.core.deciding import lending as balancing
 from aliquot.coordinator.core.deciding import maintenance as maintaining
 from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.placement import move_budget as budget
@@ -120,12 +119,6 @@ wait 60
 def _given_up_first(put: Put) -> None:
     original = resizing.replace_members
     put(resizing, "replace_members", lambda *args: list(reversed(original(*args) or ())) or None)
-
-
-@mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))
-def _lent(put: Put) -> None:
-    original = balancing._node
-    put(balancing, "_node", lambda state, node_id, node: original(state, node_id, node)._replace(free=True))
 
 
 @mutant(

@@ -6,7 +6,6 @@
       - name: default
         devices: [{model: A100-80, count: 64, memory: 79Gi}]   # declared: guarantees may count on them already
         limit: {gpus: 60}                                       # what is above it stays free
-        balancing: {label: project, threshold: 20, waited: 5m, keep: 3, rest: 10m, every: 5m, auto: false}
     queues:
       - name: root                                              # the order among top-level queues
         policy: fair_share                                      # fifo, priority, fair_share, capacity, slowdown
@@ -91,12 +90,11 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 
 def _pool(value: Any, where: str) -> admin.PoolSpec:  # noqa: ANN401 - whatever the file holds
-    _check_keys(value, {"name", "devices", "limit", "balancing"}, where)
+    _check_keys(value, {"name", "devices", "limit"}, where)
     return admin.PoolSpec(
         name=text_of(value, "name", where),
         declared=_each(value, "devices", where, _devices),
         limit=_amount(value, "limit", where),
-        balancing=_table(value, "balancing", where, _balancing),
     )
 
 
@@ -106,19 +104,6 @@ def _devices(value: Any, where: str) -> admin.DeclaredDevices:  # noqa: ANN401
         model=text_of(value, "model", where),
         devices=_whole(value.get("count", 1), f"{where}.count"),
         memory_bytes=_read(parse_bytes, value.get("memory", 0), f"{where}.memory"),
-    )
-
-
-def _balancing(value: Any, where: str) -> admin.Balancing:  # noqa: ANN401
-    _check_keys(value, {"label", "threshold", "waited", "keep", "rest", "every", "auto"}, where)
-    return admin.Balancing(
-        label=text_of(value, "label", where),
-        auto=_flag(value, "auto", where, default=False),
-        threshold_permille=_percent(value, "threshold", where, 20),
-        keep_nodes=_whole(value.get("keep", 3), f"{where}.keep"),
-        waited_s=_seconds(value, "waited", where, "5m"),
-        rest_s=_seconds(value, "rest", where, "10m"),
-        every_s=_seconds(value, "every", where, "5m"),
     )
 
 

@@ -32,7 +32,6 @@ def _admin(name: str, request: type[Request], answer: type[Answer]) -> Method[Re
 _APPLY = _admin("Apply", admin_pb2.ApplyRequest, admin_pb2.ApplyResponse)
 _WITHDRAW = _admin("Withdraw", admin_pb2.WithdrawRequest, admin_pb2.WithdrawResponse)
 _TENANCY = _admin("GetTenancy", admin_pb2.GetTenancyRequest, admin_pb2.Tenancy)
-_BALANCE = _admin("Balance", admin_pb2.BalanceRequest, admin_pb2.BalanceResponse)
 _DECLARE_MAINTENANCE = _admin(
     "DeclareMaintenance", admin_pb2.DeclareMaintenanceRequest, admin_pb2.DeclareMaintenanceResponse
 )
@@ -91,14 +90,6 @@ def withdraw(context: Context, kind: str, name: str, version: int | None, timeou
 def tenancy(context: Context, timeout_s: float) -> Flow[admin.Tenancy]:
     """Everything declared."""
     return ask(context, _TENANCY, admin_pb2.GetTenancyRequest(), admin.Tenancy, timeout_s)
-
-
-def balance(
-    context: Context, pool: str, home: Iterable[str], timeout_s: float, *, carry_out: bool
-) -> Flow[admin.Balance]:
-    """Which nodes should be lent or go home, or are moved now."""
-    request = admin_pb2.BalanceRequest(pool=pool, carry_out=carry_out, home=home)
-    return ask(context, _BALANCE, request, admin.Balance, timeout_s)
 
 
 def declare_maintenance(context: Context, window: admin.MaintenanceWindow, timeout_s: float) -> Flow[admin.Maintenance]:

@@ -15,7 +15,7 @@
     policy:
       act: false                # a dry run: advice, and no orders
       target: 5m                # how long a request may wait that nothing else serves
-      means: [wait, reclaim, shrink, move, lend]
+      means: [wait, reclaim, shrink, move]
       idle: 10m                 # empty for so long, ...
       keep: 30m                 # ... here for so long, ...
       rest: 24h                 # ... and not given back within this time already: it is given back
@@ -88,7 +88,7 @@ def _policy(policy: Mapping[str, Any]) -> CapacityPolicy:
     budget = _table(policy.get("budget", {}), "policy.budget", {"hour", "month"})
     means = policy.get("means")
     if means is not None and not isinstance(means, list):
-        raise ConfigError("policy.means: is no list", hint="[wait, reclaim, shrink, move, lend]")
+        raise ConfigError("policy.means: is no list", hint="[wait, reclaim, shrink, move]")
     return CapacityPolicy(
         act=bool(policy.get("act")),
         target_wait_s=_seconds(policy, "target", "policy"),

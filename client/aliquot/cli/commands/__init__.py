@@ -5,7 +5,6 @@ from aliquot.cli.capacity.command import CAPACITY
 from aliquot.cli.commands import (
     access,
     allocating,
-    balancing,
     billing,
     caring,
     console,
@@ -69,7 +68,6 @@ BUILTINS: tuple[Command, ...] = (
     tenancy.QUEUES,
     quotas.QUOTA,
     tenancy.FORGIVE,
-    balancing.BALANCE,
     CAPACITY,
     setting_aside.SET_ASIDE,
     supporting.SUPPORT_BUNDLE,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from aliquot.client import _administration as administration
 from aliquot.client import admin
 from aliquot.client._async.runner import AsyncRunner
@@ -43,14 +41,6 @@ class AsyncAdmin:
     async def tenancy(self) -> admin.Tenancy:
         """Everything declared, what is held, what waits, and what needs attention."""
         return await self._run(administration.tenancy(self._context, self._timeout_s))
-
-    async def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
-        """Which nodes of a pool should be lent between its projects, or go home; with `carry_out` this is done.
-
-        With `home` (ids or names), these nodes go home and nothing else is planned. Raises `InvalidRequest` if the
-        pool is not declared with `balancing`.
-        """
-        return await self._run(administration.balance(self._context, pool, home, self._timeout_s, carry_out=carry_out))
 
     async def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
         """Declare a maintenance window, for once or every week. Declaring the same again changes nothing.

@@ -22,7 +22,6 @@ from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Closure, Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.mix import ArrivalMix
@@ -52,8 +51,6 @@ class Touched:
     leases: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     devices: dict[str, None] = field(default_factory=dict)
-    node_moves: list[NodeMove] = field(default_factory=list)
-    """Nodes that changed hands, in order."""
     meters: dict[str, None] = field(default_factory=dict)
     """Tenants whose budgets are used at another pace."""
     plans: bool = False
@@ -89,10 +86,6 @@ class State:
         self.ledger = Ledger()
         self.holds: dict[str, Hold] = {}
         """By the lease they are for."""
-        self.node_moves: list[NodeMove] = []
-        """The latest moves of nodes between projects, in order."""
-        self.node_moved_ms: dict[str, int] = {}
-        """When a node last changed hands."""
         self.disruptions: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
         self.windows: dict[str, Window] = {}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from aliquot.coordinator.core.books.enrolment import Enrolled, Generation
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.nodes import Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
@@ -36,9 +35,6 @@ class Follower:
     def authority_changed(self, generations: tuple[Generation, ...]) -> None:
         """A generation of the pool's authority has begun, or was retired; these are all."""
 
-    def node_moved(self, move: NodeMove) -> None:
-        """A node has changed hands between projects."""
-
 
 class Outbox:
     """See the module's docstring. What was durable before is in the View, where followers have read it themselves."""
@@ -57,7 +53,6 @@ class Outbox:
         self._of_authority = [
             each.authority_changed for each in followers if _overrides(each, Follower.authority_changed)
         ]
-        self._of_moves = [each.node_moved for each in followers if _overrides(each, Follower.node_moved)]
 
     def publish(self, commit: Commit) -> None:
         """A group is durable."""
@@ -94,9 +89,6 @@ class Outbox:
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
-        for move in commit.node_moves:
-            for follow_move in self._of_moves:
-                follow_move(move)
         for node_id, node in commit.nodes:
             for follow_node in self._of_nodes:
                 follow_node(node_id, node)

@@ -14,12 +14,9 @@ from aliquot.coordinator.core.books.ledger.invoice import Invoice
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.ledger.rates import Tier as DiscountTier
 from aliquot.coordinator.core.books.tenancy import specs
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED
-from aliquot.coordinator.core.commands.outcomes import BalanceView
 from aliquot.coordinator.core.deciding.tenancy import APPLIED_MAX
-from aliquot.coordinator.core.rules.lending import NodeTransfer
 from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.reading.books import TenancyView
 from aliquot.coordinator.wire.quotas import amount_message, quota_message, read_amount, read_quota, use_message
@@ -66,22 +63,7 @@ def _on_over_limit(message: admin_pb2.OnOverLimit, path: str) -> specs.OnOverLim
 
 def _pool(message: admin_pb2.PoolSpec) -> specs.PoolSpec:
     declared = tuple(specs.DeclaredDevices(d.model, d.devices, d.memory_bytes) for d in message.declared)
-    return specs.PoolSpec(message.name, declared, read_amount(message.limit, UNLIMITED), _balancing(message.balancing))
-
-
-def _balancing(message: admin_pb2.Balancing) -> specs.Balancing:
-    if message == admin_pb2.Balancing():
-        return specs.Balancing()
-    usual = specs.Balancing()
-    return specs.Balancing(
-        label=message.label,
-        threshold_permille=message.threshold_permille or usual.threshold_permille,
-        waited_ms=message.waited_s * 1000 or usual.waited_ms,
-        keep_nodes=message.keep_nodes or usual.keep_nodes,
-        rest_ms=message.rest_s * 1000 or usual.rest_ms,
-        every_ms=message.every_s * 1000 or usual.every_ms,
-        auto=message.auto,
-    )
+    return specs.PoolSpec(message.name, declared, read_amount(message.limit, UNLIMITED))
 
 
 def _tenant(message: admin_pb2.TenantSpec, number: int) -> specs.TenantSpec:
@@ -219,49 +201,6 @@ def _queue_message(spec: specs.QueueSpec) -> admin_pb2.QueueSpec:
     )
 
 
-def _balancing_message(spec: specs.Balancing) -> admin_pb2.Balancing:
-    return admin_pb2.Balancing(
-        label=spec.label,
-        threshold_permille=spec.threshold_permille,
-        waited_s=spec.waited_ms // 1000,
-        keep_nodes=spec.keep_nodes,
-        rest_s=spec.rest_ms // 1000,
-        every_s=spec.every_ms // 1000,
-        auto=spec.auto,
-    )
-
-
-def balance_message(view: BalanceView) -> admin_pb2.BalanceResponse:
-    """What balancing would do, or has done."""
-    return admin_pb2.BalanceResponse(
-        spec=_balancing_message(view.spec),
-        projects=[
-            admin_pb2.ProjectUse(
-                name=project.name,
-                node_ids=project.node_ids,
-                borrowed_node_ids=project.borrowed,
-                use_permille=project.use_permille,
-                waited_ms=project.waited_ms,
-            )
-            for project in view.projects
-        ],
-        moves=[_move_message(move, 0) for move in view.moves],
-        notes=view.notes,
-        log=[_move_message(move, move.at_ms) for move in view.log],
-    )
-
-
-def _move_message(move: NodeTransfer | NodeMove, at_ms: int) -> admin_pb2.NodeMove:
-    return admin_pb2.NodeMove(
-        node_id=move.node_id,
-        lender=move.lender,
-        borrower=move.borrower,
-        home=move.home,
-        reason=move.reason,
-        at_ms=at_ms,
-    )
-
-
 _HOLD = Writer(admin_pb2.HoldView, Hold)
 _RATES = Writer(admin_pb2.RateCard, RateCard)
 
@@ -282,8 +221,6 @@ def tenancy_message(view: TenancyView) -> admin_pb2.Tenancy:
         spec = admin_pb2.PoolSpec(
             name=pool.spec.name, declared=declared, limit=amount_message(pool.spec.limit, UNLIMITED)
         )
-        if pool.spec.balancing.label:
-            spec.balancing.CopyFrom(_balancing_message(pool.spec.balancing))
         message.pools.add(spec=spec, version=pool.version)
     for tenant in view.tenants:
         message.tenants.add(

@@ -26,15 +26,13 @@ class Means(enum.StrEnum):
     """Somebody ends for it: a borrower, or a lease of lower priority."""
     SHRINK = "shrink"
     """Elastic leases give members back."""
-    LEND = "lend"
-    """A node of another project is lent to its own."""
     MOVE = "move"
     """Movable leases are granted elsewhere, so that there is room in one place."""
     WAIT = "wait"
     """What runs will have ended, by its time limit, before a node could be there."""
 
 
-EVERY_MEANS = (Means.WAIT, Means.RECLAIM, Means.SHRINK, Means.MOVE, Means.LEND)
+EVERY_MEANS = (Means.WAIT, Means.RECLAIM, Means.SHRINK, Means.MOVE)
 
 
 class NodeShape(msgspec.Struct, frozen=True, omit_defaults=True):

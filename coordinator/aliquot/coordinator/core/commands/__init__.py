@@ -72,7 +72,6 @@ from aliquot.coordinator.core.commands.nodes import (
 from aliquot.coordinator.core.commands.tenancy import (
     ANY_VERSION,
     Apply,
-    Balance,
     CorrectUsage,
     Declared,
     Forgive,
@@ -87,7 +86,6 @@ __all__ = [
     "Admit",
     "Allocate",
     "Apply",
-    "Balance",
     "CloseBooks",
     "Command",
     "ConfirmNotice",

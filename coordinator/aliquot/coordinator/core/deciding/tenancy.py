@@ -116,12 +116,6 @@ def remove(known: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
                 f"tenant {name} has {holding} leases that hold something and {len(live) - holding} that wait",
                 hint="release them first; its ledger stays in any case",
             )
-        lends = [loan.node_id for loan in tenancy.loans.values() if name in (loan.home, loan.borrower)]
-        if lends:
-            raise TenantInUse(
-                f"tenant {name} lends or borrows nodes: {', '.join(sorted(lends)[:8])}",
-                hint="have them go home first: `aliquot balance --home NODE --apply`",
-            )
         fact = TenantRemoved(at_ms=now_ms, name=name)
     elif command.kind is c.Declared.QUEUE:
         queue = tenancy.queues.get(name)
@@ -229,7 +223,6 @@ def _expect(what: str, expected: int, version: int) -> None:
 def _copy(tenancy: Tenancy) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
-    trial.loans = dict(tenancy.loans)
     trial.in_force = dict(tenancy.in_force)
     return trial
 
@@ -255,18 +248,6 @@ def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
                 f"tenants[{name}].default_queue",
                 f"tenant {above} above it may not use queue {default}",
                 hint=f"an administrator can list {name} under `tenants` of that queue",
-            )
-    for loan in trial.loans.values():
-        guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
-        lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]
-        if (
-            sum(amount.share_milli for amount in lent) > guaranteed.share_milli
-            or sum(amount.memory_bytes for amount in lent) > guaranteed.memory_bytes
-        ):
-            raise InvalidField(
-                f"tenants[{loan.home}].guaranteed",
-                f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
-                hint="have them back first: `aliquot balance --home NODE --apply`",
             )
     capacity = checks.declared_capacity(trial, known.inventory)
     before = checks.declared_capacity(known.tenancy, known.inventory)

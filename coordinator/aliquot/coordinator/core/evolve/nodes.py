@@ -16,7 +16,6 @@ from aliquot.coordinator.core.books.nodes import (
     NodeStateChanged,
 )
 from aliquot.coordinator.core.evolve import health, holds, saving
-from aliquot.coordinator.core.evolve import tenancy as lending
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
 from aliquot.coordinator.core.evolve.subject import Subject
@@ -101,7 +100,6 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
     state.node_versions.pop(fact.node_id, None)
     health.describe(state, node.spec, None)
     health.forget_node(state, fact.node_id, fact.at_ms)
-    lending.forget_loan(state, fact.node_id, fact.at_ms)
     state.touched.nodes[fact.node_id] = None
 
 

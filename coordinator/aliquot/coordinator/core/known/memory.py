@@ -53,7 +53,6 @@ class Seen:
     closed: int = 0
     idle: int = 0
     reshaped: int = 0
-    declared: int = 0
     arrivals: int = 0
     started: int = 0
     prices: PriceTable | None = None
@@ -109,10 +108,6 @@ class Memory:
         self.growth_round: GrowthRound | None = None
         self.growth_due_ms = 0
         """When growth is looked for next; 0: nothing asks for it."""
-        self.balance_due_ms: dict[str, int] = {}
-        """When each pool that balances by itself looks next."""
-        self.balanced_versions: dict[str, int] = {}
-        """The versions of these pools."""
         self.cuts_due_ms = 0
         """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0

@@ -16,7 +16,6 @@ from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Closure, Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.config import CoreConfig
@@ -72,8 +71,6 @@ class Planning:
         self.tenancy: Final[Tenancy] = state.tenancy
         self.ledger: Final[Ledger] = state.ledger
         self.holds: Final[Mapping[str, Hold]] = state.holds
-        self.node_moves: Final[Sequence[NodeMove]] = state.node_moves
-        self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
         self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
         self.windows: Final[Mapping[str, Window]] = state.windows
         self.access: Final[AccessBooks] = state.access
@@ -262,11 +259,6 @@ class Planning:
             memory.growth_due_ms = due_ms
             memory.timers.add(due_ms, Due.GROWTH, "")
 
-    def look_for_balance(self, pool: str, due_ms: int) -> None:
-        """Remember to look then at how a pool's projects use their nodes."""
-        self.memory.balance_due_ms[pool] = due_ms
-        self.memory.timers.add(due_ms, Due.BALANCE, pool)
-
     def look_for_capacity(self, due_ms: int) -> None:
         """Remember to look then, or before, at which nodes should come or go."""
         memory = self.memory
@@ -310,9 +302,6 @@ class Planning:
         if seen.reshaped != state.reshaped.version:
             seen.reshaped = state.reshaped.version
             self.look_for_growth(state.reshaped.at_ms + config.growth_rest_ms)
-        if seen.declared != state.tenancy.version:
-            seen.declared = state.tenancy.version
-            self._note_pools()
         if state.cutting and not memory.cuts_due_ms:
             memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
             memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
@@ -343,14 +332,6 @@ class Planning:
         elif memory.capacity_calm and len(self.lines):
             memory.capacity_calm = False  # once: this is the time of the fact that put somebody in line
             self.look_for_capacity(self.now_ms + self.config.capacity_look_ms)
-
-    def _note_pools(self) -> None:
-        """Look at pools that were declared anew and balance by themselves."""
-        known = self.memory.balanced_versions
-        for name, pool in self.tenancy.pools.items():
-            if pool.spec.balancing.auto and known.get(name) != pool.version:
-                known[name] = pool.version
-                self.look_for_balance(name, self.now_ms + pool.spec.balancing.every_ms)
 
     def _note_ended(self) -> None:
         """Have ended leases forgotten when they are old, or too many."""

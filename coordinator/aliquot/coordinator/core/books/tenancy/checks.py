@@ -51,17 +51,6 @@ def check_pool(spec: PoolSpec, path: str) -> None:
         _range(f"{where}.devices", declared.devices, 0, 10**7)
         _range(f"{where}.memory_bytes", declared.memory_bytes, 0, MEMORY_BYTES_MAX)
     _amount(f"{path}.limit", spec.limit, UNLIMITED)
-    balancing = spec.balancing
-    if balancing.label:
-        with fields_refused():
-            names.validate_labels({balancing.label: "x"}, f"{path}.balancing.label")
-    _range(f"{path}.balancing.threshold_permille", balancing.threshold_permille, 10, 1000)
-    _range(f"{path}.balancing.waited_ms", balancing.waited_ms, 1000, _YEAR_MS)
-    _range(f"{path}.balancing.keep_nodes", balancing.keep_nodes, 1, 10**6)
-    _range(f"{path}.balancing.rest_ms", balancing.rest_ms, 1000, _YEAR_MS)
-    _range(f"{path}.balancing.every_ms", balancing.every_ms, 1000, _YEAR_MS)
-    if balancing.auto and not balancing.label:
-        raise InvalidField(f"{path}.balancing.label", "is needed: its value on a node is the tenant that it serves")
 
 
 def check_tenant(spec: TenantSpec, path: str) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.books.tenancy.accounts import Account, AccountKey, Average, Chain, Held, Owner, faded
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce
-from aliquot.coordinator.core.books.tenancy.loans import Loan, with_loans
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Rank
 from aliquot.coordinator.core.books.tenancy.specs import (
     DEFAULT_QUEUE,
@@ -34,7 +33,6 @@ class Declarations(NamedTuple):
     pools: Mapping[str, Pool]
     tenants: Mapping[str, Tenant]
     queues: Mapping[str, Queue]
-    loans: Mapping[str, Loan]
     offences: Mapping[str, tuple[int, ...]]
     in_force: Mapping[AccountKey, InForce]
 
@@ -52,8 +50,6 @@ class Tenancy:
         self.pools: dict[str, Pool] = {}
         self.tenants: dict[str, Tenant] = {}
         self.queues: dict[str, Queue] = {}
-        self.loans: dict[str, Loan] = {}
-        """By node."""
         self.offences: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant ended as `OVER_LIMIT`, in order; see `offences`."""
         self.in_force: dict[AccountKey, InForce] = {}
@@ -135,7 +131,7 @@ class Tenancy:
         self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
     def quota_of(self, kind: str, name: str) -> Quota:
-        """What is in force of the quota of a tenant ("t") or queue ("q"), without what loans make of it."""
+        """What is in force of the quota of a tenant ("t") or queue ("q")."""
         declared = self.queue_spec(name).quota if kind == "q" else self.tenant_spec(name).quota
         if not declared.windows:
             return declared
@@ -151,8 +147,6 @@ class Tenancy:
         """The same where all that is held is counted as before: only amounts differ, and not whether there is a limit,
         a guarantee, or one of a kind of devices. False: nothing was done, and it takes `redeclared`.
         """
-        if self.loans:  # what is lent may be all that there is to a guarantee
-            return False
         for item in items:
             declared = self.queue_spec(item.name).quota if item.kind == "q" else self.tenant_spec(item.name).quota
             if not _counted_alike(self.quota_of(item.kind, item.name), declared.under(item.window)):
@@ -175,9 +169,7 @@ class Tenancy:
         self.edge_ms = min((item.until_ms for item in self.in_force.values() if item.until_ms), default=0)
 
     def _quota(self, kind: str, name: str) -> Quota:
-        if kind != "q":
-            return with_loans(name, self.quota_of("t", name), self.loans.values())
-        return self.quota_of("q", name)
+        return self.quota_of("q" if kind == "q" else "t", name)
 
     def _rule(self, account: Account) -> None:
         """Set what an account's owner was promised, as it is in force."""
@@ -343,7 +335,6 @@ class Tenancy:
                 dict(self.pools),
                 dict(self.tenants),
                 dict(self.queues),
-                dict(self.loans),
                 dict(self.offences),
                 dict(self.in_force),
             )
@@ -356,7 +347,7 @@ class Tenancy:
         """Become a copy; see `take_changes`. A copy does not know what is held by model, or by whom."""
         if declared is not None:
             self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
-            self.queues, self.loans = dict(declared.queues), dict(declared.loans)
+            self.queues = dict(declared.queues)
             self.offences, self.in_force = dict(declared.offences), dict(declared.in_force)
             self.redeclared()
         for change in held:
