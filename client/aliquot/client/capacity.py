@@ -96,8 +96,6 @@ class CapacityPolicy:
     """0: no bound on what all nodes may cost in an hour."""
     month_micro: int | None = None
     """0: no bound on what they may cost in a calendar month (UTC)."""
-    empties_by_moving: bool = False
-    """Nodes with few movable leases are emptied."""
     no_means: bool = False
     """Order at once, whatever else would serve."""
     ready_permille: int | None = None

@@ -25,7 +25,6 @@
       late: 15m
       orders: 32
       budget: {hour: 200, month: 50000}
-      empties_by_moving: false
     pools:
       - {name: default, max: 20, headroom: 15}
 """
@@ -47,7 +46,7 @@ _T = TypeVar("_T")
 _SHAPE = {"name", "model", "devices", "max", "min", "lead", "price", "pool", "labels", "memory", "cpu", "host_memory"}
 _SHAPE |= {"linked", "machines"}
 _POLICY = {"act", "target", "means", "believe", "idle", "keep", "rest", "headroom", "late", "orders", "budget"}
-_POLICY |= {"empties_by_moving", "spare", "ready"}
+_POLICY |= {"spare", "ready"}
 
 
 def read_capacity_file(path: Path) -> CapacitySpec:
@@ -104,7 +103,6 @@ def _policy(policy: Mapping[str, Any]) -> CapacityPolicy:
         orders_max=_whole(policy, "orders", "policy", 0) if "orders" in policy else None,
         hour_micro=_micro(budget, "hour", "policy.budget"),
         month_micro=_micro(budget, "month", "policy.budget"),
-        empties_by_moving=bool(policy.get("empties_by_moving")),
         no_means=means == [],
     )
 

@@ -119,7 +119,6 @@ def _policy(spec: capacity_pb2.CapacitySpec) -> CapacityPolicy:
         ready_permille=_ready(spec),
         hour_micro=message.hour_micro,
         month_micro=message.month_micro,
-        empties_by_moving=message.empties_by_moving,
     )
 
 

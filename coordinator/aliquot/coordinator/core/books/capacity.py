@@ -93,8 +93,6 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """What all nodes of the shapes may cost in an hour; 0: no bound."""
     month_micro: int = 0
     """What they may cost in a calendar month (UTC); 0: no bound."""
-    empties_by_moving: bool = False
-    """A node on which only few movable leases are left is emptied, where they fit elsewhere."""
     ready_permille: int = 0
     """What will be asked for in the time that a node takes to come finds room with this probability, as far as the
     requests of the last hours tell. 0: nothing is ordered for it (what journals of before it meant)."""
