@@ -363,7 +363,7 @@ class Inventory:
         self.changes.note(row)
 
     def reserve_member(self, node_id: str, demand: Demand) -> None:
-        """Hold the host's part of one member of `demand`, and count it in its affinity group and among its kind.
+        """Hold the host's part of one member of `demand`, and count it in its affinity group.
 
         InventoryError if a node that reports its CPU or memory has not so much left.
         """

@@ -8,6 +8,7 @@ nothing else: no clock, no hash order, no randomness.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.reasons import RESTRICTED
-from aliquot.coordinator.core.placement.room import room
+from aliquot.coordinator.core.placement.room import listed_rows, room
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.values.types import Demand, Placement, Shortfall, SlicePlan
@@ -132,6 +133,16 @@ class Engine:
 
     def _fits(self, demand: Demand) -> bool:
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
+
+    def roomiest(self, demand: Demand, shapes: Iterable[Demand]) -> Iterator[str]:
+        """Nodes that are open and suit the demand as one of these shapes, those with most share left first."""
+        table = self.inventory.table
+        suits: Bools = np.zeros(table.rows, np.bool_)
+        for shape in shapes:
+            suits |= self.shapes.eligible_rows(self.index.slot(shape))
+        rows = np.flatnonzero(suits & listed_rows(self.inventory, demand) & table.grantable[: table.rows])
+        ranked = rows[np.argsort(-table.share_left[rows].sum(axis=1), kind="stable")].tolist()
+        return iter(dict.fromkeys(node.spec.node_id for row in ranked if (node := table.node_of_row[row]) is not None))
 
     def scores(self, demand: Demand, shape: Demand) -> Ints:
         """[row] how good each is for one member of `demand` as this shape; `NO_SCORE` where it does not fit. For

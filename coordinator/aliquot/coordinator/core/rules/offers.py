@@ -18,6 +18,7 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.room import room, rooms
 from aliquot.coordinator.core.rules.capacity import on_their_way
 from aliquot.coordinator.core.rules.mig import conceivable
+from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement
 
 MEMBERS_KEPT = 1_024
@@ -60,11 +61,7 @@ class LaidOut:
         placement = self._engine.place(demand)
         if placement is None:
             return None
-        for member in placement.members:
-            for plan in member:
-                self._inventory.reserve(plan)
-        for node_id in placement.node_ids:
-            self._inventory.reserve_member(node_id, demand)
+        hold(self._inventory, demand, placement)
         return placement
 
     def fill(self, demand: Demand, members: int, *, up: bool = False) -> int:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.rules.trial import let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
 
@@ -139,19 +138,9 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
 
 def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
     """Nodes that suit one of the demand's shapes, those with most room first."""
-    inventory, engine = known.inventory, known.engine
-    table = inventory.table
-    listed = listed_rows(inventory, demand) & table.grantable[: table.rows]
-    found: dict[str, None] = {}
-    for shape in engine.matcher.shapes(demand):
-        eligible = engine.shapes.eligible_rows(engine.index.slot(shape)) & listed
-        free = table.share_left[: table.rows].sum(axis=1)
-        order = np.flatnonzero(eligible)
-        for row in order[np.argsort(-free[order], kind="stable")][: NODES_MAX + 2 * demand.gang_size].tolist():
-            node = table.node_of_row[row]
-            if node is not None:
-                found[node.spec.node_id] = None
-    return tuple(found)
+    engine, most = known.engine, NODES_MAX + 2 * demand.gang_size
+    found = [islice(engine.roomiest(demand, (shape,)), most) for shape in engine.matcher.shapes(demand)]
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:

@@ -9,11 +9,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.rules.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.rules.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS, Eligibility
@@ -85,24 +82,8 @@ class NodeCosts:
 
     def _node_ids(self, banned: Container[str]) -> list[str]:
         """Nodes that suit the shape, those with most room first."""
-        inventory, engine = self._state.inventory, self._state.engine
-        slot = engine.index.slot(self._shape)
-        table = inventory.table
-        rows = table.rows
-        eligible = engine.shapes.eligible_rows(slot) & listed_rows(inventory, self._demand) & table.grantable[:rows]
-        free = table.share_left[:rows].sum(axis=1)
-        order = np.flatnonzero(eligible)
-        order = order[np.argsort(-free[order], kind="stable")]
-        found: dict[str, None] = {}
-        for row in order.tolist():
-            node = table.node_of_row[row]
-            if (
-                node is not None
-                and node.spec.node_id not in banned
-                and self._question.members_max(node.spec.node_id) > 0
-            ):
-                found[node.spec.node_id] = None
-        return list(found)
+        suiting = self._state.engine.roomiest(self._demand, (self._shape,))
+        return [node_id for node_id in suiting if node_id not in banned and self._question.members_max(node_id) > 0]
 
     def _costs(self, node_ids: list[str]) -> list[NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
