@@ -24,7 +24,7 @@ from aliquot.coordinator.core.values.types import Demand
 class Question:
     """One model alternative of a demand."""
 
-    state: Planning
+    known: Planning
     views: NodeViews
     need: Need
     lease: Lease
@@ -38,7 +38,7 @@ class Question:
         demand = self.demand
         if not demand.max_per_node:
             return demand.gang_size
-        return demand.max_per_node - self.state.inventory.groups.get(demand.affinity_group, {}).get(node_id, 0)
+        return demand.max_per_node - self.known.inventory.groups.get(demand.affinity_group, {}).get(node_id, 0)
 
 
 FRESH_NODES_MAX = 16
@@ -62,7 +62,7 @@ class NodeCosts:
 
     def __init__(self, question: Question, cache: dict[str, Known]) -> None:
         self._question = question
-        self._state = question.state
+        self._known = question.known
         self._views = question.views
         self._need = question.need
         self._demand = question.demand
@@ -82,12 +82,12 @@ class NodeCosts:
 
     def _node_ids(self, banned: Container[str]) -> list[str]:
         """Nodes that suit the shape, those with most room first."""
-        suiting = self._state.engine.roomiest(self._demand, (self._shape,))
+        suiting = self._known.engine.roomiest(self._demand, (self._shape,))
         return [node_id for node_id in suiting if node_id not in banned and self._question.members_max(node_id) > 0]
 
     def _costs(self, node_ids: list[str]) -> list[NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
-        now_ms, cache, versions = self._eligible.now_ms, self._cache, self._state.node_versions
+        now_ms, cache, versions = self._eligible.now_ms, self._cache, self._known.node_versions
         found: list[NodeAt] = []
         unknown: list[tuple[int, int, str]] = []
         again_ms = self.again_ms
@@ -116,7 +116,7 @@ class NodeCosts:
         now_ms = self._eligible.now_ms
         if known.again_ms <= now_ms:
             return False
-        if self._state.disruptions and known.cost is not None:
+        if self._known.disruptions and known.cost is not None:
             return all(self._eligible.endable_ms(i) <= now_ms for i in known.cost.victims)
         return True
 
