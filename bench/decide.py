@@ -24,6 +24,7 @@ import json
 import os
 import random
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -40,6 +41,9 @@ from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Dev
 from aliquot.plan.learning import teach
 from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.plan.traces import read_openb_pods
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from bench.lib.scanning import ScanIndex
 
 GIB = 1 << 30
 ROUND = 1000
@@ -219,7 +223,7 @@ def measure(
         progress.advance(bar)
     batches = [batch(state, demands[-BATCH * number :][:BATCH]) for number in range(1, BATCHES + 1)]
     gc.enable()
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     scan_times = []
     for number in range(scans):
         demand = demands[arrival + number]

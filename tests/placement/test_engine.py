@@ -19,6 +19,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
 from aliquot.plan.learning import teach
 from bench.lib.published import BestFit, DotProd
+from bench.lib.scanning import ScanIndex
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
@@ -92,7 +93,7 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     policy = make_policy(name)
     teach(policy, Counter(random_demand(rng) for _ in range(300)) + Counter({Demand(count=8): 300}), inventory)
     engine = Engine(inventory, policy, compiled=compiled)
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     if isinstance(policy, Price):
         assert policy.table.by_memory, "tables of share and memory"
         assert policy.worths.together.any(), "and of places for several"
@@ -128,7 +129,7 @@ def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
     )
     policy = Price()
     engine = Engine(inventory, policy)
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     books = Books(inventory)
     kinds = [
         Demand(share_milli=share, cpu_milli=cpu)
@@ -335,7 +336,7 @@ def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPa
     together = {Demand(count=8, cpu_milli=40_000): 90, Demand(count=4, cpu_milli=9_000): 90, Demand(count=2): 50}
     teach(policy, Counter(together) + Counter(random_demand(rng) for _ in range(100)), inventory)
     assert policy.table.by_memory
-    engine, oracle = Engine(inventory, policy), Engine(inventory, policy, full_scan=True)
+    engine, oracle = Engine(inventory, policy), Engine(inventory, policy, index=ScanIndex)
     assert policy.worths.together.any(), "what stands for several devices is scored too"
     books = Books(inventory)
     passes = [engine.scoring_passes]

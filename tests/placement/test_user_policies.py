@@ -11,6 +11,7 @@ from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, make_po
 from aliquot.coordinator.core.placement.policies.simple import BinPack
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.settings.user_policies import discover, register
+from bench.lib.scanning import ScanIndex
 from tests.placement.example_policy import example
 from tests.placement.pools import Books, node, pool
 
@@ -28,7 +29,7 @@ def test_the_documented_example_places() -> None:
     register(policy, policy.name)
     inventory = pool(node("big", 8), node("small", 2), node("middle", 4))
     engine = Engine(inventory, make_policy(policy.name))
-    oracle = Engine(inventory, make_policy(policy.name), full_scan=True)
+    oracle = Engine(inventory, make_policy(policy.name), index=ScanIndex)
     books = Books(inventory)
     where = []
     for _ in range(8):

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
-from aliquot.coordinator.core.placement.index import Index, ScanIndex, ScoreIndex
+from aliquot.coordinator.core.placement.index import ScoreIndex
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
 from aliquot.coordinator.core.placement.move_budget import MoveBudget
@@ -49,17 +49,15 @@ class Engine:
         policy: Policy,
         *,
         mix: ArrivalMix | None = None,
-        full_scan: bool = False,
+        index: type[ScoreIndex] = ScoreIndex,
         compiled: bool = True,
     ) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by numba once
-        `accelerated.warm_up` has brought it in and where the policy has a kernel.
-        """
+        """`compiled`: score by numba once `accelerated.warm_up` has brought it in and where the policy has a kernel."""
         self.inventory = inventory
         self.policy = policy
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
-        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, compiled=compiled)
+        self.index = index(scorer, compiled=compiled)
         self._utilisation: dict[str, int] = {}
         """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
         self._measured_version = -1
@@ -172,7 +170,7 @@ class Engine:
     def scoring_passes(self) -> int:
         """How often scores were brought up to date that compiled code (`accelerated.warm_up`) would give sooner."""
         index = self.index
-        return index.passes if isinstance(self.policy, Price) and isinstance(index, ScoreIndex) else 0
+        return index.passes if isinstance(self.policy, Price) else 0
 
     def set_prices(self, table: PriceTable) -> None:
         """Take prices that were learnt elsewhere; of no consequence to policies that know none."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.placement.index import BLOCK, Index
+from aliquot.coordinator.core.placement.index import BLOCK, ScoreIndex
 from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_on
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
 class MemberPlacer:
     """Chooses for one inventory, policy and index."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, index: Index, utilisation: Mapping[str, int]) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, index: ScoreIndex, utilisation: Mapping[str, int]) -> None:
         """`utilisation`: how busy devices are, in thousandths, as far as it was measured."""
         self.inventory = inventory
         self.policy = policy
