@@ -53,7 +53,6 @@ class ClassObstacles:
         demand = self._match.demand if self._match is not None else demand
         self._inventory = inventory
         self._demand = demand
-        self._class_id = class_id
         self._class = inventory.classes[class_id]
         table = inventory.table
         self._rows = table.rows

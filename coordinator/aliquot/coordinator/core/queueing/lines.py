@@ -282,14 +282,6 @@ class WaitingLines:
         lines = self.queues.get(queue, {}).get(tenant)
         return lines is not None and key in lines.lines
 
-    def in_order(self) -> Iterator[str]:
-        """All lease ids that are tried, by rank. For listings and checks: O(n log lines)."""
-        everything = (
-            line for tenants in self.queues.values() for lines in tenants.values() for line in lines.lines.values()
-        )
-        for _, lease_id in heapq.merge(*everything):
-            yield lease_id
-
     def ids(self) -> Iterator[str]:
         """All lease ids, resting ones too, in no particular order."""
         return iter(self._where)
