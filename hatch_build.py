@@ -87,8 +87,6 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             "/proto/aliquot/v1/*_pb2_grpc.pyi",
             "/kube/aliquot/kube/node/protos/*_pb2*.py",
             "/kube/aliquot/kube/node/protos/*_pb2*.pyi",
-            "/kube/aliquot/kube/scaling/protos/*_pb2*.py",
-            "/kube/aliquot/kube/scaling/protos/*_pb2*.pyi",
         ]
         if not compile_native(root):
             return

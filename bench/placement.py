@@ -35,13 +35,13 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
-from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.nodes import read_openb_nodes
 from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench.lib import published  # noqa: F401 - policies to compare with, by their names
+from bench.lib.churn import Churn, ChurnResult, ChurnRules
 from bench.lib.everybody import Scene
 from bench.lib.everybody import report as report_everybody
 from bench.lib.links import report as report_links

@@ -15,7 +15,7 @@ from aliquot.v1 import agent_pb2, types_pb2
 class PretendedNode:
     """A node of A100s that sets up and ends whatever it is told to, at once."""
 
-    __slots__ = ("boot_id", "confirms", "name", "node_id", "reservations", "telemetry", "uuids")
+    __slots__ = ("boot_id", "clock_ms", "confirms", "name", "node_id", "reservations", "telemetry", "uuids")
 
     def __init__(self, node_id: str, uuids: Sequence[str], *, name: str = "") -> None:
         self.node_id = node_id
@@ -27,6 +27,8 @@ class PretendedNode:
         """By slice: the last that was said of it. They outlive connections, as an agent's checkpoint does."""
         self.telemetry: types_pb2.DeviceTelemetry | None = None
         """What is measured on every device; None: nothing is."""
+        self.clock_ms = 0
+        """What its machine's clock shows; 0: it does not tell."""
         self.confirms = True
         """Whether it sets up what it is told to run."""
 
@@ -39,6 +41,7 @@ class PretendedNode:
             boot_id=self.boot_id,
             agent_version="test",
             leader_epoch=leader_epoch,
+            clock_ms=self.clock_ms,
         )
         return agent_pb2.AgentMessage(hello=hello)
 

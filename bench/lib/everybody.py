@@ -31,8 +31,8 @@ from rich.progress import Progress
 from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, QueuePolicy, QueueSpec
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.values.types import NodeSpec
-from aliquot.plan.churn import Churn, ChurnResult, ChurnRules
 from aliquot.plan.traces import TraceRequest
+from bench.lib.churn import Churn, ChurnResult, ChurnRules
 from bench.lib.driving import percentile
 
 FIRST_COME = "first-come"

@@ -68,6 +68,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "PoolService.WatchFleet": (POOL, POOL),
     "PoolService.GetHealth": (POOL, POOL),
     "PoolService.Forecast": (POOL, POOL),
+    "PoolService.SettleSlices": (OPERATORS, OPERATORS),
     "PoolService.QuarantineDevice": (OPERATORS, OPERATORS),
     "PoolService.VerifyDevice": (OPERATORS, OPERATORS),
     "PoolService.ReturnDevice": (OPERATORS, OPERATORS),

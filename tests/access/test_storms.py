@@ -11,7 +11,6 @@ from google.rpc import error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core.values.errors import InviteUnknown
 from aliquot.coordinator.errors import Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
@@ -21,6 +20,7 @@ from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.v1 import access_pb2, leases_pb2
 from tests.access.people import OWN, Person, introduce, watching
 from tests.coordinator.pool import allocation, eventually, reason_of, running
+from tests.manual_clock import ManualClock
 
 
 def whoami(person: Person) -> Any:

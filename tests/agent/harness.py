@@ -116,7 +116,7 @@ class Node:
         return {**os.environ, **simgpu.environment(self.scenario_path), "PYTHONPATH": ""} | self.environment
 
     def start(self, coordinator: str, *flags: str, program: tuple[str, ...] = ("-m", "aliquot.agent.main")) -> None:
-        """Start the agent; returns when its socket answers."""
+        """Start the agent; returns when its socket answers. No coordinator: those of the pool that it has joined."""
         self.spawn(coordinator, *flags, program=program)
         until(self.answers, f"the agent answers\n{self.log}")
 
@@ -128,7 +128,7 @@ class Node:
                     *self.wrapper,
                     sys.executable,
                     *program,
-                    *("--coordinator", coordinator),
+                    *(("--coordinator", coordinator) if coordinator else ()),
                     *("--state-dir", str(self.state_dir)),
                     *("--socket", str(self.socket)),
                     *("--metrics-port", "0", "--node-name", "test-node", "--log-json"),

@@ -57,6 +57,7 @@ async def test_devices_and_slices_are_shown_as_they_are(node: Node, coordinator:
     assert (value(text, "aliquot_device_foreign_bytes", uuid=uuid) or 0) >= GIB
     assert (value(text, "aliquot_slice_observed_bytes", slice_id="l-1.1.0") or 0) >= 2 * GIB
     assert value(text, "aliquot_slice_reserved_bytes", slice_id="l-2.1.0") == 4 * GIB
+    assert value(text, "aliquot_slice_share_ratio", slice_id="l-2.1.0") == 0.25
     info = {"lease_id": "l-1", "tenant": "research", "tier": "watchdog", "state": "run"}
     assert value(text, "aliquot_lease_info", **info) == 1
     assert value(text, "aliquot_agent_connected") == 1

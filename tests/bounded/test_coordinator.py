@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aliquot.common.clock import ManualClock
 from aliquot.common.duration import DurationMs
 from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.v1 import agent_pb2, leases_pb2, pool_pb2, types_pb2
 from tests.bounded.counting import everything_in
 from tests.coordinator.pool import Agent, Pool, agents, allocation, eventually, running, settings_for, sqlite
+from tests.manual_clock import ManualClock
 
 LIMITS = LimitSettings(retain_ended=DurationMs(1_000), watch_events=32, ledger_entries_max=10)
 

@@ -16,10 +16,6 @@ from aliquot.agent.settings import ENV_PREFIX as AGENT_PREFIX
 from aliquot.agent.settings import Settings as AgentSettings
 from aliquot.common import config
 from aliquot.coordinator.settings.config import Settings as CoordinatorSettings
-from aliquot.kube.core.scaling.owning import names_of
-from aliquot.kube.core.scaling.signals import Signal
-from aliquot.kube.core.scaling.triggers import parse_trigger
-from aliquot.kube.core.scaling.usage import POD_METRICS
 from aliquot.kube.node.settings import ENV_PREFIX as NODE_PREFIX
 from aliquot.kube.node.settings import InjectionMode, Mode
 from aliquot.kube.node.settings import Settings as NodeSettings
@@ -31,9 +27,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
-    "scaling": {
-        "scaling": {"enabled": True, "replicas": 2, "external": True, "keda": {"enabled": True}},
-    },
     "claims": {"node": {"mode": "dra"}, "webhook": {"enabled": True, "replicas": 3}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
 }
@@ -117,6 +110,76 @@ def test_the_node_may_do_what_it_does_and_no_more() -> None:
     assert allowed == reads | {("pods/status", "patch"), ("nodes/status", "patch"), ("resourceslices", "list")}
 
 
+PARTS = {
+    "coordinator": "aliquot-coordinator",
+    "agent": "aliquot-agent",
+    "kube": ("aliquot-kube", "aliquot-scheduler"),
+    "webhook": "aliquot-webhook",
+}
+
+
+def test_every_part_goes_where_it_is_told_and_before_users_pods() -> None:
+    """Of a class above any that users may have, or a pod of theirs that preempts would end what placed it."""
+    placing: dict[str, Any] = {
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+    }
+    found = documents({part: {**placing} for part in PARTS} | {"webhook": {**placing, "enabled": True}})
+    specs = dict(workloads(found))
+    assert set(specs) == {name for names in PARTS.values() for name in ([names] if isinstance(names, str) else names)}
+    for name, spec in specs.items():
+        assert spec["priorityClassName"].startswith("system-"), name
+        assert spec["nodeSelector"]["zone"] == "a", name
+        for key in ("tolerations", "affinity"):
+            assert spec[key] == placing[key], name
+        ours = [each for each in spec["containers"] if each["name"] not in ("scheduler", "node")]
+        for container in ours:
+            assert placing["extraEnv"][0] in container["env"], name
+        for container in spec["containers"]:
+            assert "livenessProbe" in container or "readinessProbe" in container, container["name"]
+
+
+def test_what_has_no_port_says_that_it_is_alive_where_the_probe_looks() -> None:
+    found = documents()
+    for kind, name, container_name, prefix, shape in (
+        ("Deployment", "aliquot-kube", "controllers", "ALIQUOT_KUBE_", KubeSettings),
+        ("DaemonSet", "aliquot-agent", "node", NODE_PREFIX, NodeSettings),
+    ):
+        spec = named(found, kind, name)["spec"]["template"]["spec"]
+        container = next(each for each in spec["containers"] if each["name"] == container_name)
+        read: Any = config.load(shape, env_prefix=prefix, file=None, table=None, env=environment(container), flags={})
+        assert read.settings.alive_file in container["livenessProbe"]["exec"]["command"][-1]
+        assert str(Path(read.settings.alive_file).parent) in {
+            mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")
+        }
+
+
+def test_the_first_login_has_a_place_to_write() -> None:
+    spec = named(documents(), "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert environment(container)["XDG_CONFIG_HOME"] in writable
+
+
+def test_programs_elsewhere_reach_leases_that_are_served() -> None:
+    assert len(named(documents(), "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]) == 1
+    found = documents({"agent": {"servePorts": "40000-40099"}})
+    (_, served) = named(found, "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]
+    assert served == {"ports": [{"protocol": "TCP", "port": 40000, "endPort": 40099}]}
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    env = environment(spec["containers"][0])
+    read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=env, flags={}).settings
+    assert read.hosting.ports == "40000-40099"
+
+
+def test_the_scheduler_passes_on_all_nodes() -> None:
+    """Gangs are placed among those: beyond 100 nodes a sample is too few."""
+    text = named(documents(), "ConfigMap", "aliquot-kube")["data"]["scheduler.yaml"]
+    assert yaml.safe_load(text)["percentageOfNodesToScore"] == 100
+
+
 def test_dashboards_and_rules_come_along() -> None:
     assert not [each for each in documents() if "dashboard" in each["metadata"]["name"]]
     found = documents({"monitoring": {"dashboards": True, "rules": True}})
@@ -181,60 +244,6 @@ def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None
     rules = named(found, "Role", "aliquot-webhook")["rules"]
     assert [rule["verbs"] for rule in rules] == [["create"], ["get", "update"]]
     assert rules[1]["resourceNames"] == [f"{read.webhook_service}-tls"]
-
-
-def test_what_autoscalers_ask_reads_what_it_is_given() -> None:
-    assert not [each for each in documents() if each["kind"] == "APIService"]
-    found = documents({"scaling": {"enabled": True, "external": True, "keda": {"enabled": True}}})
-    container = named(found, "Deployment", "aliquot-scaling")["spec"]["template"]["spec"]["containers"][0]
-    env = environment(container)
-    read = config.load(KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=env, flags={}).settings
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert read.scaling_client_ca is not None
-    assert {str(read.scaling_tls), str(read.scaling_client_ca.parent)} <= mounted
-    assert [port["containerPort"] for port in container["ports"]] == [
-        read.scaling_metrics_port,
-        read.scaling_keda_port,
-    ]
-    assert read.scaling_clients == ("keda-operator",)
-    assert read.scaling_pool_readers == ("kube-system",)
-    services = [each for each in found if each["kind"] == "APIService"]
-    assert {each["metadata"]["name"] for each in services} == {
-        name for group in read.scaling_apis for name in names_of(group)
-    }
-    for each in services:
-        assert each["spec"]["service"] == {"name": read.scaling_service, "namespace": manifests.NAMESPACE, "port": 443}
-    role = named(found, "ClusterRole", "aliquot-scaling")
-    (rule,) = [rule for rule in role["rules"] if "apiservices" in rule["resources"]]
-    assert set(rule["resourceNames"]) == {each["metadata"]["name"] for each in services}
-    reader = named(found, "ClusterRole", "aliquot-scaling-reader")
-    readable = {name for rule in reader["rules"] for name in rule["resources"]}
-    assert readable == {f"pods/{name}" for name in POD_METRICS} | set(Signal)
-    text = named(found, "ConfigMap", "aliquot-coordinator")["data"]["coordinator.toml"]
-    rules = tomllib.loads(text)["coordinator"]["access"]["pods"]["rules"]
-    assert ("aliquot-scaling", "viewer") in {(rule["account"], rule["role"]) for rule in rules}
-
-
-def test_without_kedas_port_none_is_opened() -> None:
-    found = documents({"scaling": {"enabled": True}})
-    container = named(found, "Deployment", "aliquot-scaling")["spec"]["template"]["spec"]["containers"][0]
-    read = config.load(
-        KubeSettings, env_prefix="ALIQUOT_KUBE_", file=None, table=None, env=environment(container), flags={}
-    ).settings
-    assert read.scaling_keda_port == -1
-    assert read.scaling_apis == ("custom.metrics.k8s.io",)
-    assert len(container["ports"]) == 1
-
-
-def test_the_example_of_a_scaled_object_is_understood() -> None:
-    text = (manifests.REPOSITORY / "deploy" / "kube" / "scaledobject.yaml").read_text()
-    example = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ScaledObject")
-    (trigger,) = example["spec"]["triggers"]
-    read = parse_trigger(trigger["metadata"])
-    assert read.target_milli == 90_000
-    service = named(documents({"scaling": {"enabled": True}}), "Service", "aliquot-scaling")
-    address = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc:8761"
-    assert trigger["metadata"]["scalerAddress"] == address
 
 
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
@@ -304,7 +313,6 @@ def test_coordinators_and_controllers_read_what_they_are_given(values: dict[str,
         ({"node": {"injection": "hooks"}}, "injection"),
         ({"coordinator": {"journal": {"postgres": {"dsn": "host=db password=x"}}}}, "dsn"),
         ({"tls": {"secretName": ""}}, "secretName"),
-        ({"scaling": {"enabled": True, "custom": False}}, "nobody would ask"),
     ],
 )
 def test_what_can_not_work_is_refused(values: dict[str, Any], says: str) -> None:

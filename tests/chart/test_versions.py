@@ -19,7 +19,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
-    "scaling": {"scaling": {"enabled": True, "replicas": 2, "external": True, "keda": {"enabled": True}}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
 }
 POSTGRES: dict[str, Any] = {

@@ -82,7 +82,8 @@ def test_from_a_token_to_a_lease(cli: Run, person: Callable[[str], Person], admi
     assert "--address" in made.err
 
     ann = person("ann")
-    assert ann("ls").code == Exit.UNAVAILABLE  # nobody has told her where the pool is
+    # Nobody has told her where the pool is: at the usual place nobody answers, or somebody else's coordinator.
+    assert ann("ls").code in {Exit.UNAVAILABLE, Exit.NOT_LOGGED_IN}
     assert f"logged in to {local.address} as ann" in ann(*words[1:]).out
     who = ann("whoami", "--json").document
     assert (who["principal"], who["grants"]) == ("ann", [{"role": "USER", "scope": "vision"}])

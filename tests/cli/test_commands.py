@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from importlib import metadata
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from aliquot.cli._command import ENTRY_POINTS
 from aliquot.cli._exits import MEANING, Exit, exit_of
 from aliquot.cli._parser import OTHER_WORDS
-from aliquot.cli.commands import BUILTINS
+from aliquot.cli.commands import BUILTINS, BY_ENTRY_POINT
 from aliquot.cli.main import main
 from aliquot.client import PoolError
 from aliquot.client import _errors as errors
@@ -94,6 +95,23 @@ def test_help_lists_every_command_and_exit_code(extra: None, capsys: pytest.Capt
         assert f"\n    {command.name}" in told
     for code in MEANING:
         assert f"{code.value:>3}  " in told
+
+
+def test_help_imports_nothing_that_draws_or_calls() -> None:
+    listed = """
+import contextlib, sys
+from aliquot.cli.main import main
+with contextlib.suppress(SystemExit):
+    main(["--help"])
+print(sorted({"grpc", "rich", "aliquot.client", "aliquot.coordinator"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_says_of_our_other_roots_what_they_say_themselves() -> None:
+    loaded = [entry.load() for entry in metadata.entry_points(group=ENTRY_POINTS)]
+    assert {each.name: each.help for each in loaded} == {each.name: each.help for each in BY_ENTRY_POINT}
 
 
 @pytest.mark.parametrize("command", [command.name for command in BUILTINS])

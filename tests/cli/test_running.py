@@ -32,6 +32,20 @@ def test_the_exit_code_is_the_programs(program: Cli, cli: Cli, code: int) -> Non
     assert ran.out.startswith("GPU-")
     assert "0.25 of A100-40 with 4Gi (watchdog)" in ran.err
     eventually(lambda: cli("ls", "--json").document == {"leases": []})  # it is released, and ends a little later
+    last = cli("ls", "--state", "ended", "--json").document["leases"][-1]
+    assert (last["end_reason"], last["exit_code"]) == ("RELEASED", code)
+    assert f"exit code {code}" in cli("get", last["lease_id"]).out
+
+
+def test_a_program_that_a_signal_ends_leaves_the_code_that_shells_give(program: Cli, cli: Cli) -> None:
+    ran = program("run", "--gpu", "0.25,1Gi", "--name", "by itself", "--", "sh", "-c", "kill -USR1 $$")
+    assert ran.code == 128 + signal.SIGUSR1
+
+    def ended() -> list[int]:
+        found = cli("ls", "--state", "ended", "--json").document["leases"]
+        return [lease["exit_code"] for lease in found if lease["name"] == "by itself"]
+
+    assert eventually(ended) == [ran.code]
 
 
 def test_a_job_does_not_get_the_tokens_of_its_user(

@@ -75,6 +75,9 @@ def test_a_program_that_cannot_be_started(real: Any) -> None:
         assert lease.run(["/nonexistent"], stderr=subprocess.DEVNULL).returncode == 127
         with pytest.raises(subprocess.CalledProcessError):
             lease.run(["false"], check=True)
+        lease.run(["sh", "-c", "exit 9"])
+        lease.release()
+    assert real.get(lease.lease_id).exit_code == 9, "that of the last one"
 
 
 def test_a_program_over_its_part_is_stopped_and_the_agent_says_why(real: Any, local: LocalPool) -> None:

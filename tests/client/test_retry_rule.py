@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.client import Overloaded, PoolError, TokenNotFound, Unavailable
-from aliquot.client._access import revoke_tokens
+from aliquot.client import Overloaded, PoolError, Refused, TokenNotFound, Unavailable
+from aliquot.client._access import exchange_authority, revoke_tokens
 from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Pause, RetryPolicy, call
 from aliquot.client._methods import GET
 from aliquot.client._transport import RpcFailure
@@ -324,3 +324,30 @@ def test_a_revocation_whose_answer_was_lost_is_settled_by_asking_for_each_token(
     assert revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", ["y"]], ["typo", "y"]) == ["y"]
     with pytest.raises(TokenNotFound):
         revoked(["NOT_FOUND"], ["typo"])
+
+
+@pytest.mark.parametrize("name", ["RotateAuthority", "RetireAuthority"])
+def test_an_exchange_of_the_authority_whose_answer_was_lost_is_not_taken_for_a_refusal(name: str) -> None:
+    def exchanged(*failures: RpcFailure) -> Any:
+        context = Context(Endpoints(["a"]), RetryPolicy(), lambda: 0.0, random.Random(0))
+        flow = exchange_authority(context, name, TIMEOUT_S)
+        left = list(failures)
+        try:
+            effect = next(flow)
+            while True:
+                if not isinstance(effect, Attempt):
+                    effect = flow.send(None)
+                elif left:
+                    effect = flow.throw(left.pop(0))
+                else:
+                    effect = flow.send(access_pb2.Authority(authorities_pem="of both"))
+        except StopIteration as end:
+            return end.value.authorities_pem
+
+    lost = RpcFailure("UNAVAILABLE", "no", "a")
+    unchanged = RpcFailure("FAILED_PRECONDITION", "no", "a", "AUTHORITY_UNCHANGED")
+    assert exchanged(lost, unchanged) == "of both"
+    with pytest.raises(Refused):
+        exchanged(unchanged)
+    with pytest.raises(Refused):
+        exchanged(lost, RpcFailure("FAILED_PRECONDITION", "no", "a", "AUTHORITY_IN_USE"))

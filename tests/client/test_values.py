@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot import client as values
 from aliquot.client import Lease, LeaseState, NodeState, Request, Serve, Tier, Topology, local
 from aliquot.client import _from_proto as from_proto
-from aliquot.client import _values as values
 from aliquot.client._asking import describe_ask, to_proto
 from aliquot.client._environment import member_slices, plain_environment
 from aliquot.client._messages import read

@@ -89,6 +89,7 @@ CALLS = {
     "PoolService.WatchFleet": Call(lambda pool: next(pool.watch_fleet()), "", "screens draw it; `top` shows a node"),
     "PoolService.Forecast": Call(lambda pool: pool.forecast(), "forecast"),
     "PoolService.GetHealth": Call(lambda pool: pool.admin.health(), "health"),
+    "PoolService.SettleSlices": Call(lambda pool: pool.admin.settle_slices("n1"), "node settle n1"),
     "PoolService.QuarantineDevice": Call(
         lambda pool: pool.admin.quarantine_device("GPU-1", drain=True), "device quarantine GPU-1 --drain --reason r"
     ),

@@ -25,6 +25,12 @@ async def test_a_name_that_was_made_to_point_here_is_refused(site: Site, host: s
     assert (refused.status_code, refused.json()["reason"]) == (421, "NAME_UNKNOWN")
 
 
+async def test_a_refusal_names_the_whole_address(site: Site) -> None:
+    async with site.browse("admin") as http:
+        refused = await http.get("/leases", headers={"Host": "[2001:db8::1]:7074"})
+    assert "'[2001:db8::1]'" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:7074", "127.0.0.1:1", "[::1]:7074"])
 async def test_its_own_names_are_let_in(site: Site, host: str) -> None:
     async with site.browse("admin") as http:

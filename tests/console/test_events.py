@@ -76,7 +76,9 @@ async def test_a_token_that_is_revoked_ends_its_stream(site: Site, address: str)
     async with watching(site, address, "user") as stream:
         await site.people.admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(principal="user"))
         kind, _, data = await stream.next()
-        assert (kind, data["reason"]) == ("closed", "TOKEN_REVOKED")
+        # Its stream is ended, or it asks for another one meanwhile, with a token that is nobody's by then.
+        assert kind == "closed"
+        assert data["reason"] in {"TOKEN_REVOKED", "TOKEN_UNKNOWN"}
 
 
 async def test_tokens_of_one_principal_share_its_streams(site: Site, address: str) -> None:

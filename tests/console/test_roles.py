@@ -53,6 +53,7 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("PoolService.WatchFleet", "GET", "/fleet/events", None),
     ("PoolService.Forecast", "GET", "/forecast", None),
     ("PoolService.GetHealth", "GET", "/health", None),
+    ("PoolService.SettleSlices", "POST", "/nodes/nothing:settle", None),
     ("PoolService.QuarantineDevice", "POST", "/devices/nothing:quarantine", None),
     ("PoolService.VerifyDevice", "POST", "/devices/nothing:verify", None),
     ("PoolService.ReturnDevice", "POST", "/devices/nothing:return", None),

@@ -14,6 +14,7 @@ import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
 from aliquot.common.clock import Clock
+from aliquot.common.duration import DurationMs
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.leading import Leading
 from aliquot.coordinator.means import Means
@@ -68,10 +69,9 @@ class Pool:
         return await self.nodes.GetNode(pool_pb2.GetNodeRequest(node_id=node_id))
 
 
-def declared(node_id: str, devices: int = 1, model: str = "A100-80") -> types_pb2.Node:
-    return types_pb2.Node(
-        node_id=node_id, agentless=True, devices=[types_pb2.Device(model=model) for _ in range(devices)]
-    )
+def declared(node_id: str, devices: int = 1, model: str = "A100-80", name: str = "") -> types_pb2.Node:
+    parts = [types_pb2.Device(model=model) for _ in range(devices)]
+    return types_pb2.Node(node_id=node_id, name=name, agentless=True, devices=parts)
 
 
 def allocation(gpu: str = "1", **fields: Any) -> leases_pb2.AllocateRequest:
@@ -86,6 +86,7 @@ def settings_for(journal: str = "memory:", **fields: Any) -> Settings:
     fields.setdefault("access", access())
     fields.setdefault("agents", AgentSettings(unenrolled=True))
     fields.setdefault("limits", LimitSettings())
+    fields.setdefault("clock_skew_max", DurationMs(0))  # tests set their clocks as they like
     return Settings(listen="127.0.0.1:0", journal=journal, **fields)
 
 

@@ -7,10 +7,10 @@ import asyncio
 import grpc
 import pytest
 
-from aliquot.common.clock import ManualClock
 from aliquot.v1 import leases_pb2, types_pb2
 from tests.coordinator.journals import HeldJournal
 from tests.coordinator.pool import Pool, allocation, eventually, reason_of, running
+from tests.manual_clock import ManualClock
 
 START_MS = 1_800_000_000_000
 

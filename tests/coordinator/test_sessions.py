@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from aliquot.common.clock import ManualClock
 from aliquot.common.limits import GIB
 from aliquot.v1 import agent_pb2, agent_pb2_grpc, leases_pb2, pool_pb2, types_pb2
 from tests.coordinator.pool import Agent, Pool, agents, eventually, reason_of, running
 from tests.coordinator.test_keepalive import START_MS, pass_time
+from tests.manual_clock import ManualClock
 
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
 RUN, STOP = agent_pb2.DESIRED_STATE_RUN, agent_pb2.DESIRED_STATE_STOP

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.use import LeaseUse, UseState
-from aliquot.coordinator.reading.use_totals import OTHER, TENANTS_MAX, UseTotals
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.use_totals import UseTotals
 from tests.coordinator.pool import running
 
 
@@ -39,8 +40,8 @@ async def test_they_follow_each_change() -> None:
     assert ("aliquot_tenant_quiet_share_milli", "lab") not in found
     several = [
         replace(idle, lease_id=f"l-{number}", request=replace(idle.request, tenant=f"t{number}"))
-        for number in range(TENANTS_MAX + 3)
+        for number in range(LABELS_MAX + 3)
     ]
     found = read(UseTotals(several))
     assert found["aliquot_tenant_quiet_share_milli", OTHER] == 3 * 500
-    assert sum(name == "aliquot_tenant_quiet_share_milli" for name, _ in found) == TENANTS_MAX + 1
+    assert sum(name == "aliquot_tenant_quiet_share_milli" for name, _ in found) == LABELS_MAX + 1

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
-from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.state import State
@@ -17,6 +16,7 @@ from aliquot.coordinator.writing.journal.thread import JournalThread
 from aliquot.coordinator.writing.writer import Writer
 from tests.coordinator.journals import HeldJournal
 from tests.core.harness import node
+from tests.manual_clock import ManualClock
 
 
 class Silent:

@@ -109,6 +109,7 @@ class PoolMachine(BooksMachine):
         gang=st.sampled_from([1, 1, 2]),
         name=st.sampled_from(NODES),
         index=st.sampled_from([-1, 0, 3]),
+        preemptible=st.booleans(),
     )
     def somebody_else_decides(self, name: str, index: int, gang: int, count: int, **a: object) -> None:
         """What is said to fit is granted there, and what is not is refused."""

@@ -15,7 +15,6 @@ import pytest
 from aliquot.agent import node_key
 from aliquot.agent.disk.membership import read_membership
 from aliquot.agent.disk.private import require_private_state
-from aliquot.common.clock import ManualClock
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import SecurityError
 from aliquot.common.tokens import bearer, make_invite
@@ -35,6 +34,7 @@ from tests.agent.harness import Node
 from tests.coordinator.pool import Pool, agents, eventually, reason_of, running
 from tests.enrolment.keyed import KeyedAgent, enrolment, invite, join, joined, strict
 from tests.identity import ADMIN_TOKEN
+from tests.manual_clock import ManualClock
 
 __all__ = ["node"]
 KEY, OTHER_KEY = node_key.make_key(), node_key.make_key()

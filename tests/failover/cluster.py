@@ -30,9 +30,16 @@ class Replica:
     command, place it elsewhere than on loopback.
     """
 
-    def __init__(self, conninfo: str, *flags: str, address: str = "", before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *flags: str,
+        address: str = "",
+        before: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "aliquot.coordinator"),
+    ) -> None:
         self.address = address or free_address()
-        self._command = [*before, sys.executable, "-m", "aliquot.coordinator", "--listen", self.address]
+        self._command = [*before, sys.executable, *program, "--listen", self.address]
         self._command += ["--advertise", self.address, "--journal", f"postgres:{conninfo}", *flags]
         if "--metrics-port" not in flags:
             self._command += ["--metrics-port", "-1"]
@@ -138,6 +145,22 @@ async def cluster(conninfo: str, replicas: int = 2, *flags: str) -> AsyncIterato
         yield several
     finally:
         await asyncio.to_thread(several.close)
+
+
+async def refusal(replica: Replica) -> PoolError | None:
+    """What it says to who asks for something, the first time; None: it answers."""
+    async with AsyncPool([replica.address], retry=RetryPolicy(enabled=False)) as pool:
+        try:
+            await pool.status()
+        except PoolError as error:
+            return error
+    return None
+
+
+async def refers(old: Replica, new: Replica) -> bool:
+    """Whether the old leader names the new one."""
+    said = await refusal(old)
+    return said is not None and said.stated_reason == "NOT_LEADER" and said.metadata.get("leader") == new.address
 
 
 @dataclass

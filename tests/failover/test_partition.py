@@ -18,10 +18,11 @@ import pytest
 from aliquot.client import AsyncPool, WaitUntil
 from aliquot.coordinator.agents.authority import Authority
 from tests.conftest import postgres_bin_dir
+from tests.coordinator.pool import eventually
 from tests.failover import server
 from tests.failover.agents import Agent
 from tests.failover.audit import audit
-from tests.failover.cluster import Cluster, Log, Replica, granted_after, load
+from tests.failover.cluster import Cluster, Log, Replica, granted_after, load, refers, refusal
 from tests.failover.namespaces import NETWORK, Namespace, namespaces, why_not
 
 pytestmark = [pytest.mark.postgres, pytest.mark.root("to make network namespaces"), pytest.mark.timeout(300)]
@@ -126,7 +127,7 @@ async def scene(
         await asyncio.to_thread(scene.cluster.close)
 
 
-async def test_a_leader_without_its_database_gives_way_and_comes_back_as_a_standby(scene: Parted) -> None:
+async def test_a_leader_without_its_database_gives_way_and_goes_on_as_a_standby(scene: Parted) -> None:
     async with scene.loaded() as log:
         epoch = await scene.epoch()
         old, machine = await scene.leader()
@@ -134,11 +135,12 @@ async def test_a_leader_without_its_database_gives_way_and_comes_back_as_a_stand
         new, _ = await scene.leader(after_epoch=epoch)
         assert new is not old
         await scene.granted_on(log)  # while the way is still cut
-        assert await asyncio.to_thread(old.ended) != 0, "it knows by its own clock that it leads no longer"
+        said = await refusal(old)
+        assert said is not None
+        assert said.stated_reason == "JOURNAL_UNAVAILABLE", "it knows by its own clock that it leads no longer"
         machine.heal()
-        old.start()
-        await asyncio.to_thread(old.wait_until_ready)
-        assert old.role == "standby"
+        await eventually(lambda: refers(old, new), "it follows the one that leads")
+        assert old.running
         await scene.granted_on(log)
 
 
@@ -165,6 +167,7 @@ async def test_a_leader_that_is_cut_off_from_everybody_is_replaced(scene: Parted
         async with AsyncPool([new.address], tenant="other") as pool:  # who has no connection that hangs
             lease = await pool.allocate("0.1,1Gi", until=WaitUntil.GRANTED, wait_s=60, detached=True)
             await pool.release(lease.lease_id)
-        assert await asyncio.to_thread(old.ended) != 0
         await scene.granted_on(log)  # those who had one as well, while the ways are still cut
         machine.heal()
+        await eventually(lambda: refers(old, new), "it follows the one that leads")
+        assert old.running

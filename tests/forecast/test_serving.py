@@ -132,10 +132,13 @@ async def test_a_request_that_waits_is_told_when_it_may_start_and_between_what()
         known = starts.of(asked.lease_id)
         assert known is not None
         seen = (await pool.get(asked.lease_id)).waiting
-        assert seen.expected_start_ms == known.expected_ms
-        assert not seen.HasField("earliest_start_ms")
+        assert not seen.HasField("expected_start_ms"), "nothing is known yet of how wrong such forecasts are"
+        assert "gives back" in seen.start_unknown
+        _, out, _ = await cli(pool.address, "why", asked.lease_id)
+        assert "expected start: not known, waits until tenant" in " ".join(out.split())
         starts._now[asked.lease_id] = Start(known.said_ms, known.expected_ms, known.said_ms, known.expected_ms + 60_000)
         seen = (await pool.get(asked.lease_id)).waiting
+        assert seen.expected_start_ms == known.expected_ms
         assert (seen.earliest_start_ms, seen.latest_start_ms) == (known.said_ms, known.expected_ms + 60_000)
         _, out, _ = await cli(pool.address, "why", asked.lease_id)
         assert "nine times of ten in" in out

@@ -29,9 +29,15 @@ from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN, FakeApi, fake_api
 from tests.kube.making import make_namespace, make_node
+from tests.kube.rights import limited
 from tests.kube.scheduler import StockScheduler
 
 CLUSTER = "test-cluster"
+
+
+def id_of(node: str) -> str:
+    """The pool's id of a node that was declared by this name."""
+    return f"machine-of-{node}"
 
 
 @dataclass
@@ -58,13 +64,15 @@ class KubeCluster:
     extenders: list[Running] = field(default_factory=list)
     port: int = 0
     token: str = ADMIN
-    """As whom extenders that are started from now on come to the API server."""
+    """As whom extenders that are started from now on come to the API server: the chart's account."""
 
     async def declare(self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80") -> None:
-        """Nodes of both: of the pool, agentless, and of Kubernetes."""
+        """Nodes of both: of the pool, agentless, and of Kubernetes. Ids are not names, as with every real agent."""
         for begin in range(0, count, 500):
             some = range(begin, min(count, begin + 500))
-            nodes = [pools.declared(f"{prefix}-{number}", devices, model) for number in some]
+            nodes = [
+                pools.declared(id_of(f"{prefix}-{number}"), devices, model, f"{prefix}-{number}") for number in some
+            ]
             await self.pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
             for number in some:
                 make_node(self.api, f"{prefix}-{number}")
@@ -137,7 +145,7 @@ async def kube_cluster(
     async with fake_api() as api, pools.running(pool_settings, clock=clock) as pool:
         make_namespace(api, "kube-system")
         make_namespace(api, "default")
-        cluster = KubeCluster(api, pool, settings or Settings(cluster=CLUSTER))
+        cluster = KubeCluster(api, pool, settings or Settings(cluster=CLUSTER), token=limited(api))
         await cluster.declare(nodes, devices=devices)
         await cluster.start_extender()
         try:

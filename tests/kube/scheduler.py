@@ -99,6 +99,13 @@ class StockScheduler:
         node = await self.place(pod)
         return bool(node) and await self.bind(pod, node)
 
+    async def together(self, *names: str, namespace: str = "default") -> bool:
+        """Schedule pods one after another, and bind them side by side; False where one has no node or is refused."""
+        pods = [self.api.pods.items[namespace, name] for name in names]
+        nodes = [await self.place(pod) for pod in pods]
+        found = await asyncio.gather(*(self.bind(pod, node) for pod, node in zip(pods, nodes, strict=True) if node))
+        return all(nodes) and all(found)
+
     async def preempt(self, name: str, namespace: str = "default") -> dict[str, set[str]]:
         """Propose every node with all pods of lower priority there, and delete the victims on the first answered."""
         pod = self.api.pods.items[namespace, name]
@@ -123,7 +130,7 @@ class StockScheduler:
             if key is not None:
                 self.api.store.remove(self.api.pods, key)
 
-    async def run(self, pause_s: float = 0.02, at_once: int = 32, *, preempts: bool = False) -> None:
+    async def run(self, pause_s: float = 0.02, at_once: int = 1000, *, preempts: bool = False) -> None:
         """Schedule what is pending until cancelled: filters one by one, binds beside them."""
         busy: set[str] = set()
         tasks: set[asyncio.Task[None]] = set()

@@ -130,3 +130,66 @@ async def test_what_would_become_of_manifests(tmp_path: Path) -> None:
         assert code == 4
         assert "as a gang can never start" in text
         assert not await cluster.leases()
+
+
+async def test_a_plan_counts_knows_every_way_of_asking_and_goes_on_after_what_can_not_be_read(tmp_path: Path) -> None:
+    def pods(name: str, replicas: int, limits: dict[str, Any]) -> dict[str, Any]:
+        spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+        return {
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "template": {"spec": spec}},
+        }
+
+    claim = {
+        "exactly": {"deviceClassName": "gpu.aliquot.dev", "capacity": {"requests": {"percent": "25", "memory": "8Gi"}}}
+    }
+    manifests = [
+        pods("many", 1000, {names.GPU: 1}),
+        pods("odd", 1, {names.GPU_PERCENT: 150}),
+        pods("torn", 1, {names.GPU: [1]}),
+        {
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "quarter"},
+            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", **claim}]}}},
+        },
+        {
+            "kind": "Pod",
+            "metadata": {"name": "claims"},
+            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "quarter"}], "containers": [{}]},
+        },
+        {
+            "kind": "Pod",
+            "metadata": {
+                "name": "far",
+                "labels": {"aliquot.dev/remote-secret": "s"},
+                "annotations": {"aliquot.dev/remote": "0.25,10Gi"},
+            },
+            "spec": {"containers": [{}]},
+        },
+        {
+            "kind": "ElasticJob",
+            "metadata": {"name": "train"},
+            "spec": {"scaling": {"minReplicas": 2, "maxReplicas": 9}, "template": {"spec": {"containers": [{}]}}},
+        },
+    ]
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    async with kube_cluster(3) as cluster:
+        code, text = await aliquot(cluster, "kube", "plan", "-f", str(file), "--json")
+        assert code == 4, "something never can"
+        found = {one["where"]: one for one in json.loads(text)}
+        many = found["Deployment default/many"]
+        assert (many["count"], many["starting"], many["fits_now"]) == (1000, 3, False)
+        assert "more than one GPU is asked for in whole GPUs" in found["Deployment default/odd"]["problem"]
+        assert "it can't be read" in found["Deployment default/torn"]["problem"]
+        claimed = found["Pod default/claims"]
+        assert (claimed["request"], claimed["fits_now"]) == ("0.25,8Gi", True)
+        assert found["Pod default/far"]["request"] == "0.25,10Gi"
+        train = found["ElasticJob default/train"]
+        assert (train["request"], train["count"], train["gang"], train["fits_now"]) == ("1", 2, True, True)
+        code, text = await aliquot(cluster, "kube", "plan", "-f", str(file))
+        assert "Deployment default/many: 3 of 1000 x 1 would start now, the others would wait" in text
+        assert "Deployment default/odd: 150 percent" in text
+        file.write_text(yaml.safe_dump(manifests[0]))
+        assert (await aliquot(cluster, "kube", "plan", "-f", str(file)))[0] == 5

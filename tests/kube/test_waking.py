@@ -72,3 +72,19 @@ async def test_who_could_not_be_woken_is_tried_again() -> None:
         async with running(waker.run()):
             waker.freed()
             await eventually(lambda: waker.woken == 1, "its turn")
+
+
+async def test_pods_that_were_made_again_leave_others_their_turn() -> None:
+    async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN)) as client:
+        waker = Waker(client, pause_s=0.01, at_once=2)
+        for number in range(4):
+            make_pod(api, f"again{number}")
+            pod = RawPod(RawMeta(f"again{number}", "default", f"uid-of-the-one-before-{number}"))
+            pod.spec.priority = 1000
+            waker.refused(pod, 0.0)
+        waker.refused(RawPod(RawMeta("waits", "default", make_pod(api, "waits")["metadata"]["uid"])), 0.0)
+        api.calls.clear()
+        async with running(waker.run()):
+            waker.freed()
+            await eventually(lambda: waker.woken == 1, "its turn")
+        assert sorted(patched(api)) == [*(f"again{number}" for number in range(4)), "waits"]

@@ -145,7 +145,14 @@ async def whole(api: FakeApi, mode: Mode, directory: Path) -> AsyncIterator[Whol
         for name in ("kube-system", "default"):
             await client.post(resources.NAMESPACES.path(), {"metadata": {"name": name}})
         await placing.make_node(client, NODE, 2)
-        place = placing.Place(client, "default", Settings(cluster="whole", scheduler="aliquot"), pool, [NODE])
+        place = placing.Place(
+            client,
+            "default",
+            Settings(cluster="whole", scheduler="aliquot"),
+            pool,
+            [NODE],
+            account=placing.account_of(client, api),
+        )
         await stack.enter_async_context(place.extending())
         await stack.enter_async_context(placing.scheduling(place, api))
         kubelet = Kubelet(directory / "kubelet", f"/{top.name}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aliquot.common.clock import ManualClock
 from aliquot.coordinator.core.books.ledger.entries import EntryKind
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS
 from tests.coordinator.pool import Pool, eventually, running, settings_for, sqlite
+from tests.manual_clock import ManualClock
 
 BEGAN_MS = 1_790_000_000_000
 

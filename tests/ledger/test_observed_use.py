@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aliquot.common.clock import ManualClock
 from aliquot.common.limits import GIB
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease
@@ -11,6 +10,7 @@ from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, agent_pb2, types_pb2
 from tests.coordinator.pool import Agent, agents, eventually, running, settings_for
 from tests.core.harness import Books, node, request
+from tests.manual_clock import ManualClock
 
 
 class Measured:

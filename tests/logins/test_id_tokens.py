@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.common.clock import ManualClock, SystemClock
+from aliquot.common.clock import SystemClock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, ProviderUnavailable
@@ -22,6 +22,7 @@ from aliquot.coordinator.logins.config import OidcRule, OidcSettings, PodSetting
 from aliquot.coordinator.logins.oidc import OidcLogins
 from aliquot.coordinator.logins.pods import PodLogins
 from tests.logins.issuer import CLIENT, Issuer, issuer, new_key
+from tests.manual_clock import ManualClock
 
 HOUR_MS = 3_600_000
 

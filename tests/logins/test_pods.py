@@ -13,7 +13,7 @@ import pytest
 from aliquot.cli._exits import Exit
 from aliquot.cli.main import main
 from aliquot.client import Pool, _sessions
-from aliquot.common.clock import ManualClock, SystemClock
+from aliquot.common.clock import SystemClock
 from aliquot.common.errors import ConfigError, SecurityError
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
@@ -25,6 +25,7 @@ from tests.access.people import OWN, Person
 from tests.coordinator.pool import running, settings_for
 from tests.identity import access
 from tests.logins.api_server import ApiServer, api_server
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

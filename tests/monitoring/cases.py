@@ -56,6 +56,10 @@ def _guaranteed(in_time: float) -> dict[str, str]:
     return {**found, f"{name}_count": "0+1x100"}
 
 
+def _jobs(outcome: str) -> str:
+    return f'aliquot_jobs_total{{tenant="lab", queue="", outcome="{outcome}"}}'
+
+
 _REFUSED = "aliquot_requests_refused_total"
 
 CASES: dict[str, Case] = {
@@ -93,6 +97,7 @@ CASES: dict[str, Case] = {
         {'aliquot_cards_out{cause="xid-79"}': "8x100", 'aliquot_devices{pool="p", model="H100-80"}': "64x100"},
         {'aliquot_cards_out{cause="xid-79"}': "1x100", 'aliquot_devices{pool="p", model="H100-80"}': "8x100"},
     ),
+    "AliquotSlicesUnknown": _pool('aliquot_slices_unknown{node="gpu-07"}', "2x100", "2x5", node="gpu-07"),
     "SchedulerQueueHigh": _pool("aliquot_queue_depth", "150x100", "150x3 20x100"),
     "SchedulingLatencyHigh": Case(_SLOW, _QUICK),
     "GPUSchedulingLatencyHigh": Case(
@@ -134,6 +139,37 @@ CASES: dict[str, Case] = {
         "80m",
         {"pool": "p", "model": "m"},
     ),
+    "AliquotPoolUseLow": Case(
+        {
+            'aliquot_leased_share_milli{pool="p", model="m"}': "100x4000",
+            'aliquot_capacity_share_milli{pool="p", model="m"}': "1000x4000",
+        },
+        {
+            'aliquot_leased_share_milli{pool="p", model="m"}': "100x1000 500x5 100x2500",
+            'aliquot_capacity_share_milli{pool="p", model="m"}': "1000x4000",
+        },
+        "25h",
+        {"pool": "p", "model": "m"},
+    ),
+    "AliquotQueueWaitLong": _pool(
+        'aliquot_tenant_waiting_since_seconds{tenant="lab", queue="batch"}',
+        "60x400",
+        "60x100 3000x300",
+        "80m",
+        tenant="lab",
+        queue="batch",
+    ),
+    "AliquotBudgetNearlyUsed": _pool(
+        'aliquot_budget_used_ratio{tenant="lab"}', "0.79x20 0.8x100", "1x100", tenant="lab"
+    ),
+    "AliquotBudgetUsed": _pool('aliquot_budget_used_ratio{tenant="lab"}', "0.79x20 1x100", "0.999x100", tenant="lab"),
+    "AliquotBalanceSpent": _pool('aliquot_tenant_balance_micro{tenant="lab"}', "5-1x100", "1x100", tenant="lab"),
+    "AliquotJobsFail": Case(
+        {_jobs("FAILED"): "0+1x200", _jobs("SUCCEEDED"): "0+0.5x200"},
+        {_jobs("FAILED"): "0+1x200", _jobs("SUCCEEDED"): "0+2x200"},
+        "70m",
+        {"tenant": "lab"},
+    ),
     "AliquotNoLeader": Case(
         {'aliquot_leading{instance="a"}': "0x100", 'aliquot_leading{instance="b"}': "0x100"},
         {'aliquot_leading{instance="a"}': "0x100", 'aliquot_leading{instance="b"}': "1x100"},
@@ -141,6 +177,14 @@ CASES: dict[str, Case] = {
     "AliquotNotGranting": Case(
         {"aliquot_granting": "0x100", "aliquot_leading": "1x100"},
         {"aliquot_granting": "1x100", "aliquot_leading": "1x100"},
+    ),
+    "AliquotClocksApart": _pool(
+        'aliquot_clock_ahead_seconds{clock="machine", of="database", instance="a"}',
+        "-3600x100",
+        "-20x100",
+        clock="machine",
+        of="database",
+        instance="a",
     ),
     "AliquotCommitFailures": _pool(
         'aliquot_commit_failures_total{instance="a"}', "0x50 2x50", "2x100", "29m", instance="a"

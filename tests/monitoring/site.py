@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aliquot.cli.localpool import LocalPool
 from aliquot.client import HeldLease, NeverFits, Pool, WaitUntil
-from aliquot.client.admin import Amount, Declarations, Quota, TenantSpec
+from aliquot.client.admin import Amount, Budget, Declarations, Quota, TenantSpec
 from aliquot.simgpu import Scenario
 from tests.client.real_pool import real_pool
 from tests.monitoring.programs import Prometheus, prometheus
@@ -42,7 +42,7 @@ class Site:
     def churn(self) -> None:
         """A lease that comes up and goes."""
         lease = self.pool.allocate("0.05,1Gi", tenant="web", until=WaitUntil.ACTIVE, detached=True)
-        self.pool.release(lease.lease_id, wait_gone=True)
+        self.pool.release(lease.lease_id, wait_gone=True, exit_code=0)
 
 
 def targets(local: LocalPool) -> dict[str, list[str]]:
@@ -76,8 +76,10 @@ def _at_work(made: Site, folder: Path) -> Iterator[None]:
                 gpus.set_temperature(index, 60 + 5 * index + number)
                 gpus.set_power(index, 200_000 + 50_000 * index)
             gpus.raise_xid(0, 31)
-        web = TenantSpec("web", quota=Quota(guaranteed=Amount(500, 20 << 30)))
+        quota = Quota(guaranteed=Amount(500, 20 << 30), limit=Amount(3000))
+        web = TenantSpec("web", quota=quota, budget=Budget("month", share_milli_ms=1000 * 3_600_000_000))
         pool.admin.apply(Declarations(tenants=(web, TenantSpec("lab"))))
+        pool.admin.post_credit("web", 5_000_000, reference="paid-1")
         pool.admin.quarantine_device(uuids[second][1], reason="it smells")
         stack.callback(pool.admin.return_device, uuids[second][1])
         busy = stack.enter_context(

@@ -79,7 +79,23 @@ def test_recorded_series(tmp_path: Path) -> None:
         ),
         'aliquot_tenant_share_milli{tenant="lab", queue="a"}': "300x20",
         'aliquot_tenant_share_milli{tenant="lab", queue="b"}': "200x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="SUCCEEDED"}': "0+3x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="FAILED"}': "0+1x20",
+        'aliquot_jobs_total{tenant="lab", queue="", outcome="UNKNOWN"}': "0+9x20",
     }
+    # A pod with two parts, of which one goes beyond its share into what its neighbour leaves; the neighbour, idle; and
+    # a lease of which nothing is measured.
+    for slice_id, lease_id, share, used in (("1", "own", 0.25, 0.9), ("2", "own", 0.25, 0.15), ("3", "idle", 0.5, 0)):
+        of = f'node="k", uuid="c", lease_id="{lease_id}", slice_id="{slice_id}"'
+        series[f"aliquot_slice_share_ratio{{{of}}}"] = f"{share}x20"
+        series[f"aliquot_slice_utilisation_ratio{{{of}}}"] = f"{used}x20"
+    own = 'node="k", uuid="c", lease_id="own", slice_id="1"'
+    series[f"aliquot_slice_reserved_bytes{{{own}}}"] = "40x20"
+    series[f"aliquot_slice_observed_bytes{{{own}}}"] = "10x20"
+    series['aliquot_slice_share_ratio{node="k", uuid="c", lease_id="unknown", slice_id="4"}'] = "0.5x20"
+    for pod, lease_id in (("web-0", "own"), ("web-1", "unknown"), ("web-2", "")):
+        named = f'namespace="shop", pod="{pod}", job="kube-state-metrics"'
+        series[f'kube_pod_annotations{{{named}, annotation_aliquot_dev_lease_id="{lease_id}"}}'] = "1x20"
     for name in ("queue_wait", "grant_to_active", "guaranteed_start", "decision"):
         series |= {f'aliquot_{name}_seconds_bucket{{le="{bound}"}}': "0+1x20" for bound in ("1.0", "+Inf")}
     expected = {
@@ -87,12 +103,21 @@ def test_recorded_series(tmp_path: Path) -> None:
         "aliquot:leased_memory:ratio": ('{pool="p", model="m"}', 0.25),
         "aliquot:tenant_used_devices:sum": ('{tenant="lab"}', 0.3),
         "aliquot:tenant_held_devices:sum": ('{tenant="lab"}', 0.5),
+        "aliquot:job_completion:ratio": ('{tenant="lab"}', 0.75),
         "aliquot:queue_wait_seconds:p95": ("", 0.95),
         "aliquot:grant_to_active_seconds:p95": ("", 0.95),
         "aliquot:guaranteed_start_seconds:p95": ("", 0.95),
         "aliquot:decision_seconds:p95": ("", 0.95),
     }
-    assert set(expected) == {name for name, _ in RECORDED}
+    pod = '{namespace="shop", pod="web-0"}'
+    expected |= {
+        'aliquot:lease_gpu_usage:ratio{lease_id="own"}': ('{lease_id="own"}', 0.8),
+        'aliquot:lease_gpu_usage:ratio{lease_id="idle"}': ('{lease_id="idle"}', 0),
+        "aliquot:lease_gpu_memory_usage:ratio": ('{lease_id="own"}', 0.25),
+        "container_gpu_usage": (pod, 0.8),
+        "container_gpu_memory_usage": (pod, 0.25),
+    }
+    assert {name.partition("{")[0] for name in expected} == {name for name, _ in RECORDED}
     stated = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "30s",

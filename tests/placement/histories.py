@@ -54,6 +54,7 @@ def random_demand(rng: random.Random) -> Demand:
             spread_domains=rng.random() < 0.5,
         ),
         Demand(gang_size=rng.choice([2, 5]), count=rng.choice([1, 2]), share_milli=rng.choice([500, 1000])),
+        Demand(gang_size=rng.choice([2, 5]), count=rng.choice([1, 2]), share_milli=300, apart=True),
         Demand(
             share_milli=100,
             avoid_node_ids=(f"n{rng.randrange(8):04d}",),

@@ -234,13 +234,15 @@ def _node(name: str, model: str, profiles: list[str], cards: int) -> NodeSpec:
     spec = cut(name, *profiles, model=model)
     memory_gib = 24 if model == "A30" else 80
     whole = tuple(DeviceSpec(f"GPU-{name}-{i}", model, memory_gib * GIB, index=i) for i in range(cards))
-    return replace(spec, devices=(*spec.devices, *whole))
+    instances = tuple(replace(each, parent_uuid=f"GPU-{name}-cut-{i % 2}") for i, each in enumerate(spec.devices))
+    return replace(spec, devices=(*instances, *whole))
 
 
 DEMANDS = st.builds(
     Demand,
     count=st.integers(1, 2),
     gang_size=st.sampled_from([1, 1, 1, 3]),
+    apart=st.booleans(),
     share_milli=st.sampled_from([0, 50, 142, 250, 500]),
     memory_bytes=st.sampled_from([GIB, 6 * GIB, 10 * GIB, 20 * GIB]),
     models=st.sampled_from([(), (("A100-80",),), (("A30",), ("A100-80",))]),
@@ -278,6 +280,9 @@ def test_any_pool_and_any_requests(
             exact = replace(demand, or_mig=False)
             assert not demand.or_mig or not (decides.fits(exact) or decides.fits(replace(exact, min_tier=Tier.MIG)))
             continue
+        if demand.apart and demand.count == 1:
+            cards = [inventory.device_record(plans[0].device_uuid).spec.card for plans in placement.members]
+            assert len(set(cards)) == len(cards)
         for plans in placement.members:
             assert len({inventory.device_record(plan.device_uuid).class_id for plan in plans}) == 1
             for plan in plans:

@@ -65,6 +65,10 @@ def assert_placed_right(demand: Demand, placement: Placement, inventory: Invento
                 assert demand.memory_bytes in (0, plan.memory_bytes)
             if plan.share_milli == 1000:
                 assert device.slices == 0
+    if demand.apart:
+        assert (
+            len({plan.device_uuid for plans in placement.members for plan in plans}) == demand.gang_size * demand.count
+        )
     if demand.max_per_node:
         new = Counter(placement.node_ids)
         for node_id, members in new.items():

@@ -107,6 +107,68 @@ def test_it_is_a_lease_like_any_other() -> None:
     assert books.again(lease).ended
 
 
+# -- and nowhere else
+
+
+def two_nodes() -> Books:
+    """Both with room for anything that is put on one of them."""
+    books = pool(node("one", 1), node("two", 2))
+    books.connect(node("one", 1))
+    books.connect(node("two", 2))
+    return books
+
+
+@pytest.mark.parametrize("status", [c.ReportStatus.FAILED, None])
+def test_what_its_agent_refuses_or_never_confirms_ends_there(
+    status: c.ReportStatus | None,
+) -> None:
+    books = two_nodes()
+    lease = place(books, request(300), c.MemberPlace("n-one", ("GPU-one-0",)))
+    if status is not None:
+        books.report(lease, status)
+    else:
+        books.advance(books.config.confirm_timeout_ms)
+        books.report(lease, c.ReportStatus.GONE)
+    books.advance(60_000)
+    lease = books.again(lease)
+    assert (lease.ended, lease.end_reason, lease.requeues) == (True, "FAILED", 0)
+    assert "nowhere else" in lease.end_detail
+
+
+def test_what_was_preempted_or_drained_there_ends_too() -> None:
+    books = two_nodes()
+    preempted = books.activate(place(books, request(1000, preemptible=True), c.MemberPlace("n-one")))
+    books.do(c.Cordon("n-two"))
+    books.allocate(request(1000, priority=5))
+    books.settle()
+    assert books.again(preempted).state is LeaseState.PREEMPTING
+    books.do(c.Cordon("n-two", cordoned=False))
+    books.report(preempted, c.ReportStatus.GONE)
+    drained = books.activate(place(books, request(1000, preemptible=True), c.MemberPlace("n-two", ("GPU-two-1",))))
+    books.do(c.Cordon("n-two", drain=True))
+    books.report(drained, c.ReportStatus.GONE)
+    books.advance(60_000)
+    ends = [(books.again(lease).end_reason, books.again(lease).requeues) for lease in (preempted, drained)]
+    assert ends == [("PREEMPTED", 0), ("DRAINED", 0)]
+
+
+def test_what_nobody_needs_any_more_stays_where_it_was_put() -> None:
+    books = two_nodes()
+    victim = books.activate(place(books, request(1000, preemptible=True), c.MemberPlace("n-one")))
+    books.do(c.Cordon("n-two"))
+    urgent = books.allocate(request(1000, priority=5))
+    books.settle()
+    books.do(c.Release(urgent.lease_id))
+    assert books.again(victim).state is LeaseState.ACTIVE
+
+
+def test_what_may_leave_its_place_is_not_put_on_one() -> None:
+    books = two_nodes()
+    for spec, field in ((request(movable=True), "movable"), (request(max_count=2), "min_count")):
+        with pytest.raises(InvalidField, match=field):
+            place(books, spec, c.MemberPlace("n-one"))
+
+
 # -- asked twice
 
 

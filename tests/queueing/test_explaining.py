@@ -11,6 +11,10 @@ from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import RequestSpec
+from aliquot.coordinator.reading.forecasts import Start
+from aliquot.coordinator.wire.forecasts import write_start
+from aliquot.coordinator.wire.hiding import of_tenant
+from aliquot.coordinator.wire.leases import explanation_message
 from tests.core.harness import GIB, Books, node, request
 from tests.tenancy.declaring import declare, queue, root, tenant
 
@@ -34,17 +38,48 @@ def test_the_start_follows_from_the_time_limits_of_what_runs() -> None:
     books.advance(600_000)
     found = explain(books, waiting.lease_id)
     assert found.expected_start_ms == books.now_ms + 3_000_000
-    assert found.expected_uncertainty_ms == 0
+    assert not found.waits_for
     assert found.queue_position == 1
 
 
-def test_without_time_limits_the_start_is_a_guess_and_says_so() -> None:
-    books = full_pool()
+def test_no_start_is_told_where_what_no_time_limit_ends_must_go_first() -> None:
+    books = full_pool(tenant="bio")
     waiting = books.allocate(request(1000))
     books.advance(600_000)
     found = explain(books, waiting.lease_id)
-    assert found.expected_start_ms > books.now_ms
-    assert found.expected_uncertainty_ms == found.expected_start_ms - books.now_ms
+    books.advance(600_000)
+    assert found == explain(books, waiting.lease_id), "it has not come nearer"
+    assert found.expected_start_ms == 0
+    (blocker,) = found.waits_for
+    of_all, own = (explanation_message(found, books.read(), sees) for sees in (None, of_tenant("a")))
+    assert of_all.start_unknown == f"not known, waits until tenant bio gives back {blocker} (no time limit)"
+    assert own.start_unknown == "not known, waits until others give back what they hold (no time limit)"
+    assert not of_all.HasField("expected_start_ms")
+
+
+def test_the_start_is_told_where_time_limits_make_room_however_long_that_takes() -> None:
+    books = full_pool(time_limit_ms=3_600_000)
+    books.do(c.Release(next(iter(books.state.leases))))
+    books.report(next(iter(books.state.leases.values())), c.ReportStatus.GONE)
+    books.activate(books.allocate(request(1000, tenant="bio")))
+    waiting = books.allocate(request(1000))
+    books.advance(60_000)
+    found = explain(books, waiting.lease_id)
+    assert found.expected_start_ms == books.now_ms - 60_000 + 3_600_000, "a guess would be a minute from now"
+    assert not found.waits_for
+
+
+def test_behind_a_limit_of_its_own_no_start_is_told() -> None:
+    books = Books()
+    books.connect(node("one"))
+    declare(books, tenant("a", limit=1))
+    books.activate(books.allocate(request(1000)))
+    waiting = books.allocate(request(1000))
+    books.settle()
+    message = explanation_message(explain(books, waiting.lease_id), books.read(), None)
+    write_start(message, Start(books.now_ms, books.now_ms + 60_000, books.now_ms, books.now_ms + 120_000))
+    assert not message.HasField("expected_start_ms")
+    assert message.missing[0].reason == "QUOTA"
 
 
 def test_the_start_counts_what_is_kept_for_the_request_already() -> None:

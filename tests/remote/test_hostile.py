@@ -11,7 +11,7 @@ import torch
 
 from aliquot.remote.core import messages
 from aliquot.remote.core.messages import DATA_HEADER, Kind
-from aliquot.remote.core.words import float_words, int_words, pack
+from aliquot.remote.core.words import FREE, float_words, int_words, pack
 from aliquot.remote.operators import allowed, digest
 from aliquot.remote.server.engine import Settings, TorchEngine, engine_factory
 
@@ -98,8 +98,12 @@ FOUR = messages.TensorArg("float32", (4,), (1,))
     ],
 )
 def test_operators_outside_the_list_are_refused(client: Client, name: str) -> None:
+    client.make(1)
     client.say(template(name, messages.ConstArg("/etc/passwd")))
-    assert client.fault().reason == "not_allowed"
+    client.stream(6, 7, 2, FREE, 1)
+    fault = client.fault()
+    assert (fault.reason, fault.site) == ("not_allowed", 7)
+    assert client.engine.store.account.allocations == 0, "what stands behind it is read: 1 was let go"
     assert name not in allowed()
 
 
@@ -147,6 +151,7 @@ def test_handles_of_nothing_and_handles_in_use(client: Client) -> None:
 
 def test_oversized_counts(client: Client) -> None:
     client.say(messages.Template(6, "aten::cat", [messages.ListArg([FOUR] * 20000)], {}, []))
+    client.stream(6, 0)
     assert client.fault().reason == "malformed"
     client.say(messages.Template(1 << 40, "aten::neg", [FOUR], {}, []))
     assert client.fault().reason == "malformed"

@@ -45,6 +45,14 @@ except torch.OutOfMemoryError:
     print(held.sum().item(), torch.cuda.memory_allocated())
 """
 
+LATE = """
+import sys, torch
+table = torch.ones(3, 2, device="cuda")
+table.index_select(0, torch.tensor([7], device="cuda"))
+print("done")
+sys.exit(int(sys.argv[1]))
+"""
+
 TWO = """
 import torch
 assert torch.cuda.device_count() == 2
@@ -99,6 +107,14 @@ print(by_name(torch.ones(2, device="cuda")).tolist())
 def test_what_does_not_work_is_refused_by_its_name(run_remote: Run) -> None:
     done = run_remote("-c", REFUSED)
     assert (done.returncode, done.stdout) == (0, "4.0 16\n"), done.stderr
+
+
+def test_a_failure_that_nobody_waited_for_is_the_programs(run_remote: Run) -> None:
+    done = run_remote("-c", LATE, "0")
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert "aliquot: what the program asked for last has failed: aten::index_select: " in done.stderr
+    assert "line 4, in <module>" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_lease_of_two_parts_is_two_devices(run_remote: Run) -> None:
@@ -183,6 +199,16 @@ def test_the_variables_add_to_the_programs_own_path() -> None:
     assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
     stated = cuda_here({"PYTHONPATH": "/mine"})
     assert stated == {"ALIQUOT_REMOTE_CUDA": "1", "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine"}
+
+
+def test_a_python_without_aliquot_says_so_and_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    script = "import sys; sys.modules['aliquot.remote.compat'] = None; import torch; print('on the processor')"
+    environment = {**os.environ, "PYTHONPATH": f"{STARTUP}{os.pathsep}{tmp_path}", "ALIQUOT_REMOTE_CUDA": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "install 'aliquot[remote]' there" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_path: Path) -> None:

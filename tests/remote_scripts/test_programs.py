@@ -21,6 +21,13 @@ def test_a_program_prints_the_same_wherever_it_runs(name: str, printed: tuple[di
     assert there[name] == here[name], "to the last digit"
 
 
+def test_what_programs_for_cuda_write_holds(run_remote: Run) -> None:
+    from tests.remote_scripts.conftest import FOLDER
+
+    done = run_remote("-W", "ignore", str(FOLDER / "idioms.py"))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_mixed_precision_and_what_is_asked_of_cuda(run_remote: Run) -> None:
     from tests.remote_scripts.conftest import FOLDER
 

@@ -21,7 +21,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
         "PYTHONPATH": str(install(tmp_path_factory.mktemp("engine"))),
         "ALIQUOT_AGENT_HOSTING_SERVICES": "all",
         "ALIQUOT_AGENT_POLL_HEALTH": "300ms",
-        "ALIQUOT_SIMGPU_BACKED": "1",
     }
     with real_pool(nodes=1, gpus=2, settings=settings) as pool:
         yield pool

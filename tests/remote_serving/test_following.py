@@ -47,7 +47,6 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
     settings = {
         "PYTHONPATH": str(install(tmp_path_factory.mktemp("engine"))),
         "ALIQUOT_AGENT_HOSTING_SERVICES": "all",
-        "ALIQUOT_SIMGPU_BACKED": "1",
     }
     with real_pool(nodes=2, gpus=1, settings=settings) as pool:
         yield pool

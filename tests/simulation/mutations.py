@@ -38,7 +38,7 @@ from aliquot.coordinator.core.evolve import mig as cutting
 from aliquot.coordinator.core.inventory import inventory
 from aliquot.coordinator.core.inventory.changes import ChangeLog
 from aliquot.coordinator.core.inventory.records import DeviceClass, DeviceRecord, resolve_slice
-from aliquot.coordinator.core.placement import picking
+from aliquot.coordinator.core.placement import picking, shapes
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeState, SlicePlan
 from aliquot.coordinator.upkeep import keepalive
 from aliquot.coordinator.writing import writer
@@ -79,6 +79,23 @@ def _foreign(put: Put) -> None:
 @mutant("sick devices used", "health is not looked at when placing")
 def _healthy(put: Put) -> None:
     put(DeviceRecord, "works", property(lambda self: self.present))
+
+
+@mutant(
+    "two members on a card",
+    "members of a gang are put on one card although nobody said that they may be",
+    scene="""
+        > pool 1 of 2
+        > start
+        > allocate job 0.4 gang=2
+    """,
+)
+def _on_one_card(put: Put) -> None:
+    def shape_of(demand: Any, *of: Any) -> Any:
+        return msgspec.structs.replace(original(demand, *of), apart=False)
+
+    original = shapes.shape_of
+    put(shapes, "shape_of", shape_of)
 
 
 @mutant("stale score cache", "every third change of a device never reaches the cached scores")

@@ -18,9 +18,9 @@ from aliquot.coordinator.core.books.tenancy import tenancy as tenancy_books
 from aliquot.coordinator.core.books.tenancy.specs import Period
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
+from aliquot.coordinator.core.deciding import ending, moving
 from aliquot.coordinator.core.deciding import ledger as bookkeeping
 from aliquot.coordinator.core.deciding import maintenance as maintaining
-from aliquot.coordinator.core.deciding import moving
 from aliquot.coordinator.core.placement import move_budget as budget
 from aliquot.coordinator.core.queueing import lines
 from aliquot.coordinator.core.rules import closing
@@ -77,6 +77,26 @@ def _moved(put: Put) -> None:
         return original(state, msgspec.structs.replace(lease, request=request))
 
     put(moving, "_may_move", may_move)
+
+
+@mutant(
+    "placed anywhere",
+    "what was put on a place goes back to its queue, and elsewhere from there",
+    scene="""
+pool 2 of 1
+start
+place job 1 node-0000 preemptible=yes
+drain node-0000
+wait 90
+""",
+)
+def _placed_anywhere(put: Put) -> None:
+    def concluded(lease: Any, *how: Any, **more: Any) -> Any:
+        unplaced = msgspec.structs.replace(lease, request=msgspec.structs.replace(lease.request, placed=False))
+        return original(unplaced, *how, **more)
+
+    original = ending._concluded
+    put(ending, "_concluded", concluded)
 
 
 @mutant(

@@ -176,18 +176,8 @@ class Stage:
         words = dict(word.split("=", 1) for word in said)
         self._keys.setdefault(name, words.pop("key", name))
         wait = leases_pb2.WaitUntil.Value(f"WAIT_UNTIL_{words.pop('until', 'active').upper()}")
-        request = types_pb2.LeaseRequest(gpu=gpu, tenant=words.pop("tenant", "dev"), ttl_s=int(words.pop("ttl", "60")))
-        request.no_queue = words.pop("queue", "yes") == "no"
-        request.gang_size = int(words.pop("gang", "1"))
-        request.priority, request.preemptible = int(words.pop("priority", "0")), words.pop("preemptible", "no") == "yes"
-        request.opportunistic, request.queue = words.pop("opportunistic", "no") == "yes", words.pop("in", "")
-        request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
-        request.movable, request.or_mig = words.pop("movable", "no") == "yes", words.pop("ormig", "no") == "yes"
-        request.min_count, request.max_count = int(words.pop("least", "0")), int(words.pop("most", "0"))
-        if words:
-            raise ValueError(f"nothing is known of {', '.join(words)}")
         call = leases_pb2.AllocateRequest(
-            request=request, idempotency_key=self._keys[name], wait_until=wait, wait_timeout_ms=3_000
+            request=_request(gpu, words), idempotency_key=self._keys[name], wait_until=wait, wait_timeout_ms=3_000
         )
         data = self._call(LEASES, "Allocate", call)
         if data is not None:
@@ -201,8 +191,8 @@ class Stage:
         call.wait_until = leases_pb2.WAIT_UNTIL_QUEUED
         self._call(LEASES, "Allocate", call, refused=True)
 
-    def _do_place(self, name: str, gpu: str, node: str) -> None:
-        request = types_pb2.LeaseRequest(gpu=gpu, tenant="dev")
+    def _do_place(self, name: str, gpu: str, node: str, *said: str) -> None:
+        request = _request(gpu, {"ttl": "0", **dict(word.split("=", 1) for word in said)})
         places = [leases_pb2.MemberPlace(node_id=node)]
         call = leases_pb2.GrantOnRequest(request=request, idempotency_key=name, places=places, wait_timeout_ms=3_000)
         call.wait_until = leases_pb2.WAIT_UNTIL_ACTIVE
@@ -453,3 +443,19 @@ class Stage:
         while not answers and not self.violations:
             self._pass(US_PER_S // 10)
         return answers[0] if answers else None
+
+
+def _request(gpu: str, words: dict[str, str]) -> types_pb2.LeaseRequest:
+    """A request of a script. Raises ValueError."""
+    request = types_pb2.LeaseRequest(gpu=gpu, tenant=words.pop("tenant", "dev"), ttl_s=int(words.pop("ttl", "60")))
+    request.no_queue = words.pop("queue", "yes") == "no"
+    request.gang_size = int(words.pop("gang", "1"))
+    request.priority, request.preemptible = int(words.pop("priority", "0")), words.pop("preemptible", "no") == "yes"
+    request.opportunistic, request.queue = words.pop("opportunistic", "no") == "yes", words.pop("in", "")
+    request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
+    request.movable, request.or_mig = words.pop("movable", "no") == "yes", words.pop("ormig", "no") == "yes"
+    request.min_count, request.max_count = int(words.pop("least", "0")), int(words.pop("most", "0"))
+    request.same_card = words.pop("samecard", "no") == "yes"
+    if words:
+        raise ValueError(f"nothing is known of {', '.join(words)}")
+    return request

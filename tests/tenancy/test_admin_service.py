@@ -121,7 +121,13 @@ async def test_a_limit_holds_and_an_invoice_is_made_in_every_form(settings: Sett
         code, sheet, _ = await cli(pool.address, "invoice", "research", "--format", "csv")
         assert sheet.splitlines()[0].startswith("invoice,tenant,from,to,currency,queue,model,gpu_hours")
         code, said, _ = await cli(pool.address, "credit", "research", "100", "--reference", "p-1", "--json")
-        assert int(json.loads(said)["balance_micro"]) == 100_000_000 - int(document["total_micro"])
+        balance = 100_000_000 - int(document["total_micro"])
+        assert int(json.loads(said)["balance_micro"]) == balance
+        assert document["balance_micro"] is None, "nothing was paid yet"
+        _, said, _ = await cli(pool.address, "invoice", "research", "--json")
+        assert int(json.loads(said)["balance_micro"]) == balance
+        _, said, _ = await cli(pool.address, "invoice", "research", "--month", "2020-01")
+        assert "balance now: " in said, "it is of all time"
 
 
 async def test_a_charge_is_corrected_once_and_old_days_are_closed(settings: Settings, pool_file: Path) -> None:

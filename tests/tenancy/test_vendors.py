@@ -13,7 +13,7 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount, ModelQuota, Quo
 from aliquot.coordinator.core.placement import Engine, Reason, make_policy
 from aliquot.coordinator.core.values.errors import QuotaExceeded
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec
-from aliquot.coordinator.wire import administration
+from aliquot.coordinator.wire import tenancy as wire_tenancy
 from aliquot.coordinator.wire.nodes import read_declared
 from aliquot.v1 import admin_pb2, types_pb2
 from tests.core.harness import GIB, Books, request
@@ -200,7 +200,7 @@ def test_a_declaration_may_use_any_of_a_vendors_names() -> None:
     rates = admin_pb2.RateCard(rates=[admin_pb2.ModelRate(model="Huawei", gpu_hour_micro=5)])
     item = admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name="a", quota=quota))
     request = admin_pb2.ApplyRequest(tenants=[item], rates=rates)
-    command = administration.read_apply(request)
+    command = wire_tenancy.read_apply(request)
     assert [of_model.model for of_model in command.tenants[0][0].quota.models] == ["npu"]
     assert command.rates is not None
     assert command.rates.rate_of("910B4") == ModelRate("npu", 5)

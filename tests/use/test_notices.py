@@ -84,6 +84,57 @@ def test_each_warning_is_told_once_to_whom_it_concerns() -> None:
     assert Notices([Rule("all", ("x",))], notices.sent).of(lease(warned=2)) == [], "also by one that starts again"
 
 
+def test_a_budget_is_told_of_at_four_fifths_and_when_it_is_used_up_once_a_period() -> None:
+    rules = [Rule("all", ("x",)), Rule("bio", ("x",), tenant="bio"), Rule("program", control="http://x")]
+    notices = Notices(rules)
+
+    def told(permille: int, now_ms: int = 0, period: str = "day") -> list[str]:
+        spec = admin.TenantSpec("vision/robots", budget=admin.Budget(period, money_micro=1))
+        seen = admin.TenantView(spec, 1, admin.AccountUse(), budget_permille=permille)
+        return [f"{notice.rule.name}: {notice.title}" for notice in notices.of_budget(seen, now_ms)]
+
+    assert told(799) == []
+    assert told(801) == ["all: vision/robots has used 80.1 % of its budget of this day"]
+    assert told(930) == []
+    assert told(1004) == ["all: vision/robots has used 100.4 % of its budget of this day"]
+    assert told(1200, 86_399_999) == []
+    assert told(900, 86_400_000) == ["all: vision/robots has used 90 % of its budget of this day"], "the next day"
+    assert (
+        Notices(rules, notices.sent).of_budget(admin.TenantView(admin.TenantSpec("a"), 1, admin.AccountUse()), 0) == []
+    )
+
+
+def test_people_hear_of_a_budget_without_asking(tmp_path: Path) -> None:
+    """Also those whose tenant holds nothing: the program that watches leases looks at budgets too, and tells once."""
+    rules = tmp_path / "rules.yaml"
+    with idle_pool(QUICK) as local, listening() as listener, local.connect() as pool:
+        budget = admin.Budget("month", share_milli_ms=1)
+        pool.admin.apply(admin.Declarations(tenants=(admin.TenantSpec("lab", budget=budget),)))
+        pool.release(pool.allocate("0.5,1Gi", tenant="lab", detached=True).lease_id, wait_gone=True)
+        until(lambda: any(t.budget_permille >= 1000 for t in pool.admin.tenancy().tenants))
+        rules.write_text(f"rules: [{{name: lab, to: ['json://127.0.0.1:{listener.server_address[1]}/lab']}}]")
+        command = [
+            sys.executable,
+            "-m",
+            "aliquot.cli",
+            "notify",
+            "-f",
+            str(rules),
+            "--once",
+            "--state",
+            str(tmp_path / "s"),
+        ]
+        environment = {
+            **os.environ, "ALIQUOT_COORDINATOR": local.address, "ALIQUOT_TOKEN_FILE": str(local.token_file),
+        }  # fmt: skip
+        for _ in range(2):
+            subprocess.run(command, env=environment, check=True)
+        ((path, body),) = listener.heard
+        assert path == "/lab"
+        assert body["title"].startswith("lab has used ")
+        assert "nothing new is granted" in body["message"]
+
+
 def test_what_can_not_be_told_is_told_again_and_others_are_not_held_up() -> None:
     done: list[Outcome] = []
     failures = [OSError("down"), OSError("down")]

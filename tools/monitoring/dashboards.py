@@ -28,6 +28,11 @@ def _quantiles(name: str, *, by: str = "") -> tuple[tuple[str, str], ...]:
     )
 
 
+def _quota(bound: str) -> str:
+    """An amount of tenants that was declared, or is held of it."""
+    return f'max by (name) (aliquot_quota_share_milli{{kind="tenant", bound="{bound}", name=~"$tenant"}})'
+
+
 def _rate(name: str, by: str) -> tuple[str, str]:
     return f"sum by ({by}) (rate({name}[$__rate_interval]))", "{{" + by + "}}"
 
@@ -106,6 +111,29 @@ TENANT = Board(
               (f"sum by (tenant) (aliquot_tenant_leases{{{_TENANT}}})", "{{tenant}}")),
         stack("Waiting", "Requests, by tenant.",
               (f"sum by (tenant) (aliquot_tenant_queued{{{_TENANT}}})", "{{tenant}}")),
+        lines("Longest wait", "Of the request of each tenant that has waited longest.",
+              (f"time() - min by (tenant) (aliquot_tenant_waiting_since_seconds{{{_TENANT}}})", "{{tenant}}"),
+              unit=Unit.SECONDS),
+        lines(
+            "Held of the limit", "Share of devices, of tenants that have a limit; with all tenants below them.",
+            (f"{_quota('held')} / {_quota('limit')}", "{{name}}"), unit=Unit.PART,
+        ),
+        lines(
+            "Held of what is guaranteed", "Above 1: the rest is borrowed, and may be reclaimed.",
+            (f"{_quota('held')} / ({_quota('guaranteed')} > 0)", "{{name}}"), unit=Unit.PART,
+        ),
+        lines("Budget used", "Of this period; at 1 nothing new is granted.",
+              (f"max by (tenant) (aliquot_budget_used_ratio{{{_TENANT}}})", "{{tenant}}"), unit=Unit.PART),
+        lines("Balance", "What is left of all that tenants have paid, in the currency of the prices.",
+              (f"max by (tenant) (aliquot_tenant_balance_micro{{{_TENANT}}}) / 1e6", "{{tenant}}")),
+        lines("Preemptions", "Of leases of a tenant, in an hour, by reason.",
+              (f"sum by (tenant, reason) (rate(aliquot_preemptions_total{{{_TENANT}}}[$__rate_interval])) * 3600",
+               "{{tenant}} {{reason}}")),
+        lines("Jobs", "Leases that ended, in an hour, by what became of their programs.",
+              (f"sum by (tenant, outcome) (rate(aliquot_jobs_total{{{_TENANT}}}[$__rate_interval])) * 3600",
+               "{{tenant}} {{outcome}}")),
+        lines("Completed", "Part of the jobs of the last hour, of which anything is known, that succeeded.",
+              (f"aliquot:job_completion:ratio{{{_TENANT}}}", "{{tenant}}"), unit=Unit.PART),
         listing("Leases and where they are", "Each slice with its lease, node and tier.",
                 f"max by (tenant, queue, lease_id, node, tier, state) (aliquot_lease_info{{{_TENANT}}})"),
     ),
@@ -129,6 +157,8 @@ DEVICES = Board(
             "Oldest incident", "Age of the oldest whose cards are still out; 0: none is.",
             "time() - min(aliquot_incident_oldest_seconds > 0) or vector(0)", Unit.SECONDS, (3600, 86400),
         ),
+        stack("Slices that nobody knows", "Quarantined on their node, such as after a restore.",
+              ("sum by (node) (aliquot_slices_unknown) or vector(0)", "{{node}}")),
         lines("Busy", "Part of the time in which a kernel ran.",
               (f"aliquot_device_utilisation_ratio{{{_NODE}}}", _DEVICE), unit=Unit.PART),
         lines("Memory", "Used by processes, of all there is.",

@@ -95,7 +95,33 @@ _PAGE = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
 _TICKET = ((3.0, "1d", "2h"), (1.0, "3d", "6h"))
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 
+_PODS = (
+    'label_replace(kube_pod_annotations{annotation_aliquot_dev_lease_id!=""},'
+    ' "lease_id", "$1", "annotation_aliquot_dev_lease_id", "(.+)")'
+)
+"""Which pod has which lease, as kube-state-metrics tells it where it may show that annotation."""
+
+
+def _of_lease(used: str, held: str) -> str:
+    """What of its own part a lease uses, at most all: beyond it a lease has what its neighbours leave, and who scales
+    by that would follow the neighbours. What is not known is left out, not zero.
+    """
+    return f"sum by (lease_id) ({held} * clamp_max({used} / {held}, 1)) / sum by (lease_id) ({held} and {used})"
+
+
+def _of_pods(lease: str) -> str:
+    return f"max by (namespace, pod) ({lease} * on (lease_id) group_right () {_PODS})"
+
+
 RECORDED = (
+    ("aliquot:lease_gpu_usage:ratio", _of_lease("aliquot_slice_utilisation_ratio", "aliquot_slice_share_ratio")),
+    (
+        "aliquot:lease_gpu_memory_usage:ratio",
+        _of_lease("aliquot_slice_observed_bytes", "aliquot_slice_reserved_bytes"),
+    ),
+    # By these names autoscalers ask for them (docs/autoscaling.md).
+    ("container_gpu_usage", _of_pods("aliquot:lease_gpu_usage:ratio")),
+    ("container_gpu_memory_usage", _of_pods("aliquot:lease_gpu_memory_usage:ratio")),
     (
         "aliquot:leased_share:ratio",
         "sum by (pool, model) (aliquot_leased_share_milli) / sum by (pool, model) (aliquot_capacity_share_milli)",
@@ -112,6 +138,13 @@ RECORDED = (
         ),
     ),
     ("aliquot:tenant_held_devices:sum", "sum by (tenant) (aliquot_tenant_share_milli) / 1000"),
+    (
+        "aliquot:job_completion:ratio",
+        (
+            'sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))'
+            ' / (sum by (tenant) (increase(aliquot_jobs_total{outcome!="UNKNOWN"}[1h])) > 0)'
+        ),
+    ),
     (
         "aliquot:queue_wait_seconds:p95",
         "histogram_quantile(0.95, sum by (le) (rate(aliquot_queue_wait_seconds_bucket[5m])))",
@@ -175,6 +208,9 @@ HEALTH_ALERTS = (
           "Repairs are over within minutes where the pool may do them."),
     Alert("AliquotManyCardsOut", "sum(aliquot_cards_out) > 1 and sum(aliquot_cards_out) / sum(aliquot_devices) > 0.1",
           "5m", "critical", "{{ $value }} cards are out of service", "More than a tenth of the pool."),
+    Alert("AliquotSlicesUnknown", "max by (node) (aliquot_slices_unknown) > 0", "5m", "warning",
+          "{{ $labels.node }} holds {{ $value }} slices that the books do not know",
+          "They are quarantined: they run on, and what they hold is given to nobody."),
 )  # fmt: skip
 
 POOL_ALERTS = (
@@ -199,6 +235,29 @@ POOL_ALERTS = (
     Alert("AliquotPoolFull", "aliquot:leased_share:ratio > 0.95 and on () sum(aliquot_queue_depth) > 0", "1h", "info",
           "{{ $labels.pool }} {{ $labels.model }} is full and requests wait",
           "{{ $value | humanizePercentage }} has been leased for an hour."),
+    Alert("AliquotPoolUseLow", "aliquot:leased_share:ratio < 0.2", "1d", "info",
+          "{{ $labels.pool }} {{ $labels.model }} is hardly leased",
+          "{{ $value | humanizePercentage }} now, and less than a fifth for a day."),
+)  # fmt: skip
+
+TENANT_ALERTS = (
+    Alert("AliquotQueueWaitLong",
+          "time() - min by (tenant, queue) (aliquot_tenant_waiting_since_seconds) > 3600", "1m", "warning",
+          "a request of {{ $labels.tenant }} has waited for {{ $value | humanizeDuration }}",
+          "Longer than an hour{{ if $labels.queue }}, in queue {{ $labels.queue }}{{ end }}."),
+    Alert("AliquotBudgetNearlyUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 0.8 < 1", "0m", "warning",
+          "{{ $labels.tenant }} has used {{ $value | humanizePercentage }} of its budget",
+          "When it is used up nothing new is granted to it until the next period."),
+    Alert("AliquotBudgetUsed", "max by (tenant) (aliquot_budget_used_ratio) >= 1", "0m", "warning",
+          "{{ $labels.tenant }} has used up its budget",
+          "Nothing new is granted to it until the next period; what runs goes on."),
+    Alert("AliquotBalanceSpent", "max by (tenant) (aliquot_tenant_balance_micro) < 0", "0m", "warning",
+          "{{ $labels.tenant }} has used more than it has paid", "Nothing is refused for it: whoever sells decides."),
+    Alert("AliquotJobsFail",
+          'sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h])) > 10'
+          ' and on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="FAILED"}[1h]))'
+          ' > on (tenant) sum by (tenant) (increase(aliquot_jobs_total{outcome="SUCCEEDED"}[1h]))', "5m", "info",
+          "{{ $value | humanize }} jobs of {{ $labels.tenant }} have failed", "Within an hour, and fewer succeeded."),
 )  # fmt: skip
 
 CONTROL_ALERTS = (
@@ -206,6 +265,9 @@ CONTROL_ALERTS = (
           "{{ $value }} coordinators lead", "One does, always; leases that run are not touched meanwhile."),
     Alert("AliquotNotGranting", "sum(aliquot_granting) < 1 and sum(aliquot_leading) >= 1", "1m", "critical",
           "a coordinator leads and grants nothing", "Its journal can't be written, or writes take too long."),
+    Alert("AliquotClocksApart", "abs(aliquot_clock_ahead_seconds) > 30", "1m", "warning",
+          "on {{ $labels.instance }}, the clock of {{ $labels.clock }} is {{ $value }} s from that of {{ $labels.of }}",
+          "Nobody leads by a wrong clock, and a pool's time is held back, or passes slowly, until it is right."),
     Alert("AliquotCommitFailures", "increase(aliquot_commit_failures_total[10m]) > 0", "0m", "warning",
           "{{ $labels.instance }} could not write its journal",
           "{{ $value | humanize }} groups of facts within ten minutes."),
@@ -247,7 +309,7 @@ def level_alerts(level: Level) -> list[Alert]:
 def alerts() -> list[Alert]:
     """All of them."""
     of_levels = [alert for level in LEVELS for alert in level_alerts(level)]
-    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *CONTROL_ALERTS, *of_levels]
+    return [*DEVICE_ALERTS, *HEALTH_ALERTS, *POOL_ALERTS, *TENANT_ALERTS, *CONTROL_ALERTS, *of_levels]
 
 
 def document() -> dict[str, Any]:
@@ -266,6 +328,7 @@ def document() -> dict[str, Any]:
         "aliquot-devices": [alert.document() for alert in DEVICE_ALERTS],
         "aliquot-health": [alert.document() for alert in HEALTH_ALERTS],
         "aliquot-pool": [alert.document() for alert in POOL_ALERTS],
+        "aliquot-tenants": [alert.document() for alert in TENANT_ALERTS],
         "aliquot-control-plane": [alert.document() for alert in CONTROL_ALERTS],
         "aliquot-levels-alerts": [alert.document() for level in LEVELS for alert in level_alerts(level)],
     }

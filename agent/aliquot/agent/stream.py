@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import grpc
+import msgspec
 
 from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
@@ -29,6 +30,7 @@ from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire
 from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
+from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import SecurityError
 from aliquot.common.proof import NONCE_BYTES
 from aliquot.common.tls import fingerprints
@@ -197,6 +199,7 @@ class Stream:
             node_id=self._state.node_id,
             boot_id=self._state.boot_id,
             leader_epoch=self._orders.leader_epoch,
+            clock_ms=self._world.wall_ns() // 1_000_000,
         )
         member = self._coordinators.member
         if member is not None:
@@ -229,7 +232,24 @@ class Stream:
                 "a leader that was replaced and does not know it yet, or a coordinator older than this agent, which "
                 "can't go past an epoch that its journal does not know"
             )
+        self._meet(welcome.coordinators)
         return welcome
+
+    def _meet(self, coordinators: Sequence[str]) -> None:
+        """Keep where all coordinators of the pool are, for when those that were named to this node are gone."""
+        member = self._coordinators.member
+        if member is None:
+            return
+        addresses = tuple(dict.fromkeys([*coordinators, *member.addresses]))[:ADDRESSES_MAX]
+        if set(addresses) == set(member.addresses):
+            return
+        member = msgspec.structs.replace(member, addresses=addresses)
+        try:
+            self._keep(member)
+        except OSError as error:
+            log.warning("where the coordinators are can't be kept: %s", error)
+            return
+        self._coordinators = dataclasses.replace(self._coordinators, member=member)
 
     def _renewal_of(self) -> Renewal | None:
         member = self._coordinators.member

@@ -174,6 +174,8 @@ class World:
     """See the module's docstring. One for each agent."""
 
     clock: Clock = field(default_factory=SystemClock)
+    wall_ns: Callable[[], int] = time.time_ns
+    """The machine's clock, as it may be stepped: `clock` is not."""
     monotonic_s: Callable[[], float] = time.monotonic
     random: Uniform = field(default_factory=SystemRandom)
     poll_random: Uniform = field(default_factory=SystemRandom)

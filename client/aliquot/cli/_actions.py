@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from aliquot.cli import _options as options
+from aliquot.cli._out import Out
+from aliquot.cli._parser import common
 
 
 def action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     text: str,
-    act: Callable[[argparse.Namespace], object],
+    act: Callable[[argparse.Namespace, Out], int | None],
 ) -> argparse.ArgumentParser:
     """Add an action with the options that every command has; `text` is its help, without a full stop."""
     parser = actions.add_parser(
@@ -21,11 +22,12 @@ def action(
         description=text[:1].upper() + text[1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.common(parser)
+    common(parser)
     parser.set_defaults(act=act)
     return parser
 
 
-def run_action(args: argparse.Namespace) -> int:
+def run_action(args: argparse.Namespace, out: Out) -> int | None:
     """Run the action that was chosen; returns its exit code."""
-    return int(args.act(args))
+    code: int | None = args.act(args, out)
+    return code

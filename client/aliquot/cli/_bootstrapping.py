@@ -21,16 +21,16 @@ from aliquot.client.local import ADMIN_SOCKET, MACHINE_STATE, access_folders, st
 from aliquot.common.errors import ConfigError, SecurityError
 
 
-def bootstrap(args: argparse.Namespace) -> int:
+def bootstrap(args: argparse.Namespace, out: Out) -> int:
     """Get the token, keep it for the coordinator of this machine, and say who one is now."""
-    out = Out.of(args)
     socket, made = _ask(args, [args.socket] if args.socket else _sockets())
     kept, identity = _try(args, _choices(args.coordinator, socket, made))
-    file = keep(out, kept)
+    file = keep(out, kept, identity)
     if identity is None:
         out.note(f"the token is kept in {file.path}, for {kept.addresses[0]}, where no coordinator answers now")
         return Exit.UNAVAILABLE
-    return show_identity(out, identity, kept.addresses, str(file.path), "logged in to")
+    show_identity(out, identity, kept.addresses, str(file.path), "logged in to")
+    return Exit.OK
 
 
 def _sockets() -> list[Path]:
@@ -92,8 +92,9 @@ def _choices(named: str | None, socket: Path, made: IssuedToken) -> list[Credent
 def _try(args: argparse.Namespace, choices: Sequence[Credential]) -> tuple[Credential, Identity | None]:
     """The first that answers; no identity: none does."""
     for choice in choices:
+        several = len(choice.addresses) > 1  # of which one leads: the first may stand by, or be gone
         try:
-            with options.open_pool(args, choice.addresses, token=choice.token, ca=choice.ca, patient=False) as pool:
+            with options.open_pool(args, choice.addresses, token=choice.token, ca=choice.ca, patient=several) as pool:
                 return choice, pool.access.whoami()
         except (Unavailable, SecurityError):
             continue

@@ -59,6 +59,8 @@ def sums(invoice: Invoice) -> list[tuple[str, str]]:
         found.append((f"{tier.discount_permille / 10:g} % above {above} GPU-hours", money(-tier.discount_micro)))
     found.append(("total", money(invoice.total_micro)))
     found.append(("paid in this period", money(invoice.paid_micro)))
+    if invoice.balance_micro is not None:
+        found.append(("balance now", money(invoice.balance_micro)))
     return found
 
 

@@ -15,25 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from aliquot.cli._document import Found, Parse, Shape, each, flag, milli, number, read_file, size, text, texts
 from aliquot.client import DeviceDeclaration, NodeDeclaration
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import read_csv, read_document, text_of
+from aliquot.common.files import read_csv
 from aliquot.common.limits import MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
-
-_NODE_KEYS = {"name", "node_id", "devices", "pool", "labels", "agentless", "cpu", "memory"}
-_DEVICE_KEYS = {"model", "count", "memory", "uuid", "vendor"}
 
 
 def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[NodeDeclaration]:
     """The nodes of a file. `agentless` and `pool` are defaults. Raises `ConfigError`."""
+    if path.suffix.lower() != ".csv":
+        return read_file(path, _document(agentless, pool))
     try:
-        if path.suffix.lower() == ".csv":
-            found = _read_csv(path, agentless, pool)
-        else:
-            found = _read_document(path, agentless, pool)
+        found = _read_csv(path, agentless, pool)
     except AliquotError as error:
         named = error.message if str(path) in error.message else f"{path}: {error.message}"
         raise ConfigError(named, hint=error.hint) from error
@@ -42,50 +38,45 @@ def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[N
     return found
 
 
-def _read_document(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001
-    document = read_document(path)
-    nodes = document.get("nodes") if isinstance(document, Mapping) else document
-    if not isinstance(nodes, list) or not nodes:
-        raise ConfigError("no list of nodes", hint="write them as a list under `nodes`")
-    return [_read_node(node, f"nodes[{index}]", agentless, pool) for index, node in enumerate(nodes)]
-
-
-def _read_node(node: Any, where: str, agentless: bool, pool: str) -> NodeDeclaration:  # noqa: ANN401, FBT001
-    _check_keys(node, _NODE_KEYS, where)
-    devices: list[DeviceDeclaration] = []
-    for index, device in enumerate(node.get("devices") or ()):
-        place = f"{where}.devices[{index}]"
-        _check_keys(device, _DEVICE_KEYS, place)
-        count = device.get("count", 1)
-        if not isinstance(count, int) or not 1 <= count <= 256:
-            raise ConfigError(f"{place}.count: {count!r} is not a number from 1 to 256")
-        memory = device.get("memory")
-        made = DeviceDeclaration(
-            model=text_of(device, "model", place),
-            uuid=text_of(device, "uuid", place, needed=False),
-            memory_bytes=0 if memory is None else parse_bytes(str(memory)),
-            vendor=text_of(device, "vendor", place, needed=False),
-        )
-        devices += [made] * count
-    cpu, memory = node.get("cpu"), node.get("memory")
-    return NodeDeclaration(
-        name=text_of(node, "name", where),
-        node_id=text_of(node, "node_id", where, needed=False),
-        devices=devices,
-        pool=text_of(node, "pool", where, needed=False) or pool,
-        labels={str(key): str(value) for key, value in (node.get("labels") or {}).items()},
-        agentless=bool(node.get("agentless", agentless)),
-        cpu_milli=None if cpu is None else parse_milli(str(cpu)),
-        host_memory_bytes=None if memory is None else parse_bytes(str(memory)),
+def _document(agentless: bool, pool: str) -> Parse[list[NodeDeclaration]]:  # noqa: FBT001
+    shape = Shape(
+        NodeDeclaration,
+        {
+            "name": text,
+            "node_id": text,
+            "devices": _devices,
+            "pool": text,
+            "labels": texts,
+            "agentless": flag,
+            "cpu": ("cpu_milli", milli),
+            "memory": ("host_memory_bytes", size),
+        },
+        needed=["name"],
+        default={"agentless": agentless, "pool": pool},
     )
 
+    def read(value: Found, where: str) -> list[NodeDeclaration]:
+        nodes = value.get("nodes") if isinstance(value, Mapping) else value
+        if not isinstance(nodes, list) or not nodes:
+            raise ConfigError("no list of nodes", hint="write them as a list under `nodes`")
+        return list(each(shape)(nodes, f"{where}nodes"))
 
-def _check_keys(value: Any, known: set[str], where: str) -> None:  # noqa: ANN401
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: a table was expected, not {type(value).__name__}")
-    unknown = sorted(set(map(str, value)) - known)
-    if unknown:
-        raise ConfigError(f"{where}.{unknown[0]}: unknown", hint=f"one of {', '.join(sorted(known))}")
+    return read
+
+
+def _devices(value: Found, where: str) -> list[DeviceDeclaration]:
+    return [device for several in each(_DEVICE)(value, where) for device in several]
+
+
+def _several(count: int = 1, **device: str | int) -> list[DeviceDeclaration]:
+    return [DeviceDeclaration(**device)] * count  # type: ignore[arg-type]
+
+
+_DEVICE = Shape(
+    _several,
+    {"model": text, "count": number(1, 256), "memory": ("memory_bytes", size), "uuid": text, "vendor": text},
+    needed=["model"],
+)
 
 
 def _read_csv(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]:  # noqa: FBT001

@@ -4,54 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.client import ClientTls, Pool, PoolError, Request, RetryPolicy, Serve, Tier, Topology
-from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request_fields import REQUEST_FIELDS
 from aliquot.common.stopping import STOP_SIGNALS, validate_stop_signal
 
-CALL_TIMEOUT_S = 10.0
 UNREACHABLE_S = 2.0
 """Longer than a restart takes, and short enough for a person who waits at a terminal."""
-_UNSET = argparse.SUPPRESS
-
-
-def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
-    """Options of every command, before or after its name."""
-    group = parser.add_argument_group("common options")
-    group.add_argument(
-        "--coordinator",
-        "-c",
-        metavar="ADDRESS",
-        default=None if top else _UNSET,
-        help="host:port of the coordinator, several separated by commas "
-        "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
-    )
-    group.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        default=None if top else _UNSET,
-        help="a file with the token to show (ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, else what `aliquot login` has kept)",
-    )
-    group.add_argument(
-        "--json", action="store_true", default=False if top else _UNSET, help="JSON on stdout, errors as JSON on stderr"
-    )
-    group.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="TIME",
-        default=CALL_TIMEOUT_S if top else _UNSET,
-        help="how long a call may take, retries included (default 10s)",
-    )
-    group.add_argument(
-        "--verbose", "-v", action="store_true", default=False if top else _UNSET, help="say what is retried and why"
-    )
 
 
 def open_pool(
@@ -115,14 +79,6 @@ def read_request(
     if node_ids is not None:
         given["node_ids"] = tuple(node_ids)
     return Request(gpu, **given, detached=detached)
-
-
-def seconds(text: str) -> float:
-    """Parses `10s`, `500ms`, `2h`; a bare number is seconds."""
-    try:
-        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
 
 
 def whole_seconds(text: str) -> int:

@@ -12,13 +12,16 @@ from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._json import dumps, error_document
-from aliquot.cli._table import PLAIN_WIDTH, table
+from aliquot.cli._table import PLAIN_WIDTH, table_of
 from aliquot.client import AliquotError, Explanation, PoolError
 from aliquot.common.tokens import without_tokens
 
 
 class Out:
-    """One command's output. `as_json`: exactly one JSON document, or JSON lines, and nothing else on stdout."""
+    """One command's output. `as_json`: exactly one JSON document, or JSON lines, and nothing else on stdout.
+
+    A command hands over both what programs read and what people read; only one of them is written.
+    """
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -31,9 +34,10 @@ class Out:
         return cls(as_json=bool(getattr(args, "json", False)))
 
     def document(self, value: object) -> None:
-        """The one JSON document of a command."""
-        sys.stdout.write(dumps(value, indent=2) + "\n")
-        sys.stdout.flush()
+        """The one JSON document of a command; for people nothing."""
+        if self.as_json:
+            sys.stdout.write(dumps(value, indent=2) + "\n")
+            sys.stdout.flush()
 
     def line(self, value: object) -> None:
         """One JSON line of a stream."""
@@ -42,13 +46,15 @@ class Out:
 
     def show(self, *things: RenderableType) -> None:
         """Results for people, on stdout."""
-        for thing in things:
-            self.console.print(thing, highlight=False)
+        if not self.as_json:
+            for thing in things:
+                self.console.print(thing, highlight=False)
 
     def word(self, text: str) -> None:
-        """One line for people to copy, which is never wrapped."""
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        """Text for people to copy, which is never wrapped."""
+        if not self.as_json:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
     def note(self, text: str | Text) -> None:
         """Progress and remarks, on stderr, so that they never mix with a result."""
@@ -73,20 +79,15 @@ class Out:
 
 def missing_table(explanation: Explanation) -> Table:
     """What is missing for each class of devices, and what would change that."""
-    return table(
-        "CLASS",
-        ("DEVICES", "right"),
-        "WHY NOT",
-        "SMALLEST CHANGE",
-        rows=[
-            (
-                missing.device_class,
-                str(missing.devices) if missing.devices else words.UNKNOWN,
-                missing.detail or missing.reason,
-                missing.smallest_change or words.UNKNOWN,
-            )
-            for missing in explanation.missing
-        ],
+    return table_of(
+        explanation.missing,
+        {
+            "CLASS": lambda missing: missing.device_class,
+            "DEVICES": lambda missing: str(missing.devices) if missing.devices else words.UNKNOWN,
+            "WHY NOT": lambda missing: missing.detail or missing.reason,
+            "SMALLEST CHANGE": lambda missing: missing.smallest_change or words.UNKNOWN,
+        },
+        right=("DEVICES",),
     )
 
 

@@ -1,4 +1,7 @@
-"""Parses the command line. Usage errors are raised like any other error, so they are short, and JSON if asked for."""
+"""Parses the command line, and the options of every command.
+
+Usage errors are raised like any other error, so they are short, and JSON if asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import argparse
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
+from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
+
+CALL_TIMEOUT_S = 10.0
+_UNSET = argparse.SUPPRESS
 
 _NO_SUCH_COMMAND = re.compile(r"argument [A-Z]+: invalid choice: '(?P<word>[^']*)'")
 _HINT = "\n  hint: "
@@ -103,3 +111,44 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
         return "a program's output goes where `aliquot run` was started; `aliquot watch` follows what becomes of leases"
     close = get_close_matches(word.lstrip("-"), bare, n=1)
     return f"did you mean {bare[close[0]]}? {otherwise}" if close else otherwise
+
+
+def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
+    """Options of every command, before or after its name."""
+    group = parser.add_argument_group("common options")
+    group.add_argument(
+        "--coordinator",
+        "-c",
+        metavar="ADDRESS",
+        default=None if top else _UNSET,
+        help="host:port of the coordinator, several separated by commas "
+        "(ALIQUOT_COORDINATOR, else the configuration file, else localhost:7070)",
+    )
+    group.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        default=None if top else _UNSET,
+        help="a file with the token to show (ALIQUOT_TOKEN_FILE, ALIQUOT_TOKEN, else what `aliquot login` has kept)",
+    )
+    group.add_argument(
+        "--json", action="store_true", default=False if top else _UNSET, help="JSON on stdout, errors as JSON on stderr"
+    )
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="TIME",
+        default=CALL_TIMEOUT_S if top else _UNSET,
+        help="how long a call may take, retries included (default 10s)",
+    )
+    group.add_argument(
+        "--verbose", "-v", action="store_true", default=False if top else _UNSET, help="say what is retried and why"
+    )
+
+
+def seconds(text: str) -> float:
+    """Parses `10s`, `500ms`, `2h`; a bare number is seconds."""
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000
+    except AliquotError as error:
+        raise argparse.ArgumentTypeError(error.explain()) from error

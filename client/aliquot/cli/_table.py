@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -10,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+T = TypeVar("T")
 PLAIN_WIDTH = 240
 """The width for output that is not a terminal: nothing may be left out there."""
 
@@ -89,3 +91,17 @@ def table(
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def table_of(
+    items: Iterable[T],
+    columns: Mapping[str, Callable[[T], RenderableType]],
+    *,
+    right: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    one_line: bool = False,
+) -> Fitted:
+    """A table with a line for each item: what stands under each head. `right`: heads of what is aligned by its end."""
+    heads = [(head, "right" if head in right else "left") for head in columns]
+    rows = [[cell(item) for cell in columns.values()] for item in items]
+    return table(*heads, rows=rows, one_line=one_line, spare=spare)

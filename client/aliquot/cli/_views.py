@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,8 +11,8 @@ from rich.text import Text
 
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
-from aliquot.cli._table import table
-from aliquot.client import Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
+from aliquot.cli._table import table, table_of
+from aliquot.client import Device, Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
 from aliquot.common.duration import format_duration_ms
 from aliquot.common.tiers import NOT_SERVED
 
@@ -29,6 +29,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
             f"  {_story(lease)}",
         )
     ]
+    code = "" if lease.exit_code is None else f"exit code {lease.exit_code}"
     facts = {
         "tenant": "another's, of which you may see no more" if lease.redacted else lease.tenant,
         "asked by": lease.asked_by,
@@ -41,7 +42,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
         "use": words.use(lease.use),
         "ends": words.ends(lease),
         "ended": " ".join(
-            filter(None, (lease.end_reason, lease.end_detail, lease.ended_by and f"by {lease.ended_by}"))
+            filter(None, (lease.end_reason, lease.end_detail, code, lease.ended_by and f"by {lease.ended_by}"))
         ),
     }
     things += [Text.assemble((f"{key:<9}", "bright_black"), value) for key, value in facts.items() if value]
@@ -76,56 +77,35 @@ def _story(lease: Lease) -> str:
 def slices_table(slices: Iterable[Slice]) -> Table:
     """The parts of a lease."""
     slices = list(slices)
-    device = words.short(part.device_uuid for part in slices)
-    return table(
-        "NODE",
-        "DEVICE",
-        "MODEL",
-        ("SHARE", "right"),
-        ("MEMORY", "right"),
-        ("USED", "right"),
-        "TIER",
-        "STATE",
-        "NOTE",
+    return table_of(
+        slices,
+        _places(slices)
+        | {
+            "USED": lambda part: words.amount(part.observed_bytes),
+            "TIER": lambda part: words.tier(part.tier),
+            "STATE": lambda part: words.state(part.state),
+            "NOTE": lambda part: "; ".join(filter(None, (part.endpoint and f"served at {part.endpoint}", part.reason))),
+        },
+        right=("SHARE", "MEMORY", "USED"),
         spare=("MODEL", "USED"),
-        rows=[
-            (
-                part.node_name or part.node_id,
-                device(part.device_uuid),
-                words.model(part.device_model, part.mig_profile),
-                words.share(part.share_milli),
-                words.amount(part.memory_bytes),
-                words.amount(part.observed_bytes),
-                words.tier(part.tier),
-                words.state(part.state),
-                "; ".join(filter(None, (part.endpoint and f"served at {part.endpoint}", part.reason))),
-            )
-            for part in slices
-        ],
     )
 
 
 def places_table(slices: Iterable[Slice]) -> Table:
     """Where the parts of a request would go."""
     slices = list(slices)
+    return table_of(slices, _places(slices), right=("SHARE", "MEMORY"))
+
+
+def _places(slices: Iterable[Slice]) -> dict[str, Callable[[Slice], RenderableType]]:
     device = words.short(part.device_uuid for part in slices)
-    return table(
-        "NODE",
-        "DEVICE",
-        "MODEL",
-        ("SHARE", "right"),
-        ("MEMORY", "right"),
-        rows=[
-            (
-                part.node_name or part.node_id,
-                device(part.device_uuid),
-                words.model(part.device_model, part.mig_profile),
-                words.share(part.share_milli),
-                words.amount(part.memory_bytes),
-            )
-            for part in slices
-        ],
-    )
+    return {
+        "NODE": lambda part: part.node_name or part.node_id,
+        "DEVICE": lambda part: device(part.device_uuid),
+        "MODEL": lambda part: words.model(part.device_model, part.mig_profile),
+        "SHARE": lambda part: words.share(part.share_milli),
+        "MEMORY": lambda part: words.amount(part.memory_bytes),
+    }
 
 
 def fits_table(found: Iterable[NodeFit]) -> Table:
@@ -160,33 +140,22 @@ def used_bytes(lease: Lease) -> int | None:
 def leases_table(leases: Iterable[Lease]) -> Table:
     """Many leases, a line each."""
     now_ms = int(time.time() * 1000)
-    return table(
-        "LEASE",
-        "TENANT",
-        "REQUEST",
-        "STATE",
-        "NODE",
-        "HOLDS",
-        ("USED", "right"),
-        "TIER",
-        ("AGE", "right"),
-        "NAME",
+    return table_of(
+        leases,
+        {
+            "LEASE": lambda lease: lease.lease_id,
+            "TENANT": lambda lease: lease.tenant,
+            "REQUEST": words.asked,
+            "STATE": lambda lease: words.state(lease.state),
+            "NODE": lambda lease: words.where(lease.slices),
+            "HOLDS": words.holding,
+            "USED": lambda lease: words.amount(used_bytes(lease)),
+            "TIER": lambda lease: words.tier(weakest_tier(lease.slices)),
+            "AGE": lambda lease: words.age(lease.granted_ms or lease.created_ms, now_ms),
+            "NAME": lambda lease: lease.name,
+        },
+        right=("USED", "AGE"),
         spare=("HOLDS", "USED", "TIER", "AGE", "NODE", "TENANT"),
-        rows=[
-            (
-                lease.lease_id,
-                lease.tenant,
-                words.asked(lease),
-                words.state(lease.state),
-                words.where(lease.slices),
-                words.holding(lease),
-                words.amount(used_bytes(lease)),
-                words.tier(weakest_tier(lease.slices)),
-                words.age(lease.granted_ms or lease.created_ms, now_ms),
-                lease.name,
-            )
-            for lease in leases
-        ],
     )
 
 
@@ -205,6 +174,8 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
         things.append(Text(place + ahead))
     if explanation.expected_start_ms is not None:
         things.append(Text(_start(explanation, explanation.expected_start_ms, int(time.time() * 1000))))
+    elif explanation.start_unknown:
+        things.append(Text(f"expected start: {explanation.start_unknown}"))
     if explanation.would_preempt:
         things.append(Text(f"would preempt {', '.join(explanation.would_preempt)}"))
     if explanation.placement:
@@ -217,8 +188,7 @@ def explanation_view(explanation: Explanation) -> list[RenderableType]:
 
 
 def _start(explanation: Explanation, expected_ms: int, now_ms: int) -> str:
-    spread = explanation.expected_uncertainty_ms
-    said = f"expected to start in {_about(expected_ms - now_ms)}" + (f" ± {_about(spread)}" if spread else "")
+    said = f"expected to start in {_about(expected_ms - now_ms)}"
     if explanation.earliest_start_ms is None or explanation.latest_start_ms is None:
         return said
     ends = (explanation.earliest_start_ms, explanation.latest_start_ms)
@@ -241,95 +211,66 @@ def nodes_table(nodes: Iterable[Node]) -> Table:
     """Nodes, a line each."""
     nodes = list(nodes)
     now_ms = int(time.time() * 1000)
-    vendor = vendor_column(nodes)
-    rows = []
-    for node in nodes:
-        devices = node.devices
-        models = sorted({device.model for device in devices})
-        capacity = sum(device.leasable_bytes for device in devices)
-        leased = sum(device.leased_memory_bytes for device in devices)
-        shares = sum(device.leased_share_milli for device in devices)
-        state = words.state(node.state)
-        if node.draining or node.cordoned:
-            state.append(" draining" if node.draining else " cordoned", style="yellow")
-        state.append(words.closed(node), style="yellow")
-        if node.agentless:
-            state.append(" agentless", style="bright_black")
-        rows.append(
-            (
-                node.name,
-                node.node_id,
-                state,
-                node.pool,
-                *((words.vendors(devices),) if vendor else ()),
-                f"{len(devices)} × {', '.join(models)}" if devices else words.UNKNOWN,
-                f"{words.share(shares)} / {words.share(sum(device.compute_milli for device in devices))}",
-                f"{words.amount(leased)} / {words.amount(capacity)}",
-                str(node.slices),
-                ", ".join(word.lower() for word in node.serves),
-                words.age(node.last_heard_ms, now_ms),
-                node.reason or ", ".join(condition.subject for condition in node.conditions),
-            )
-        )
-    return table(
-        "NODE",
-        "ID",
-        "STATE",
-        "POOL",
-        *vendor,
-        "DEVICES",
-        ("SHARES", "right"),
-        ("MEMORY", "right"),
-        ("SLICES", "right"),
-        "SERVES",
-        ("HEARD", "right"),
-        "REASON",
-        spare=("ID", "HEARD", "POOL", "SERVES", "SLICES", "VENDOR", "SHARES"),
-        rows=rows,
-    )
+    columns: dict[str, Callable[[Node], RenderableType]] = {
+        "NODE": lambda node: node.name,
+        "ID": lambda node: node.node_id,
+        "STATE": _node_state,
+        "POOL": lambda node: node.pool,
+        **{head: lambda node: words.vendors(node.devices) for head in vendor_column(nodes)},
+        "DEVICES": lambda node: (
+            f"{len(node.devices)} × {', '.join(sorted({device.model for device in node.devices}))}"
+            if node.devices
+            else words.UNKNOWN
+        ),
+        "SHARES": lambda node: (
+            f"{words.share(sum(device.leased_share_milli for device in node.devices))} / "
+            f"{words.share(sum(device.compute_milli for device in node.devices))}"
+        ),
+        "MEMORY": lambda node: (
+            f"{words.amount(sum(device.leased_memory_bytes for device in node.devices))} / "
+            f"{words.amount(sum(device.leasable_bytes for device in node.devices))}"
+        ),
+        "SLICES": lambda node: str(node.slices),
+        "SERVES": lambda node: ", ".join(word.lower() for word in node.serves),
+        "HEARD": lambda node: words.age(node.last_heard_ms, now_ms),
+        "REASON": lambda node: node.reason or ", ".join(condition.subject for condition in node.conditions),
+    }
+    spare = ("ID", "HEARD", "POOL", "SERVES", "SLICES", "VENDOR", "SHARES")
+    return table_of(nodes, columns, right=("SHARES", "MEMORY", "SLICES", "HEARD"), spare=spare)
+
+
+def _node_state(node: Node) -> Text:
+    state = words.state(node.state)
+    if node.draining or node.cordoned:
+        state.append(" draining" if node.draining else " cordoned", style="yellow")
+    state.append(words.closed(node), style="yellow")
+    if node.agentless:
+        state.append(" agentless", style="bright_black")
+    return state
 
 
 def devices_table(nodes: Iterable[Node]) -> Table:
     """The devices of nodes, a line each."""
     nodes = list(nodes)
-    short = words.short(device.uuid for node in nodes for device in node.devices)
-    vendor = vendor_column(nodes)
-    rows = []
-    for node in nodes:
-        for device in node.devices:
-            telemetry = device.telemetry
-            busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
-            rows.append(
-                (
-                    node.name,
-                    words.place(device),
-                    short(device.uuid),
-                    *((words.vendors([device]),) if vendor else ()),
-                    words.model(device.model, device.mig_profile),
-                    words.share(device.leased_share_milli),
-                    f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",
-                    words.amount(telemetry.memory_used_bytes),
-                    words.amount(device.foreign_bytes),
-                    words.UNKNOWN if busy is None else f"{busy}%",
-                    words.UNKNOWN if heat is None else f"{heat}°C",
-                    "whole only" if device.whole_only else words.tiers(device.tiers),
-                    Text("healthy", "green") if device.healthy else Text(device.health_reason or "unhealthy", "red"),
-                )
-            )
-    return table(
-        "NODE",
-        ("#", "right"),
-        "DEVICE",
-        *vendor,
-        "MODEL",
-        ("SHARE", "right"),
-        ("LEASED", "right"),
-        ("USED", "right"),
-        ("FOREIGN", "right"),
-        ("GPU", "right"),
-        ("HEAT", "right"),
-        "TIERS",
-        "HEALTH",
-        spare=("TIERS", "FOREIGN", "HEAT", "GPU", "VENDOR", "SHARE", "DEVICE"),
-        rows=rows,
-    )
+    names = {device.uuid: node.name for node in nodes for device in node.devices}
+    short = words.short(names)
+    columns: dict[str, Callable[[Device], RenderableType]] = {
+        "NODE": lambda device: names[device.uuid],
+        "#": words.place,
+        "DEVICE": lambda device: short(device.uuid),
+        **{head: lambda device: words.vendors([device]) for head in vendor_column(nodes)},
+        "MODEL": lambda device: words.model(device.model, device.mig_profile),
+        "SHARE": lambda device: words.share(device.leased_share_milli),
+        "LEASED": lambda device: f"{words.amount(device.leased_memory_bytes)} / {words.amount(device.leasable_bytes)}",
+        "USED": lambda device: words.amount(device.telemetry.memory_used_bytes),
+        "FOREIGN": lambda device: words.amount(device.foreign_bytes),
+        "GPU": lambda device: words.measured(device.telemetry.gpu_utilisation_percent, "%"),
+        "HEAT": lambda device: words.measured(device.telemetry.temperature_c, "°C"),
+        "TIERS": lambda device: "whole only" if device.whole_only else words.tiers(device.tiers),
+        "HEALTH": lambda device: (
+            Text("healthy", "green") if device.healthy else Text(device.health_reason or "unhealthy", "red")
+        ),
+    }
+    right = ("#", "SHARE", "LEASED", "USED", "FOREIGN", "GPU", "HEAT")
+    spare = ("TIERS", "FOREIGN", "HEAT", "GPU", "VENDOR", "SHARE", "DEVICE")
+    return table_of((device for node in nodes for device in node.devices), columns, right=right, spare=spare)

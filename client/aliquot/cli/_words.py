@@ -12,7 +12,6 @@ from rich.text import Text
 
 from aliquot.client import (
     Device,
-    Explanation,
     Lease,
     LeaseState,
     MaintenancePhase,
@@ -76,6 +75,11 @@ def share(share_milli: int) -> str:
 def amount(value_bytes: int | None) -> str:
     """Bytes: `9.5Gi`; unknown is a dash, never a zero."""
     return UNKNOWN if value_bytes is None else human_bytes(value_bytes)
+
+
+def measured(value: int | None, unit: str) -> str:
+    """A reading: `87%`."""
+    return UNKNOWN if value is None else f"{value}{unit}"
 
 
 def tier(value: Tier) -> str:
@@ -178,13 +182,6 @@ def holding(lease: Lease) -> str:
         return UNKNOWN
     memory = amount(sum(part.memory_bytes for part in lease.slices))
     return f"{share(sum(part.share_milli for part in lease.slices))} · {memory}"
-
-
-def summary(explanation: Explanation) -> str:
-    """An explanation in one line."""
-    if explanation.summary:
-        return explanation.summary
-    return "fits now" if explanation.fits_now else "does not fit now"
 
 
 def bar(parts: Iterable[tuple[float, str]], width: int) -> Text:

@@ -15,12 +15,10 @@ from importlib import metadata
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from aliquot.cli import _exits as exits
-from aliquot.cli import _options as options
-from aliquot.cli._command import ENTRY_POINTS, Command, not_installed
+from aliquot.cli._command import ENTRY_POINTS, Command, NotInstalled
 from aliquot.cli._exits import Exit
-from aliquot.cli._out import Out
-from aliquot.cli._parser import Parser, UsageError
-from aliquot.cli.commands import BUILTINS
+from aliquot.cli._parser import Parser, UsageError, common
+from aliquot.cli.commands import BUILTINS, BY_ENTRY_POINT
 from aliquot.common import programs
 from aliquot.common.errors import AliquotError, ConfigError
 
@@ -51,45 +49,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _write_anything()
     try:
-        args = build_parser(commands(arguments)).parse_whole(arguments)
+        args = build_parser(commands(arguments), arguments).parse_whole(arguments)
     except UsageError as error:
         ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
-        Out(as_json="--json" in ours).error(error)
-        return int(Exit.USAGE)
+        return _failed(error, as_json="--json" in ours)
     if args.verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
-    out = Out.of(args)
     try:
         return int(args.run(args))
     except AliquotError as error:
-        out.error(error)
-        return int(exits.exit_of(error))
+        return _failed(error, as_json=args.json)
     except BrokenPipeError:
         # The reader (head, less) closed the pipe; the interpreter must not complain about that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        out.error(ConfigError(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, "")))
-        return int(Exit.FAILED)
+        told = ConfigError(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, ""))
+        return _failed(told, as_json=args.json, code=Exit.FAILED)
     except UnicodeEncodeError as error:
         # What was typed, or stands in a variable, is in another encoding than this terminal says.
-        out.error(
-            UsageError(f"{error.object!r} can't be read as UTF-8", hint="write it in UTF-8, or with plain letters")
-        )
-        return int(Exit.USAGE)
+        said = f"{error.object!r} can't be read as UTF-8"
+        return _failed(UsageError(said, hint="write it in UTF-8, or with plain letters"), as_json=args.json)
     except KeyboardInterrupt:
-        out.note("interrupted")
+        if not args.json:
+            sys.stderr.write("interrupted\n")
         return int(Exit.INTERRUPTED)
 
 
-def build_parser(commands: Sequence[Command]) -> Parser:
-    """The whole command line."""
+def _failed(error: AliquotError, *, as_json: bool, code: Exit | None = None) -> int:
+    """Show an error; returns the exit code, by default the error's own."""
+    from aliquot.cli._out import Out  # noqa: PLC0415 - drawing on terminals takes long to import
+
+    Out(as_json=as_json).error(error)
+    return int(exits.exit_of(error) if code is None else code)
+
+
+def build_parser(commands: Sequence[Command], arguments: Sequence[str] | None = None) -> Parser:
+    """The whole command line; where the arguments are known, with options of those commands only that they name."""
     parser = Parser(
         prog="aliquot", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"aliquot {_version()}")
-    options.common(parser, top=True)
+    common(parser, top=True)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     for command in commands:
         sub = subparsers.add_parser(
@@ -98,9 +100,10 @@ def build_parser(commands: Sequence[Command]) -> Parser:
             description=command.help[:1].upper() + command.help[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.configure(sub)
-        options.common(sub)
-        sub.set_defaults(run=command.run)
+        if arguments is None or command.name in arguments:
+            command.configure(sub)
+            common(sub)
+            sub.set_defaults(run=command.run)
     return parser
 
 
@@ -116,22 +119,23 @@ def commands(arguments: Sequence[str]) -> list[Command]:
     # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale ls`).
     meant = next((word for word in words if word in ours or word in others), "")
     if {"-h", "--help"} & set(arguments[:1]):
+        ours |= {command.name: command for command in BY_ENTRY_POINT}
         entries, meant = metadata.entry_points(group=ENTRY_POINTS), ""
     for entry in entries:
-        if meant and entry.name != meant:
+        if (meant and entry.name != meant) or entry.name in ours:
             continue
         lacking = [name for extra in entry.extras for name in programs.missing(extra)] if meant else []
         if lacking:
             # Asked before it is loaded: what a command needs is often imported only when it runs.
             missing = f"{', '.join(lacking)} is not installed"
-            ours.setdefault(entry.name, not_installed(entry.name, entry.extras, missing))
+            ours.setdefault(entry.name, NotInstalled(entry.name, entry.extras, missing))
             continue
         command: Command
         try:
             command = entry.load()
         except Exception as error:  # noqa: BLE001 - code of others; the rest must still work
             if entry.extras and isinstance(error, (ImportError, AttributeError)):
-                ours.setdefault(entry.name, not_installed(entry.name, entry.extras, error))
+                ours.setdefault(entry.name, NotInstalled(entry.name, entry.extras, error))
                 continue
             sys.stderr.write(f"aliquot: the command {entry.name!r} can't be loaded: {error}\n")
             continue

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from aliquot.client._values import Serve, Tier, Topology
+from aliquot.client._values.leases import Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
@@ -52,6 +52,7 @@ class RequestOptions(TypedDict, total=False):
     max_count: int
     serve: Serve
     stop_signal: str
+    same_card: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ class Request:
     stop_signal: str = ""
     """By which its programs are told to end, for whatever reason it ends: `TERM` (empty), `INT`, `HUP`, `QUIT`, `USR1`,
     `USR2`, `ALRM`, `XCPU`, `WINCH`."""
+    same_card: bool = False
+    """Members may be on parts of one card; without it each is on a card of its own, as NCCL needs it."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:

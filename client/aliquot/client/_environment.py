@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from aliquot.client import _errors as errors
-from aliquot.client._values import Lease, Slice
+from aliquot.client._values.leases import Lease, Slice
 from aliquot.client.local import LocalAgent
 from aliquot.common import catalog
 

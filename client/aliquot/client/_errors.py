@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING
 from aliquot.common.errors import AliquotError
 
 if TYPE_CHECKING:
-    from aliquot.client._values import Explanation
+    from aliquot.client._values.leases import Explanation
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,11 @@ def call(
         yield Pause(wait_s)
 
 
+def send(context: Context, method: Method[Request, Answer], timeout_s: float, **fields: object) -> Flow[Answer]:
+    """`call` with a message of these fields. Raises `InvalidRequest` for values that they can't carry."""
+    return (yield from call(context, method, method.request(**fields), timeout_s))
+
+
 def pause_s(context: Context, failures: int, failure: RpcFailure | None) -> float:
     """The wait after this many failures in a row: the back-off, or what the last one asked for if that is longer."""
     wait_s = context.policy.backoff_s(failures, context.rng)

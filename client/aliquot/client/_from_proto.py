@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from aliquot.client import _values as values
 from aliquot.client import fleet
 from aliquot.client._asking import describe_ask
+from aliquot.client._values.events import LeaseChanged, NodeChanged
+from aliquot.client._values.leases import Explanation, Lease, LeaseState, ServedUse, Slice
+from aliquot.client._values.nodes import Device, MigCard, Node
 from aliquot.common.fields import Reader
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
-LEASE_STATE_NUMBERS = {word: types_pb2.LeaseState.Value(f"LEASE_STATE_{word}") for word in values.LeaseState}
+LEASE_STATE_NUMBERS = {word: types_pb2.LeaseState.Value(f"LEASE_STATE_{word}") for word in LeaseState}
 _NOT_SHOWN = "no caller of the SDK needs it"
 
-_SLICE = Reader(types_pb2.Slice, values.Slice, left_out={"lease_epoch": "its lease says it"})
-_SERVED = Reader(types_pb2.ServedUse, values.ServedUse, left_out={"slice_id": "it stands in its slice"})
-_EXPLANATION = Reader(types_pb2.Explanation, values.Explanation)
+_SLICE = Reader(types_pb2.Slice, Slice, left_out={"lease_epoch": "its lease says it"})
+_SERVED = Reader(types_pb2.ServedUse, ServedUse, left_out={"slice_id": "it stands in its slice"})
+_EXPLANATION = Reader(types_pb2.Explanation, Explanation)
 _LEASE = Reader(
     types_pb2.Lease,
-    values.Lease,
+    Lease,
     {
         "gpu": lambda message, _: describe_ask(message.request),
         "gang_size": lambda message, _: message.request.gang_size or 1,
@@ -24,16 +26,16 @@ _LEASE = Reader(
     },
     parts=("request",),
 )
-_DEVICE = Reader(types_pb2.Device, values.Device, {"nvlink_island": "fabric_island"})
+_DEVICE = Reader(types_pb2.Device, Device, {"nvlink_island": "fabric_island"})
 _NODE = Reader(
     types_pb2.Node,
-    values.Node,
+    Node,
     left_out={"session_epoch": _NOT_SHOWN, "care": "agents tell it to the coordinator alone"},
 )
-_CARD = Reader(types_pb2.MigCard, values.MigCard, left_out={"cut": _NOT_SHOWN})
+_CARD = Reader(types_pb2.MigCard, MigCard, left_out={"cut": _NOT_SHOWN})
 
 
-def lease_of(message: types_pb2.Lease) -> values.Lease:
+def lease_of(message: types_pb2.Lease) -> Lease:
     """A lease."""
     return _LEASE.read(message)
 
@@ -44,23 +46,23 @@ def _ends_ms(message: types_pb2.Lease) -> int:
     return message.granted_ms + 1000 * limit_s if limit_s and message.granted_ms and not waits_or_ended else 0
 
 
-def device_of(message: types_pb2.Device) -> values.Device:
+def device_of(message: types_pb2.Device) -> Device:
     """A device."""
     return _DEVICE.read(message)
 
 
-def node_of(message: types_pb2.Node) -> values.Node:
+def node_of(message: types_pb2.Node) -> Node:
     """A node with its devices."""
     return _NODE.read(message)
 
 
-def event_of(message: leases_pb2.WatchEvent) -> values.LeaseChanged | values.NodeChanged | None:
+def event_of(message: leases_pb2.WatchEvent) -> LeaseChanged | NodeChanged | None:
     """A change; None for a bookmark or a kind that this version does not know."""
     match message.WhichOneof("event"):
         case "lease":
-            return values.LeaseChanged(message.seq, message.at_ms, lease_of(message.lease))
+            return LeaseChanged(message.seq, message.at_ms, lease_of(message.lease))
         case "node":
-            return values.NodeChanged(message.seq, message.at_ms, node_of(message.node))
+            return NodeChanged(message.seq, message.at_ms, node_of(message.node))
         case _:
             return None
 

@@ -12,7 +12,7 @@ from aliquot.client import _errors as errors
 from aliquot.client._environment import local_agent_of
 from aliquot.client._holding import ended_error
 from aliquot.client._keeping import News, Notice, Resized, Warned
-from aliquot.client._values import Lease, LeaseState, Slice
+from aliquot.client._values.leases import Lease, LeaseState, Slice
 from aliquot.client.local import LocalAgent
 
 log = logging.getLogger("aliquot.client")
@@ -60,6 +60,8 @@ class HeldBase(Generic[F]):
         self.on_resize: Callable[[Lease], None] | None = None
         """Called with the lease when an elastic lease has gained slices (`staying`) or must give some back (`leaving`).
         Adapt, and `acknowledge`."""
+        self.exit_code: int | None = None
+        """Of the program that `run` ran last, or as it is set: what the lease's end says became of it."""
         self.stops_at_ms: int | None = None
         """The time given to `on_notice`, once there is one."""
 

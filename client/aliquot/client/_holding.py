@@ -13,7 +13,7 @@ from aliquot.client import _errors as errors
 from aliquot.client._asking import Request
 from aliquot.client._flow import Context, Effect, Flow, Forget, Keep, Pause
 from aliquot.client._operations import Places, allocate, release
-from aliquot.client._values import Lease, LeaseState, WaitUntil
+from aliquot.client._values.leases import Lease, LeaseState, WaitUntil
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 
 WAIT_STEP_S = 15.0

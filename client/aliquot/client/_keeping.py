@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aliquot.client._flow import RetryPolicy
 from aliquot.client._from_proto import lease_of
-from aliquot.client._values import Lease
+from aliquot.client._values.leases import Lease
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S, MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2
 

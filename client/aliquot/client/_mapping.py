@@ -9,7 +9,7 @@ from aliquot.client import _errors as errors
 from aliquot.client._messages import read
 from aliquot.client._methods import Method
 from aliquot.client._transport import RpcFailure
-from aliquot.client._values import Explanation
+from aliquot.client._values.leases import Explanation
 from aliquot.v1 import types_pb2
 
 _BY_REASON: dict[str, type[errors.PoolError]] = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
@@ -25,6 +28,17 @@ class Method(Generic[Request, Answer]):
     def name(self) -> str:
         """The call's own name, for messages."""
         return self.path.rpartition("/")[2]
+
+
+def methods_of(file: FileDescriptor, service: str) -> Mapping[str, Method[Any, Any]]:
+    """The calls of a service by name, as the contract declares them."""
+    described = file.services_by_name[service]
+    return {
+        each.name: Method(
+            f"/{described.full_name}/{each.name}", GetMessageClass(each.input_type), GetMessageClass(each.output_type)
+        )
+        for each in described.methods
+    }
 
 
 def _lease(name: str, request: type[Request], answer: type[Answer]) -> Method[Request, Answer]:
@@ -62,6 +76,7 @@ CORDON = _pool("Cordon", pool_pb2.CordonRequest, types_pb2.Node)
 UNCORDON = _pool("Uncordon", pool_pb2.UncordonRequest, types_pb2.Node)
 DRAIN = _pool("Drain", pool_pb2.DrainRequest, types_pb2.Node)
 GET_HEALTH = _pool("GetHealth", pool_pb2.GetHealthRequest, pool_pb2.Health)
+SETTLE_SLICES = _pool("SettleSlices", pool_pb2.SettleSlicesRequest, pool_pb2.SettleSlicesResponse)
 QUARANTINE_DEVICE = _pool("QuarantineDevice", pool_pb2.QuarantineDeviceRequest, pool_pb2.DeviceCareResponse)
 VERIFY_DEVICE = _pool("VerifyDevice", pool_pb2.VerifyDeviceRequest, pool_pb2.DeviceCareResponse)
 RETURN_DEVICE = _pool("ReturnDevice", pool_pb2.ReturnDeviceRequest, pool_pb2.DeviceCareResponse)

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
-from aliquot.client import _values as values
 from aliquot.client._asking import Request, to_proto
 from aliquot.client._declaring import NodeDeclaration, node_to_proto
 from aliquot.client._flow import Context, Flow, call
@@ -22,6 +21,10 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client._values.base import Page
+from aliquot.client._values.leases import Explanation, Lease, LeaseState, MemberPlace, NodeFit, Timeline, WaitUntil
+from aliquot.client._values.nodes import Device, Node
+from aliquot.client._values.pool import Status
 from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
@@ -29,7 +32,7 @@ from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_
 from aliquot.v1 import leases_pb2, pool_pb2
 
 T = TypeVar("T")
-Places = str | Sequence[str | values.MemberPlace]
+Places = str | Sequence[str | MemberPlace]
 """One for each member of a request: a node (id or name), or a node and its devices. A text is one node."""
 LEASE_PAGE_SIZE = 500
 NODE_PAGE_SIZE = 200
@@ -55,7 +58,7 @@ class LeaseFilter:
 
     tenant: str = ""
     queue: str = ""
-    states: Sequence[values.LeaseState] = ()
+    states: Sequence[LeaseState] = ()
     node_id: str = ""
 
 
@@ -70,10 +73,10 @@ def allocate(
     places: Places | None = None,
     *,
     key: str,
-    wait_until: values.WaitUntil,
+    wait_until: WaitUntil,
     wait_s: float,
     timeout_s: float,
-) -> Flow[values.Lease]:
+) -> Flow[Lease]:
     """Ask once. The coordinator waits up to `wait_s` for `wait_until` and answers with the state reached by then.
 
     With `places` it is granted exactly there, or refused. `timeout_s` bounds the whole, retries included. Repeating
@@ -99,26 +102,24 @@ def allocate(
     return lease_of(answer.lease)
 
 
-def _place_to_proto(place: str | values.MemberPlace) -> leases_pb2.MemberPlace:
+def _place_to_proto(place: str | MemberPlace) -> leases_pb2.MemberPlace:
     if isinstance(place, str):
         return leases_pb2.MemberPlace(node_id=place)
     return leases_pb2.MemberPlace(node_id=place.node_id, device_uuids=place.device_uuids)
 
 
-def fits(
-    context: Context, request: Request, node_ids: Sequence[str], timeout_s: float
-) -> Flow[tuple[values.NodeFit, ...]]:
+def fits(context: Context, request: Request, node_ids: Sequence[str], timeout_s: float) -> Flow[tuple[NodeFit, ...]]:
     """Which of these nodes could take one member of a request now. Changes nothing."""
     message = pool_pb2.FitsRequest(request=to_proto(request), node_ids=node_ids)
     answer = yield from call(context, methods.FITS, message, timeout_s)
-    return tuple(values.NodeFit(fit.node_id, fit.reason, fit.detail, fit.score, fit.members) for fit in answer.nodes)
+    return tuple(NodeFit(fit.node_id, fit.reason, fit.detail, fit.score, fit.members) for fit in answer.nodes)
 
 
 def allocate_batch(
     context: Context, requests: Sequence[Request], keys: Sequence[str], timeout_s: float
-) -> Flow[list[values.Lease | errors.PoolError]]:
+) -> Flow[list[Lease | errors.PoolError]]:
     """Ask for many, in messages of at most 256. Returns for each, in order, its lease or its error."""
-    results: list[values.Lease | errors.PoolError] = []
+    results: list[Lease | errors.PoolError] = []
     for chunk in _chunks(list(zip(requests, keys, strict=True)), MAX_BATCH_ITEMS):
         message = leases_pb2.AllocateBatchRequest(
             items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
@@ -130,9 +131,9 @@ def allocate_batch(
 
 def grant_on_batch(
     context: Context, requests: Sequence[Request], places: Sequence[str], keys: Sequence[str], timeout_s: float
-) -> Flow[list[values.Lease | errors.PoolError]]:
+) -> Flow[list[Lease | errors.PoolError]]:
     """Ask for many, each on its node or not at all. Returns for each, in order, its lease or its error."""
-    results: list[values.Lease | errors.PoolError] = []
+    results: list[Lease | errors.PoolError] = []
     for chunk in _chunks(list(zip(requests, places, keys, strict=True)), MAX_BATCH_ITEMS):
         message = leases_pb2.AllocateBatchRequest(
             grants=[
@@ -149,8 +150,8 @@ def grant_on_batch(
 
 def _results(
     context: Context, answer: leases_pb2.AllocateBatchResponse, timeout_s: float
-) -> list[values.Lease | errors.PoolError]:
-    results: list[values.Lease | errors.PoolError] = []
+) -> list[Lease | errors.PoolError]:
+    results: list[Lease | errors.PoolError] = []
     for result in answer.results:
         if result.WhichOneof("result") == "lease":
             results.append(lease_of(result.lease))
@@ -160,7 +161,7 @@ def _results(
     return results
 
 
-def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[values.Lease]:
+def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[Lease]:
     """Say that the launcher has adapted to this shape. Returns the lease."""
     message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
     return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
@@ -180,13 +181,13 @@ def use(context: Context, tenant: str, lease_id: str, timeout_s: float, *, quiet
     return UseReport(rows, answer.left_out, answer.currency)
 
 
-def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
     """Let idleness of a lease have no consequences for a while."""
     message = leases_pb2.ExemptLeaseRequest(lease_id=lease_id, for_s=for_s, reason=reason)
     return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
 
 
-def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[values.Lease]:
+def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
     """Let a lease have a longer time limit."""
     message = leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
     return lease_of((yield from call(context, methods.EXTEND_LEASE, message, timeout_s)))
@@ -199,22 +200,31 @@ def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: floa
 
 
 def release(
-    context: Context, lease_id: str, *, wait_gone: bool, wait_s: float, reason: str, timeout_s: float
-) -> Flow[values.Lease]:
-    """End a lease. For one that has ended already, the answer is that lease."""
+    context: Context,
+    lease_id: str,
+    *,
+    wait_gone: bool,
+    wait_s: float,
+    reason: str,
+    timeout_s: float,
+    exit_code: int | None = None,
+) -> Flow[Lease]:
+    """End a lease. For one that has ended already, the answer is that lease. `exit_code` may be `Popen`'s own."""
     wait_ms = max(1, round(wait_s * 1000)) if wait_gone else 0
-    message = leases_pb2.ReleaseRequest(lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason)
+    if exit_code is not None:
+        exit_code = exit_code if exit_code >= 0 else 128 - exit_code
+    message = leases_pb2.ReleaseRequest(
+        lease_id=lease_id, wait_gone=wait_gone, wait_timeout_ms=wait_ms, reason=reason, exit_code=exit_code
+    )
     answer = yield from call(
         context, methods.RELEASE, message, timeout_s, attempt_timeout_s=wait_ms / 1000 + ANSWER_SLACK_S
     )
     return lease_of(answer.lease)
 
 
-def release_batch(
-    context: Context, lease_ids: Sequence[str], timeout_s: float
-) -> Flow[list[values.Lease | errors.PoolError]]:
+def release_batch(context: Context, lease_ids: Sequence[str], timeout_s: float) -> Flow[list[Lease | errors.PoolError]]:
     """End many. Returns for each, in order, its lease or its error."""
-    results: list[values.Lease | errors.PoolError] = []
+    results: list[Lease | errors.PoolError] = []
     for chunk in _chunks(lease_ids, MAX_BATCH_ITEMS):
         message = leases_pb2.ReleaseBatchRequest(lease_ids=chunk)
         answer = yield from call(context, methods.RELEASE_BATCH, message, timeout_s)
@@ -227,36 +237,36 @@ def release_batch(
     return results
 
 
-def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[values.Explanation]:
+def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[Explanation]:
     """Where this request would be placed now, or why not. Changes nothing."""
     message = leases_pb2.ExplainRequest(request=to_proto(request))
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return read(answer.explanation, values.Explanation)
+    return read(answer.explanation, Explanation)
 
 
-def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[values.Lease, values.Explanation]]:
+def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[Lease, Explanation]]:
     """Why a lease waits or ended, or where it is."""
     message = leases_pb2.ExplainRequest(lease_id=lease_id)
     answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return lease_of(answer.lease), read(answer.explanation, values.Explanation)
+    return lease_of(answer.lease), read(answer.explanation, Explanation)
 
 
-def get(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Lease]:
+def get(context: Context, lease_id: str, timeout_s: float) -> Flow[Lease]:
     """One lease as it is now."""
     answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
     return lease_of(answer)
 
 
-def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[values.Timeline]:
+def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[Timeline]:
     """What has happened to a lease."""
     message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
     answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
-    return read(answer, values.Timeline)
+    return read(answer, Timeline)
 
 
 def list_page(
     context: Context, which: LeaseFilter, token: str, timeout_s: float, size: int = LEASE_PAGE_SIZE
-) -> Flow[values.Page[values.Lease]]:
+) -> Flow[Page[Lease]]:
     """One page of leases."""
     message = leases_pb2.ListRequest(
         tenant=which.tenant,
@@ -267,10 +277,10 @@ def list_page(
         page_token=token,
     )
     answer = yield from call(context, methods.LIST, message, timeout_s)
-    return values.Page(tuple(map(lease_of, answer.leases)), answer.next_page_token, answer.seq)
+    return Page(tuple(map(lease_of, answer.leases)), answer.next_page_token, answer.seq)
 
 
-def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tuple[int, tuple[values.Lease, ...]]]:
+def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tuple[int, tuple[Lease, ...]]]:
     """All pages, and the sequence number of the first: a watch from there misses nothing."""
     page = yield from list_page(context, which, "", timeout_s)
     seq, leases = page.seq, list(page.items)
@@ -282,51 +292,51 @@ def list_all(context: Context, which: LeaseFilter, timeout_s: float) -> Flow[tup
 
 def nodes_page(
     context: Context, pool: str, token: str, timeout_s: float, *, with_devices: bool, size: int = NODE_PAGE_SIZE
-) -> Flow[values.Page[values.Node]]:
+) -> Flow[Page[Node]]:
     """One page of nodes."""
     message = pool_pb2.ListNodesRequest(pool=pool, page_size=size, page_token=token, with_devices=with_devices)
     answer = yield from call(context, methods.LIST_NODES, message, timeout_s)
-    return values.Page(tuple(map(node_of, answer.nodes)), answer.next_page_token, answer.seq)
+    return Page(tuple(map(node_of, answer.nodes)), answer.next_page_token, answer.seq)
 
 
 def devices_page(
     context: Context, which: DeviceFilter, token: str, timeout_s: float, size: int = LEASE_PAGE_SIZE
-) -> Flow[values.Page[values.Device]]:
+) -> Flow[Page[Device]]:
     """One page of devices."""
     message = pool_pb2.ListDevicesRequest(
         pool=which.pool, node_id=which.node_id, model=which.model, page_size=size, page_token=token
     )
     answer = yield from call(context, methods.LIST_DEVICES, message, timeout_s)
-    return values.Page(tuple(map(device_of, answer.devices)), answer.next_page_token, 0)
+    return Page(tuple(map(device_of, answer.devices)), answer.next_page_token, 0)
 
 
-def node(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
+def node(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
     """One node by id or name."""
     answer = yield from call(context, methods.GET_NODE, pool_pb2.GetNodeRequest(node_id=node_id), timeout_s)
     return node_of(answer)
 
 
-def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[values.Node]:
+def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[Node]:
     """Place nothing new on the node."""
     message = pool_pb2.CordonRequest(node_id=node_id, reason=reason)
     return node_of((yield from call(context, methods.CORDON, message, timeout_s)))
 
 
-def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[values.Node]:
+def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
     """Place leases on the node again."""
     message = pool_pb2.UncordonRequest(node_id=node_id)
     return node_of((yield from call(context, methods.UNCORDON, message, timeout_s)))
 
 
-def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: float) -> Flow[values.Node]:
+def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: float) -> Flow[Node]:
     """Cordon, then end what runs there."""
     message = pool_pb2.DrainRequest(node_id=node_id, reason=reason, grace_s=grace_s)
     return node_of((yield from call(context, methods.DRAIN, message, timeout_s)))
 
 
-def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[values.Node]]:
+def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[Node]]:
     """Declare nodes, in messages of at most 1000."""
-    nodes: list[values.Node] = []
+    nodes: list[Node] = []
     for chunk in _chunks(list(declarations), MAX_DECLARED_NODES):
         message = pool_pb2.DeclareNodesRequest(nodes=[node_to_proto(declaration) for declaration in chunk])
         answer = yield from call(context, methods.DECLARE_NODES, message, timeout_s, attempt_timeout_s=timeout_s)
@@ -340,10 +350,10 @@ def remove_node(context: Context, node_id: str, timeout_s: float, *, force: bool
     yield from call(context, methods.REMOVE_NODE, message, timeout_s)
 
 
-def status(context: Context, timeout_s: float) -> Flow[values.Status]:
+def status(context: Context, timeout_s: float) -> Flow[Status]:
     """Totals of the pool."""
     answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
-    return read(answer, values.Status)
+    return read(answer, Status)
 
 
 def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:

@@ -17,7 +17,7 @@ from aliquot.client._keeping import News
 from aliquot.client._operations import Places, fresh_key
 from aliquot.client._settings import Connecting
 from aliquot.client._trusting import Trusting
-from aliquot.client._values import Lease, WaitUntil
+from aliquot.client._values.leases import Lease, WaitUntil
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -149,7 +149,9 @@ class PoolBase(Generic[H]):
             self._context, asked, nodes, list(keys) or [fresh_key() for _ in asked], self.timeout_s
         )
 
-    def _release(self, lease_id: str, wait_gone: bool, reason: str, timeout_s: float | None) -> Flow[Lease]:  # noqa: FBT001
+    def _release(
+        self, lease_id: str, *, wait_gone: bool, reason: str, exit_code: int | None, timeout_s: float | None
+    ) -> Flow[Lease]:
         wait_s = timeout_s if timeout_s is not None else (60.0 if wait_gone else self.timeout_s)
         return operations.release(
             self._context,
@@ -158,6 +160,7 @@ class PoolBase(Generic[H]):
             wait_s=wait_s,
             reason=reason,
             timeout_s=wait_s + (self.timeout_s if wait_gone else 0.0),
+            exit_code=exit_code,
         )
 
     # Held leases, and what the keep-alive stream says of them.

@@ -134,6 +134,8 @@ def connecting(
     settings = client_settings(coordinator, tenant, env, token=token, token_file=token_file)
     file = CredentialsFile.of(env)
     known = file.find(settings.coordinator)
+    if known is not None:
+        settings = replace(settings, coordinator=known.reached_by(settings.coordinator))
     of_login = tls is None and known is not None and bool(known.ca)
     tls = tls or settings.client_tls(known)
     kept_in = file if of_login and tls is not None and tls.ca_file is None and tls.ca_pem else None

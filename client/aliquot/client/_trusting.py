@@ -7,6 +7,7 @@ A program that runs goes on with what it began with: coordinators show how later
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -79,6 +80,11 @@ class Trusting:
         except PoolError as error:
             log.info("whom to trust can't be asked now: %s", error)
 
+    def _meet(self, coordinators: Sequence[str]) -> None:
+        if self._file is not None and coordinators:
+            with contextlib.suppress(AliquotError):  # who needs it will say so
+                self._file.meet(self._addresses, coordinators)
+
     @property
     def trusts(self) -> tuple[bytes, ...]:
         """SHA-256 of each certificate that is trusted."""
@@ -92,6 +98,7 @@ class Trusting:
 
     def take(self, said: Authority) -> bool:
         """Keep whom to trust from now on. Says whether that is news, which the coordinator is to be told."""
+        self._meet(said.coordinators)
         offered, held = fingerprints(said.authorities_pem), self.trusts
         if not said.shown or not offered or set(offered) == set(held) or not set(offered) & set(held):
             return False  # it is another authority's certificate that coordinators show here, or there is no change

@@ -10,7 +10,8 @@ from aliquot.client._flow import UNAUTHENTICATED, Context, is_passing, pause_s
 from aliquot.client._from_proto import event_of, fleet_change_of
 from aliquot.client._methods import WATCH, WATCH_FLEET, Method
 from aliquot.client._transport import RpcFailure
-from aliquot.client._values import Event, Lease, Resynced
+from aliquot.client._values.events import Event, Resynced
+from aliquot.client._values.leases import Lease
 from aliquot.client.fleet import FleetChange
 from aliquot.v1 import leases_pb2, pool_pb2
 

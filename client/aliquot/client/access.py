@@ -54,6 +54,10 @@ class Identity:
     """Of the token; 0: it does not expire."""
     lease_id: str
     """The caller is a program of this lease; empty: it is not."""
+    pool_id: str = ""
+    """Of all the pool's coordinators alike."""
+    coordinators: tuple[str, ...] = ()
+    """Where each of several is reached; empty: there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,8 @@ class Authority:
     """The oldest first."""
     shown: bool
     """Coordinators' certificates are by it; else they are configured, or only their own machine can connect."""
+    coordinators: tuple[str, ...] = ()
+    """As of `Identity`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aliquot.client._values import MaintenancePhase
-
-UNBOUNDED = "unbounded"
-"""Metadata of sums that may exceed 64 bits; in JSON they are strings, because many readers keep only 53 bits."""
+from aliquot.client._values.base import UNBOUNDED
+from aliquot.client._values.nodes import MaintenancePhase
 
 
 def _sum() -> int:
@@ -436,3 +434,5 @@ class Invoice:
     observed_up_bytes: int = _sum()
     """Likewise, from programs elsewhere to the processes that served their leases. Never charged."""
     observed_down_bytes: int = _sum()
+    balance_micro: int | None = field(default=None, metadata={UNBOUNDED: True})
+    """All that the tenant has ever paid less all that it was charged, as of `made_ms`; None: it never paid."""

@@ -1,4 +1,4 @@
-"""The credentials file: which token, and which authority, this user has for which coordinator.
+"""The credentials file: which token, and which authority, this user has for which pool, and where its coordinators are.
 
 `$XDG_CONFIG_HOME/aliquot/credentials.json` (`~/.config/aliquot/credentials.json`). `aliquot login` and `aliquot up`
 write it, `logout` and `down` take their entries out. It is replaced as a whole, under a lock, so that no reader sees
@@ -12,14 +12,16 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import ConfigError, SecurityError
 from aliquot.common.files import make_private
+from aliquot.common.tls import is_local_address
 from aliquot.common.tokens import check_token
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -41,6 +43,14 @@ class Credential:
     reach it."""
     issuer: str = ""
     """The OpenID provider that vouched for the user: `aliquot login` asks it again when the session is over."""
+    pool: str = ""
+    """Its id, which all its coordinators have in common; empty: of a login that did not hear it."""
+
+    def reached_by(self, addresses: Sequence[str]) -> tuple[str, ...]:
+        """These addresses of the pool, then the others that are known, where they can be used as safely."""
+        known = set(map(_canonical, addresses))
+        others = [each for each in self.addresses if self.ca or is_local_address(each)]
+        return (*addresses, *(each for each in others if _canonical(each) not in known))
 
 
 class _Entry(msgspec.Struct, omit_defaults=True):
@@ -48,6 +58,7 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     token: str
     ca: str = ""
     issuer: str = ""
+    pool: str = ""
     asked_ms: int = 0
     """When the coordinator was last asked whom to trust."""
 
@@ -83,11 +94,12 @@ class CredentialsFile:
         return self.find([document.current]) if document.current else None
 
     def put(self, credential: Credential, *, current: bool = False) -> None:
-        """Keep this instead of what was kept for any of its addresses; `current`: it is the one that is meant now."""
+        """Keep this instead of what was kept for its pool and its addresses; `current`: this pool is meant now."""
         replaced = set(map(_canonical, credential.addresses))
-        entry = _Entry(list(credential.addresses), credential.token, credential.ca, credential.issuer)
+        entry = _Entry(list(credential.addresses), credential.token, credential.ca, credential.issuer, credential.pool)
         with self._changing() as document:
-            document.pools = [entry, *(kept for each in document.pools if (kept := _without(each, replaced)))]
+            others = [each for each in document.pools if not entry.pool or each.pool != entry.pool]
+            document.pools = [entry, *(kept for each in others if (kept := _without(each, replaced)))]
             if current:
                 document.current = credential.addresses[0]
 
@@ -119,6 +131,15 @@ class CredentialsFile:
             for entry in entries:
                 entry.asked_ms = now_ms
         return bool(entries)
+
+    def meet(self, addresses: Sequence[str], told: Sequence[str]) -> None:
+        """Keep where all coordinators of the pool at these addresses are, after those that were known."""
+        known = self.find(addresses)
+        if known is None:
+            return
+        reached = replace(known, addresses=tuple(told)).reached_by(known.addresses)[:ADDRESSES_MAX]
+        if reached != known.addresses:
+            self.put(replace(known, addresses=reached))
 
     def trust(self, addresses: Sequence[str], before: str, ca: str) -> bool:
         """Trust this authority at these addresses, where it is still the one of before. Says whether it was."""
@@ -242,12 +263,12 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _credential(entry: _Entry) -> Credential:
-    return Credential(tuple(entry.addresses), entry.token, entry.ca, entry.issuer)
+    return Credential(tuple(entry.addresses), entry.token, entry.ca, entry.issuer, entry.pool)
 
 
 def _without(entry: _Entry, gone: set[str]) -> _Entry | None:
     left = [address for address in entry.addresses if _canonical(address) not in gone]
-    return _Entry(left, entry.token, entry.ca, entry.issuer, entry.asked_ms) if left else None
+    return msgspec.structs.replace(entry, addresses=left) if left else None
 
 
 def _canonical(address: str) -> str:

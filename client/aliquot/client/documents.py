@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.client._errors import PlacementRefused, PoolError
-from aliquot.client._values import Lease
-from aliquot.client.admin import UNBOUNDED
+from aliquot.client._values.base import UNBOUNDED
+from aliquot.client._values.leases import Lease
 from aliquot.common.errors import AliquotError
 from aliquot.common.tokens import without_tokens
 
@@ -19,7 +19,7 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Something that `json` can write. A lease's secret is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         document = {
-            field.name: str(found) if UNBOUNDED in field.metadata else plain(found)
+            field.name: str(found) if UNBOUNDED in field.metadata and found is not None else plain(found)
             for field in dataclasses.fields(value)
             for found in (getattr(value, field.name),)
         }

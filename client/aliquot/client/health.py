@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.client._values import Remedy, Sign, SignScope, SignSeverity, Standing
+from aliquot.client._values.nodes import Remedy, Sign, SignScope, SignSeverity, Standing
 
 __all__ = [
     "CauseTotal",
@@ -72,6 +72,19 @@ class CauseTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownSlice:
+    """What an agent holds although the books do not know it, such as after a restore. Its programs run on."""
+
+    slice_id: str
+    lease_id: str
+    node_id: str
+    node_name: str
+    device_uuid: str
+    share_milli: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """What is wrong in the pool, and how long that takes to mend."""
 
@@ -85,3 +98,5 @@ class Health:
     mttr_p95_ms: int | None
     mtbf_ms: int | None
     """Mean time between two incidents of one card; None: no card had two."""
+    unknown_slices: tuple[UnknownSlice, ...] = ()
+    """Quarantined where they are, until somebody settles them; at most 1000."""

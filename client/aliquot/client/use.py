@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.client._values import Lease, LeaseUse, UseState
+from aliquot.client._values.leases import Lease, LeaseUse, UseState
 
 __all__ = ["LeaseUse", "UseReport", "UseRow", "UseState"]
 

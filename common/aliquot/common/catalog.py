@@ -130,13 +130,6 @@ def canonical_model(product_name: str, memory_total_bytes: int | None = None) ->
     return _from_product(product_name, memory_total_bytes) or canonical_name(product_name)
 
 
-@lru_cache(maxsize=65_536)
-def model_matches(wanted: str, device_model: str) -> bool:
-    """Whether a device of this model serves a request for `wanted`: the same model, or the family it belongs to."""
-    want, have = canonical_name(wanted), canonical_name(device_model)
-    return want == have or (have in BY_NAME and BY_NAME[have].family == want)
-
-
 @lru_cache(maxsize=4096)
 def vendor_of(name: str) -> str | None:
     """The vendor of a known model or family; None for a name the catalogue does not know."""

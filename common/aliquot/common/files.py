@@ -93,18 +93,3 @@ def read_csv(path: Path) -> tuple[frozenset[str], list[tuple[int, Mapping[str, s
     except csv.Error as error:
         raise ConfigError(f"{path}: line {rows.line_num}: {error}", hint="write plain CSV") from error
     return frozenset(rows.fieldnames), found
-
-
-def text_of(value: Mapping[str, Any], key: str, where: str, *, needed: bool = True) -> str:
-    """A text of a document. Raises `ConfigError` where it is missing, or where YAML has made a number of it: what was
-    written (01, 1e3, 3090) is lost then.
-    """
-    found = value.get(key)
-    if isinstance(found, str) and (found or not needed):
-        return found
-    if found is None and not needed:
-        return ""
-    if found is None or found == "":
-        raise ConfigError(f"{where}.{key}: not set", hint=f"write {key}: …")
-    kind = "yes or no" if isinstance(found, bool) else "a number" if isinstance(found, int | float) else "no text"
-    raise ConfigError(f"{where}.{key}: {found!r} is {kind}, and a text is needed", hint=f'put it in quotes: {key}: "…"')

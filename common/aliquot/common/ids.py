@@ -43,10 +43,6 @@ class IdGenerator:
         """`s-` and a token."""
         return "s-" + self.token()
 
-    def hold_id(self) -> str:
-        """`h-` and a token."""
-        return "h-" + self.token()
-
     def node_id(self) -> str:
         """`n-` and a token, for a node whose machine has no stable id of its own."""
         return "n-" + self.token()

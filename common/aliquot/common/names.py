@@ -35,13 +35,6 @@ LABEL_KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_SEGMENT}")
 LABEL_VALUE = re.compile(rf"(?:{_SEGMENT})?")
 
 
-def validate_lease_id(value: str, field: str = "lease_id") -> str:
-    """`l-` and 13 base32 characters."""
-    if not (ID.fullmatch(value) and value.startswith("l-")):
-        raise InvalidFieldError(field, f"{_shown(value)} is not a lease id", hint="see `aliquot ls`: l-5n2k8wq0x3r7t")
-    return value
-
-
 def validate_slice_id(value: str, field: str = "slice_id") -> str:
     """1..128 characters of letters, digits, `.`, `/`, `_`, `-`."""
     return _check(SLICE_ID, value, field, limits.MAX_NAME_CHARS, _SLICE_FORM)

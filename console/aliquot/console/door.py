@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.console.api.answers import problem, refusal
 from aliquot.console.api.callers import token_in
 from aliquot.console.known import Known
-from aliquot.console.origin import BY_COOKIE, PAGES_HEADER, SESSION, Origin
+from aliquot.console.origin import BY_COOKIE, PAGES_HEADER, SESSION, Origin, without_port
 
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _HEADERS: Final = (
@@ -60,7 +60,7 @@ class Door:
         authority = headers.get(b"host", b"").decode("latin-1")
         if not self._origin.knows(authority):
             hint = "the setting `names` says under which other names this console is reached"
-            name = authority.partition(":")[0][:128]
+            name = without_port(authority)[:128]
             await _refuse(send, 421, "NAME_UNKNOWN", f"this console is not called {name!r}", hint)
             return
         said = headers.get(b"origin")

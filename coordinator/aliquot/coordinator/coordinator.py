@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.common.errors import AliquotError
 from aliquot.common.scraping import allowed_by
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
@@ -28,12 +32,14 @@ from aliquot.coordinator.settings.tracing import make_tracing
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.leadership.base import Leadership
-from aliquot.coordinator.writing.standby import Standby
+from aliquot.coordinator.writing.standby import Led, Standby
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
 
 log = logging.getLogger(__name__)
+
+_MEET_S = 2.0
 
 
 class Coordinator(Collector):
@@ -51,7 +57,7 @@ class Coordinator(Collector):
         self.gate = Gate()
         self.server = self._means.server([self.gate])
         self.leading: Leading | None = None
-        """The parts that work while this coordinator leads; None before."""
+        """The parts that work while this coordinator leads; None before, and after it led."""
         self._garbage_collector = self._means.garbage_collector()
         # Here too, so that what is wrong with them is said at the start and not at a takeover.
         self._means.logins(settings.access.oidc, settings.access.pods, self._means.clock(0))
@@ -62,6 +68,7 @@ class Coordinator(Collector):
         self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
         self.standby = Standby(self._seat, self._refer_to) if self._seat is not None else None
         self._following: asyncio.Task[None] | None = None
+        self._leads = False
         self._scrape: ScrapeServer | None = None
         self._gauges: list[Gauge] = [
             ("aliquot_leading", "1 while this coordinator leads", lambda: int(self.gate.is_open)),
@@ -80,7 +87,7 @@ class Coordinator(Collector):
         give callers its address. Raises AliquotError.
         """
         self._garbage_collector.hold_off()
-        self._garbage_collector.measure(self.metrics.gc_pause.observe)
+        self._garbage_collector.measure(self._paused)
         try:
             if self._seat is not None and self.standby is not None:
                 await self._start_shared(self._seat, self.standby)
@@ -95,27 +102,68 @@ class Coordinator(Collector):
         """Serve at once, follow the journal, and lead if nobody else does."""
         await asyncio.to_thread(standby.prepare)  # before listening: our own certificate follows from the pool's secret
         self._listen()
-        seat.address = self.settings.advertise or self.address
+        seat.addresses = addresses_of(self.settings, self.address)
         await self.server.serve(leading=False)
         led = await asyncio.to_thread(standby.step)
-        if led is not None:
-            await self._lead(led.leader_epoch, led.state)
-        else:
-            self._following = asyncio.create_task(self._follow(standby))
+        if led is None or not await self._led(seat, led):
+            self._following = asyncio.create_task(self._follow(seat))
 
-    async def _follow(self, standby: Standby) -> None:
+    async def _follow(self, seat: ExpiringLeadership) -> None:
+        """Until this coordinator leads. What ended an earlier leadership of its own is over when this begins."""
         try:
-            led = await asyncio.to_thread(standby.wait)
-            if led is not None and not self._stop.is_set():
-                await self._lead(led.leader_epoch, led.state)
-                self._garbage_collector.settle()
+            if self.leading is not None:
+                await self._step_down(seat, self.leading)
+            while self.standby is not None and not self._stop.is_set():
+                led = await asyncio.to_thread(self.standby.wait)
+                if led is not None and not self._stop.is_set() and await self._led(seat, led):
+                    self._garbage_collector.settle()
+                    return
         except BaseException:
             self._stop.set()
             raise
 
-    def _refer_to(self, leader: str, nodes: int) -> None:
+    async def _led(self, seat: ExpiringLeadership, led: Led) -> bool:
+        """Lead with what was taken over; False where the database goes away, or another leads, before we do."""
+        try:
+            await self._lead(led.leader_epoch, led.state)
+        except (JournalUnavailable, NotLeader) as error:
+            log.warning("leading did not begin: %s", error)
+            if self.leading is not None:
+                await self._step_down(seat, self.leading)
+            return False
+        return True
+
+    async def _step_down(self, seat: ExpiringLeadership, leading: Leading) -> None:
+        """From a leader become a standby, at the same address and with a state read anew: what was in memory may be
+        ahead of the journal.
+        """
+        generations = self.view.books.generations
+        self.gate.close()
+        await leading.step_down(NotLeader(seat.why_lost, hint="connect again: another coordinator may lead"))
+        await asyncio.to_thread(seat.stop_renewing)
+        await asyncio.to_thread(self.journal.close)
+        self.leading = None
+        self.view = View()
+        self.metrics = Metrics(self.view)
+        self._garbage_collector.hold_off()
+        self.standby = Standby(seat, self._refer_to)
+        self.standby.generations = generations  # until it has followed: our certificate is of these
+
+    def _ended(self) -> None:
+        """What leads has come to an end. One of several coordinators follows then, unless something is broken."""
+        leading = self.leading
+        if self._seat is None or leading is None or not isinstance(leading.failure, NotLeader):
+            self._stop.set()
+        elif self._leads:
+            self._leads = False
+            self._following = asyncio.create_task(self._follow(self._seat))
+
+    def _paused(self, seconds: float) -> None:
+        self.metrics.gc_pause.observe(seconds)  # whichever metrics are kept now
+
+    def _refer_to(self, leader: str, nodes: int, away: AliquotError | None) -> None:
         """Who leads, and how many nodes there are; said by the thread that follows."""
-        self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes)
+        self._loop.call_soon_threadsafe(self.gate.refer_to, leader, nodes, away)
 
     async def _lead(self, leader_epoch: int, state: State) -> None:
         """From here on this coordinator is the one that decides."""
@@ -132,8 +180,8 @@ class Coordinator(Collector):
             garbage_collector=self._garbage_collector,
             means=self._means,
             reload=self._replayed,
-            reached_at=lambda: addresses_of(self.settings, self.address),
-            ended=self._stop.set,
+            reached_at=self._reached_at,
+            ended=self._ended,
             others=() if self._tracing is None else (self._tracing,),
         )
         await leading.start()
@@ -144,6 +192,17 @@ class Coordinator(Collector):
             self._listen()
             await self.server.serve(leading=True)
         await leading.keep_up()
+        self._leads = True
+
+    async def _reached_at(self) -> Sequence[str]:
+        """Where the coordinators are reached: this one first, then the others of now."""
+        own, seat = addresses_of(self.settings, self.address), self._seat
+        if seat is None:
+            return own
+        with contextlib.suppress(JournalUnavailable, TimeoutError):
+            async with asyncio.timeout(_MEET_S):
+                await asyncio.to_thread(seat.meet)
+        return tuple(dict.fromkeys([*own, *seat.everybody]))[:ADDRESSES_MAX]
 
     def _replayed(self) -> State:
         """All that is durable. Blocks. Raises JournalError."""
@@ -195,8 +254,21 @@ class Coordinator(Collector):
         """All measurements of whatever part it has, within a few milliseconds."""
         yield from self.metrics.collect()
         yield from measured(self._gauges)
+        yield self._clocks()
         if (leading := self.leading) is not None:
             yield from leading.gauges.collect()
+
+    def _clocks(self) -> GaugeMetricFamily:
+        """How far clocks are apart, as far as they are compared."""
+        text = "How far a clock is ahead of another's: of this coordinator's machine, and of the pool's time itself"
+        family = GaugeMetricFamily("aliquot_clock_ahead_seconds", text, labels=("clock", "of"))
+        if self._seat is not None:
+            family.add_metric(("machine", "database"), self._seat.clock_ahead_ms / 1000)
+        keeper = self.leading.timekeeper if self.leading is not None else None
+        if keeper is not None:
+            family.add_metric(("machine", "agents"), keeper.machine_ahead_of_agents_ms / 1000)
+            family.add_metric(("pool", "machine"), keeper.ahead_of_machine_ms / 1000)
+        return family
 
     def _may_scrape(self, token: str) -> bool:
         """Whether it is of a role that may, as far as this coordinator leads and so knows tokens. On any thread."""
@@ -211,7 +283,8 @@ class Coordinator(Collector):
     def _ready(self) -> Answer:
         leading = self.leading
         if leading is None or not self.gate.is_open:
-            return Answer(503, f"standby; the leader is {self.gate.leader or 'not known'}")
+            away = f": {self.gate.away}" if self.gate.away is not None else ""
+            return Answer(503, f"standby; the leader is {self.gate.leader or 'not known'}{away}")
         if leading.writer.granting:
             return Answer(200, "ok")
         return Answer(503, f"nothing is granted: {leading.writer.not_granting_reason}")
@@ -219,8 +292,8 @@ class Coordinator(Collector):
     # -- until the end
 
     async def serve(self) -> None:
-        """Until `stop` is called, leadership is lost or a part has failed. Then end in order; raises NotLeader, or the
-        failure.
+        """Until `stop` is called, a part has failed, or another process has the journal of a coordinator that is alone.
+        Then end in order; raises the failure, or NotLeader.
         """
         try:
             await self._stop.wait()
@@ -243,6 +316,8 @@ class Coordinator(Collector):
     def stop(self) -> None:
         """End in order."""
         self._stop.set()
+        if self.standby is not None:
+            self.standby.stop()
 
     async def _end(self) -> None:
         if self.standby is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,7 +19,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.pool_identity import pool_id
 from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.roster import WATCHED, Roster
 from aliquot.coordinator.agents.service import agent_handler
 from aliquot.coordinator.agents.sessions import Sessions
 from aliquot.coordinator.agents.submitting import offer
@@ -30,7 +30,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import EndReason
-from aliquot.coordinator.errors import NotLeader
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.gauges import LeadersGauges
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import is_shown
@@ -40,6 +40,7 @@ from aliquot.coordinator.reading.fleet import Fleet
 from aliquot.coordinator.reading.lease_log import LeaseLog
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.outbox import Follower, Outbox
+from aliquot.coordinator.reading.owners import quota_metrics, unknown_slices
 from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.use_totals import UseTotals
@@ -61,6 +62,7 @@ from aliquot.coordinator.rpc.watch_service import FleetService, WatchService
 from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.coordinator.upkeep.bookkeeping import close_books
 from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
@@ -68,6 +70,7 @@ from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
 from aliquot.coordinator.upkeep.sweep_timer import SweepTimer
+from aliquot.coordinator.upkeep.timekeeping import Timekeeper
 from aliquot.coordinator.upkeep.warming import compile_when_wanted
 from aliquot.coordinator.wire.nodes import NodeWriter
 from aliquot.coordinator.writing.commits import whole_state
@@ -92,6 +95,7 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.0
 _SEAT_LOOK_S = 0.05
+_MEET_EVERY_S = 60.0
 
 
 class Leading:
@@ -112,15 +116,25 @@ class Leading:
         garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
-        reached_at: Callable[[], Sequence[str]],
+        reached_at: Callable[[], Awaitable[Sequence[str]]],
         ended: Callable[[], None],
         others: Sequence[Follower] = (),
     ) -> None:
         """`state` is all that is durable; `reload` reads it again. `seat` is what must be kept to lead, where several
-        could. `view` is still empty. `reached_at` says at which addresses others reach this
-        coordinator. `ended` is called when it can't go on. `others` follow what is durable too.
+        could. `view` is still empty. `reached_at` says at which addresses others reach the coordinators, this one
+        first. `ended` is called when it can't go on. `others` follow what is durable too.
         """
-        clock = means.clock(state.now_ms)
+        clock = means.clock(0 if settings.clock_skew_max else state.now_ms)
+        self.timekeeper: Timekeeper | None = None
+        if settings.clock_skew_max:
+            heard = (node for node in state.nodes.values() if node.state in WATCHED and not node.spec.agentless)
+            clock = self.timekeeper = Timekeeper(
+                clock,
+                state.now_ms,
+                skew_max_ms=settings.clock_skew_max,
+                agents=sum(1 for _ in heard) if seat is None else 0,
+                patience_ms=settings.agents.lost,
+            )
         self._settings = settings
         self._journal = journal
         self._leader_epoch = leader_epoch
@@ -145,9 +159,14 @@ class Leading:
         self.keepalive = KeepAlive(clock, view.leases.values())
         self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
         self.roster = Roster(view, clock, telemetry, settings.agents.sessions())
+        if self.timekeeper is not None:
+            self.roster.heard_clock = self.timekeeper.heard
+        if seat is not None:
+            self.roster.coordinators = lambda: seat.everybody
         self.fleet = Fleet(view, telemetry)
         self.activity = Activity(clock, view.leases.get, telemetry, view.totals, self.roster.last_heard_ms)
         use = UseTotals(view.leases.values())
+        self._balances = Balances(view, clock)
         self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
         own = (self.keepalive, metrics, self.observed, self.activity, self.roster, self.fleet, LeaseLog(), use)
         followers = (*own, *(self.forecasting.followers if self.forecasting is not None else ()), *others)
@@ -198,7 +217,12 @@ class Leading:
             fleet=self.fleet,
             sweep_timer=self.sweep_timer,
             use=use,
-            more=() if self.forecasting is None else (self.forecasting.collect,),
+            more=(
+                lambda: quota_metrics(view.books, clock.now_ms()),
+                lambda: unknown_slices(telemetry),
+                self._balances.collect,
+                *(() if self.forecasting is None else (self.forecasting.collect,)),
+            ),
         )
         metrics.denials.now_ms = clock.now_ms
         self.door = Door(
@@ -246,9 +270,11 @@ class Leading:
             metrics=self._metrics,
             entropy=means.entropy,
             addresses=self._reached_at,
+            coordinators=self.roster.coordinators,
+            pool_id=pool_id(self._journal.pool_secret),
             authorities=authorities,
             authority=self._authority,
-            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, self._clock),
+            logins=means.logins(self._settings.access.oidc, self._settings.access.pods, means.clock(0)),
         )
         enrolment = EnrolmentService(
             writer=self.writer,
@@ -302,7 +328,10 @@ class Leading:
         settings, writer, run = self._settings, self.writer, self._background.run
         run("sweeps", self.sweep_timer.run())
         run("tokens that expire", self._end_expired())
+        if self._seat is not None:
+            run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._engine, self._metrics))
+        run("balances", self._balances.follow())
         telling = self.observed.run(writer.submit, lambda: self._settings.agents.use_told_every, self._note_busy)
         run("observed use", telling)
         run("looks at use", self.activity.run(writer.submit, lambda: self._settings.agents.use_looked_at_every))
@@ -336,6 +365,19 @@ class Leading:
         await self.roster.goodbye()
         self.waiters.wake_all()
         await stopping
+        await self._end_writing()
+
+    async def step_down(self, why: AliquotError) -> None:
+        """Tell everybody that this coordinator leads no longer; its server goes on, and refers them to who does."""
+        await self._background.end()
+        self.door.lasting.end_all(why)
+        await self.roster.goodbye()
+        self.waiters.wake_all()
+        await self._end_writing()
+        await self._server.set_leading(leading=False)
+        await self._server.set_granting(granting=False)
+
+    async def _end_writing(self) -> None:
         self.writer.close()
         await asyncio.gather(self._writing, return_exceptions=True)
         self.writer.stop_thread()
@@ -358,7 +400,9 @@ class Leading:
             await asyncio.sleep(_SEAT_LOOK_S)  # it expires as time passes, which sets no event
         log.error("leadership is lost: %s", seat.why_lost)
         self._gate.close()
-        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it starts again as a standby"))
+        # Until it is known who leads by now, if anybody does: most often it is the database that is away.
+        self._gate.refer_to("", len(self.roster), JournalUnavailable(seat.why_lost, hint="it is retried by itself"))
+        self.writer.lose_leadership(NotLeader(seat.why_lost, hint="it goes on as a standby"))
 
     # -- callers
 
@@ -373,6 +417,11 @@ class Leading:
             return None if token is None else door.authenticator.caller_of(token)
 
         door.lasting.changed(still, token_ids, principals)
+
+    async def _meet(self) -> None:
+        while True:
+            await self._reached_at()
+            await asyncio.sleep(_MEET_EVERY_S)
 
     async def _end_expired(self) -> None:
         while True:

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aliquot.cli import _options as options
-from aliquot.client import AsyncPool
+from aliquot.cli._parser import common
+from aliquot.client import AsyncPool, Explanation
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.doctor import Doctor, Finding, Mark
@@ -26,12 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
     doctor = commands.add_parser("doctor", help="say what this cluster lacks, each with the command that mends it")
-    options.common(doctor)
+    common(doctor)
     doctor.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
     doctor.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
     doctor.set_defaults(act=_doctor)
     planning = commands.add_parser("plan", help="would these manifests start now, where, and why not?")
-    options.common(planning)
+    common(planning)
     planning.add_argument("-f", "--file", action="append", type=Path, required=True, metavar="FILE", help="YAML")
     planning.add_argument("--tenant", default="", help="who pays (default: the namespace, as the rules do)")
     planning.set_defaults(act=_plan)
@@ -64,45 +64,64 @@ async def _doctor(args: argparse.Namespace) -> int:
 
 async def _plan(args: argparse.Namespace) -> int:
     """0: all would start now; 4: something never; 5: something not now."""
-    found: list[Plan] = []
     async with _pool(args) as pool:
-        for document in read(args.file):
-            found += [await plan(pool, template, tenant=args.tenant) for template in templates(document)]
+        found = [await plan(pool, template, tenant=args.tenant) for template in templates(read(args.file))]
     if args.json:
         sys.stdout.write(json.dumps([_document(one) for one in found]) + "\n")
     else:
         sys.stdout.writelines(_line(one) + "\n" for one in found)
         if not found:
             sys.stdout.write("no pods in these manifests\n")
-    explained = [one.explanation for one in found if one.explanation is not None]
-    if any(one.impossible for one in explained):
+    if any(_never(one) for one in found):
         return _REFUSED
-    return 0 if all(one.fits_now for one in explained) else _NOT_NOW
+    asking = [one for one in found if one.explanation is not None]
+    return 0 if all(one.starting == one.template.count for one in asking) else _NOT_NOW
+
+
+def _never(one: Plan) -> bool:
+    return bool(one.template.problem) or (one.explanation is not None and one.explanation.impossible)
 
 
 def _document(one: Plan) -> dict[str, object]:
-    found: dict[str, object] = {"where": one.where, "count": one.count, "request": one.request, "gang": one.gang}
+    asked = one.template
+    found: dict[str, object] = {
+        "where": asked.where,
+        "count": asked.count,
+        "request": asked.gpu,
+        "gang": asked.gang,
+        "problem": asked.problem,
+    }
     if one.explanation is not None:
         found |= {
-            "fits_now": one.explanation.fits_now,
+            "starting": one.starting,
+            "fits_now": one.starting == asked.count,
             "impossible": one.explanation.impossible,
             "summary": one.explanation.summary,
-            "nodes": sorted({part.node_name or part.node_id for part in one.explanation.placement}),
+            "nodes": _nodes(one.explanation),
         }
     return found
 
 
+def _nodes(explanation: Explanation) -> list[str]:
+    return sorted({part.node_name or part.node_id for part in explanation.placement})
+
+
 def _line(one: Plan) -> str:
+    asked = one.template
+    if asked.problem:
+        return f"{asked.where}: {asked.problem}"
     if one.explanation is None:
-        return f"{one.where}: asks for no parts of GPUs"
-    what = f"{one.count} x {one.request}" + (" as a gang" if one.gang else "")
-    if one.explanation.fits_now:
-        nodes = sorted({part.node_name or part.node_id for part in one.explanation.placement})
-        return f"{one.where}: {what} would start now on {', '.join(nodes[:8])}{' …' if len(nodes) > 8 else ''}"
+        return f"{asked.where}: asks for no parts of GPUs"
+    what = f"{asked.count} x {asked.gpu}" + (" as a gang" if asked.gang else "")
+    if one.starting == asked.count:
+        nodes = _nodes(one.explanation)
+        return f"{asked.where}: {what} would start now on {', '.join(nodes[:8])}{' …' if len(nodes) > 8 else ''}"
+    if one.starting:
+        return f"{asked.where}: {one.starting} of {what} would start now, the others would wait"
     verdict = "can never start" if one.explanation.impossible else "would wait"
     changes = [missing.smallest_change for missing in one.explanation.missing if missing.smallest_change]
     mend = f"\n  smallest change: {changes[0]}" if changes else ""
-    return f"{one.where}: {what} {verdict}: {one.explanation.summary}{mend}"
+    return f"{asked.where}: {what} {verdict}: {one.explanation.summary}{mend}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,25 @@
-"""`aliquot kube plan`: would what is in these manifests start now, where, and why not? Nothing is created."""
+"""`aliquot kube plan`: would what is in these manifests start now, where, and why not? Nothing is created.
+
+Pods ask in four ways: by limits and annotations, by ResourceClaims, for a GPU of another machine, or as an ElasticJob.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
 
-from aliquot.client import AsyncPool, Explanation, Request
-from aliquot.common.errors import ConfigError
+from aliquot.client import AsyncPool, Explanation, InvalidRequest, Request, Serve
+from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.files import read_text
-from aliquot.kube.core import names
-from aliquot.kube.core.accounts import DEFAULT_RULES, AccountRule, account_of
+from aliquot.common.limits import MAX_GANG_SIZE
+from aliquot.common.request import format_request
+from aliquot.kube.core import claims, elastic_jobs, names, remote_pods
+from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of
 from aliquot.kube.core.asking import request_text
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
@@ -22,26 +27,34 @@ from aliquot.kube.holding.requests import given_by
 
 _COUNTS: Final = ("parallelism", "replicas", "numNodes", "size")
 _DEPTH_MAX: Final = 12
+_NOBODY: Final = Account("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Pods that are alike, as a manifest has them."""
+    """Pods that are alike, as a manifest has them, and what each of them asks for."""
 
     where: str
-    pod: RawPod
-    count: int
+    count: int = 1
+    gang: bool = False
+    gpu: str = ""
+    """In the request grammar; empty: nothing of ours."""
+    account: Account = _NOBODY
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request, as the SDK has them."""
+    problem: str = ""
+    """Why it can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What became of one template. `request` is empty where it asks for nothing of ours."""
+    """What would become of one template."""
 
-    where: str
-    count: int
-    request: str
-    gang: bool
+    template: Template
+    starting: int = 0
+    """How many of its pods would start now; of a gang all or none."""
     explanation: Explanation | None = None
+    """Of all together; where not even one fits, of that one. None: it asks for nothing, or can't be read."""
 
 
 def read(files: list[Path]) -> list[Mapping[str, Any]]:
@@ -76,66 +89,153 @@ def _refuse_gone(file: Path, document: Mapping[str, Any]) -> None:
         )
 
 
-def templates(document: Mapping[str, Any]) -> Iterator[Template]:
-    """The pods of an object of any kind: itself, or every `template` in it that has containers, with its count."""
-    meta = document.get("metadata") or {}
-    where = f"{document['kind']} {meta.get('namespace', 'default')}/{meta.get('name', '')}"
-    namespace = meta.get("namespace", "default")
-    if document["kind"] == "Pod":
-        yield Template(where, _pod(document, namespace, meta.get("name", "")), 1)
-        return
-    yield from _within(document.get("spec"), where, namespace, str(meta.get("name", "")), 1, 0)
+def templates(
+    documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...] = DEFAULT_RULES
+) -> Iterator[Template]:
+    """The pods of objects of any kind: itself, or every `template` in it that has containers, with its count.
+
+    What can't be read is a template with its problem, so that the others are told about all the same.
+    """
+    reader = _Reader(documents, rules)
+    for document in documents:
+        where = f"{document['kind']} {_namespace(document)}/{_name(document)}"
+        if document["kind"] == "ElasticJob":
+            yield reader.read(where, document, reader.of_job)
+        elif document["kind"] == "Pod":
+            yield reader.read(where, document, reader.of_pod)
+        else:
+            for named, pod, count in _within(document.get("spec"), where, 1, 0):
+                meta = {**_meta(pod), "name": _name(document), "namespace": _namespace(document)}
+                found = reader.read(named, {**pod, "metadata": meta}, reader.of_pod)
+                yield replace(found, count=found.count if found.gang and found.count > 1 else count)
 
 
-def _within(value: object, where: str, namespace: str, name: str, count: int, depth: int) -> Iterator[Template]:
+def _within(value: object, where: str, count: int, depth: int) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+    """Where a template of pods is, the template, and how many pods it is for."""
     if depth > _DEPTH_MAX:
         return
     if isinstance(value, list):
         for item in value:
-            yield from _within(item, where, namespace, name, count, depth + 1)
+            yield from _within(item, where, count, depth + 1)
         return
     if not isinstance(value, dict):
         return
     count *= next((number for key in _COUNTS if isinstance(number := value.get(key), int) and number > 0), 1)
     named = f"{where} {value['name']}" if isinstance(value.get("name"), str) else where
     for key, inner in value.items():
-        if key == "template" and isinstance(inner, dict) and (inner.get("spec") or {}).get("containers"):
-            yield Template(named, _pod(inner, namespace, name), count)
+        spec = inner.get("spec") if key == "template" and isinstance(inner, dict) else None
+        if isinstance(spec, dict) and spec.get("containers"):
+            yield named, inner, count
         elif key != "containers":
-            yield from _within(inner, named, namespace, name, count, depth + 1)
+            yield from _within(inner, named, count, depth + 1)
 
 
-def _pod(document: Mapping[str, Any], namespace: str, name: str) -> RawPod:
-    try:
+class _Reader:
+    """What pods ask for, by each of the ways."""
+
+    def __init__(self, documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...]) -> None:
+        self._rules = rules
+        self._claims = {
+            (_namespace(each), _name(each)): each
+            for each in documents
+            if each["kind"] in {"ResourceClaim", "ResourceClaimTemplate"}
+        }
+
+    def read(self, where: str, document: Mapping[str, Any], how: Callable[[Mapping[str, Any]], Template]) -> Template:
+        """By one of the ways below; of what can't be read its problem."""
+        try:
+            return replace(how(document), where=where)
+        except AliquotError as error:
+            return Template(where, problem=error.explain())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # not of the form that Kubernetes takes
+            return Template(where, problem=f"it can't be read: {error}")
+
+    def of_job(self, document: Mapping[str, Any]) -> Template:
+        """An ElasticJob: its fewest replicas start together. Raises AliquotError."""
+        job = msgspec.convert(document, elastic_jobs.RawJob)
+        spec, labels = job.spec, job.metadata.labels or {}
+        least, _ = elastic_jobs.replicas_of(job)
+        options = {"pool": spec.pool, "priority": spec.priority, "preemptible": spec.preemptible}
+        account = account_of(self._rules, _namespace(document), {}, labels, spec.queue)
+        return Template("", least, True, format_request(elastic_jobs.gpu_of(job)), account, options)
+
+    def of_pod(self, document: Mapping[str, Any]) -> Template:
+        """A pod, or a template of some. Raises AliquotError."""
         pod = msgspec.convert(document, RawPod)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{namespace}/{name}: no pod: {error}") from error
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace=namespace, name=name))
+        pod.metadata.namespace = _namespace(document)
+        record, labels = flatten(pod), pod.metadata.labels or {}
+        account = account_of(self._rules, record.namespace, {}, labels, labels.get(names.QUEUE, ""))
+        options: dict[str, Any] = {"preemptible": True}
+        remote = remote_pods.flatten(pod)
+        if remote is not None:
+            return Template("", 1, False, remote_pods.request_text(remote), account, {**options, "serve": Serve.REMOTE})
+        if record.asked.anything:
+            gang = record.gang is not None
+            size = record.gang.size if record.gang is not None else 1
+            options |= given_by(record.asked)
+            return Template("", size or 1, gang, request_text(record.asked), account, options)
+        return Template("", 1, False, self._of_claims(document), account, options)
+
+    def _of_claims(self, document: Mapping[str, Any]) -> str:
+        """What a pod's claims come to. Raises ClaimRefused where they are not among these objects."""
+        for used in (document.get("spec") or {}).get("resourceClaims") or ():
+            name = used.get("resourceClaimTemplateName") or used.get("resourceClaimName") or ""
+            claim = self._claims.get((_namespace(document), name))
+            if claim is None:
+                raise claims.ClaimRefused(f"claim {name} is not among these manifests", hint="give its file, too")
+            spec = claim["spec"].get("spec") or claim["spec"] if claim["kind"].endswith("Template") else claim["spec"]
+            found = claims.asked_for(spec)
+            if found:
+                return found
+        return ""
 
 
-async def plan(
-    pool: AsyncPool, template: Template, *, tenant: str = "", rules: tuple[AccountRule, ...] = DEFAULT_RULES
-) -> Plan:
-    """Ask the pool. Pods of a gang are asked for together, others one by one. Raises PoolError, PodAskError."""
-    record = flatten(template.pod)
-    if not record.asked.anything:
-        return Plan(template.where, template.count, "", gang=False)
-    labels = template.pod.metadata.labels or {}
-    account = account_of(rules, record.namespace, {}, labels, labels.get(names.QUEUE, ""))
+def _name(document: Mapping[str, Any]) -> str:
+    return str(_meta(document).get("name", ""))
+
+
+def _namespace(document: Mapping[str, Any]) -> str:
+    return str(_meta(document).get("namespace") or "default")
+
+
+def _meta(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = document.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+async def plan(pool: AsyncPool, template: Template, *, tenant: str = "") -> Plan:
+    """Ask the pool. Pods of a gang are asked for together, of others how many could start. Raises PoolError."""
+    if template.problem or not template.gpu:
+        return Plan(template)
     request = Request(
-        request_text(record.asked),
-        tenant=tenant or account.tenant,
-        queue=account.queue,
-        preemptible=True,
+        template.gpu,
+        tenant=tenant or template.account.tenant,
+        queue=template.account.queue,
         detached=True,
-        **given_by(record.asked),
+        **template.options,
     )
-    gang = record.gang is not None
-    size = (record.gang.size or template.count) if record.gang is not None else template.count
-    # Pods that don't belong together could start one by one; that all of them start now is asked as if they did.
-    explanation = await pool.explain(replace(request, gang_size=size))
-    if not gang and not explanation.fits_now and size > 1:
+    most = min(template.count, MAX_GANG_SIZE)
+    try:
+        whole = await pool.explain(replace(request, gang_size=most))
+        if whole.fits_now:
+            return Plan(template, template.count, whole)
+        if template.gang:
+            return Plan(template, 0, whole)
         one = await pool.explain(request)
-        summary = f"one starts now, not all {size}: {explanation.summary}" if one.fits_now else one.summary
-        explanation = replace(one, summary=summary)
-    return Plan(template.where, size, request.gpu, gang, explanation)
+        if not one.fits_now:
+            return Plan(template, 0, one)
+        return Plan(template, await _how_many(pool, request, most), one)
+    except InvalidRequest as error:
+        return Plan(replace(template, problem=error.explain()))
+
+
+async def _how_many(pool: AsyncPool, request: Request, most: int) -> int:
+    """How many start now, of whom one does and all do not: halved each time."""
+    some, too_many = 1, most
+    while too_many - some > 1:
+        middle = (some + too_many) // 2
+        if (await pool.explain(replace(request, gang_size=middle))).fits_now:
+            some = middle
+        else:
+            too_many = middle
+    return some

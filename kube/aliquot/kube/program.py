@@ -3,7 +3,6 @@
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
 aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
 aliquot-kube webhook        admission, where the API server has no mutating policies
-aliquot-kube scaling        what autoscalers ask: KEDA's external scaler, the metrics APIs
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """
@@ -29,6 +28,7 @@ from aliquot.common import config as common_config
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.kube import webhook
+from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.api.election import Election, LeadershipLost
@@ -39,15 +39,14 @@ from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import application, serve
-from aliquot.kube.scaling.serving import Scaling
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, cluster_id, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
     """Which process, and its settings. Raises ConfigError."""
     parser = argparse.ArgumentParser(prog="aliquot-kube", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("process", choices=("extender", "controllers", "webhook", "scaling"))
+    parser.add_argument("process", choices=("extender", "controllers", "webhook"))
     parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{TABLE}] is read")
     parser.add_argument("--kubeconfig", metavar="FILE", help="instead of the pod's own service account")
     parser.add_argument("--cluster", metavar="NAME", help="names this cluster among those that share the pool")
@@ -70,12 +69,7 @@ async def run(process: str, settings: Settings) -> None:
         async with KubeClient(cluster) as client:
             await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
         return
-    async with KubeClient(cluster) as client, AsyncPool() as pool:
-        if process == "scaling":
-            namespace = settings.namespace or cluster.namespace
-            named = await cluster_id(client, settings)
-            await run_scaling(Scaling(client, pool, named, settings, namespace, now_ms), settings, stop)
-            return
+    async with alive(settings.alive_file), KubeClient(cluster) as client, AsyncPool() as pool:
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
         if process == "extender":
             await run_extender(parts, settings, stop)
@@ -124,19 +118,6 @@ async def run_webhook(client: KubeClient, settings: Settings, namespace: str, st
                 await until(stop, failed)
         finally:
             await end()
-
-
-async def run_scaling(scaling: Scaling, settings: Settings, stop: asyncio.Event) -> None:
-    """What autoscalers ask, until `stop`. Raises ConfigError, also where an API is somebody else's."""
-    try:
-        await scaling.start()
-        async with running(*scaling.work()) as failed:
-            host = settings.scaling_host
-            ports = {"metrics": scaling.metrics_port, "keda": scaling.keda_port}
-            say_ready(**{name: f"{host}:{port}" for name, port in ports.items() if port})
-            await until(stop, failed)
-    finally:
-        await scaling.stop()
 
 
 async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:

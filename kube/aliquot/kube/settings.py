@@ -46,28 +46,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """For how long nothing may be heard of the API server."""
     remote_pods: bool = False
     """Whether pods may have GPUs of other machines by annotation: the controllers then write Secrets."""
-    scaling_host: str = "0.0.0.0"  # noqa: S104 - the API server and KEDA call it from elsewhere
-    scaling_metrics_port: int = 8444
-    """Of the metrics APIs, behind the API server."""
-    scaling_keda_port: int = 8761
-    """Of KEDA's external scaler; -1: none."""
-    scaling_apis: tuple[str, ...] = ("custom.metrics.k8s.io",)
-    """Which metrics APIs are served: that, and external.metrics.k8s.io, which is KEDA's own where there is KEDA."""
-    scaling_service: str = "aliquot-scaling"
-    """The Service of the metrics APIs, in this pod's namespace: APIServices that name another are somebody else's."""
-    scaling_tls: Path = Path("/etc/aliquot/tls")
-    """A folder with tls.crt, tls.key and ca.crt."""
-    scaling_client_ca: Path | None = None
-    """Whoever asks as KEDA shows a certificate of this authority."""
-    scaling_clients: tuple[str, ...] = ()
-    """Names of such certificates that count; none: all of that authority."""
-    scaling_pool_readers: tuple[str, ...] = ("kube-system",)
-    """Namespaces (`*` at will) whose ScaledObjects may ask for everybody's figures."""
-    scaling_every: DurationMs = DurationMs(10_000)
-    """How often the pool is asked."""
-    scaling_kept: DurationMs = DurationMs(600_000)
-    """For how long the last answer counts while the pool does not answer."""
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""
+    alive_file: str = ""
+    """Touched every ten seconds while the process's loop turns, for a probe; empty: none."""
     log_level: str = "info"
     log_json: bool = False

@@ -35,6 +35,11 @@ TYPE_COMPUTE, TYPE_GRAPHICS, TYPE_MPS = 1, 2, 4
 ACCOUNT_MEMORY_UNKNOWN = 1
 
 
+def _all(kind: Any, names: str) -> list[tuple[str, Any]]:  # noqa: ANN401 - ctypes' types have no common one
+    """Fields of one type that follow one another, as C declares them."""
+    return [(name, kind) for name in names.split()]
+
+
 class _Record(ctypes.Structure):
     _fields_: ClassVar[Sequence[Any]]
 
@@ -45,21 +50,10 @@ class Account(_Record):
     _fields_ = [
         ("state", c_uint32),
         ("pid", c_int32),
-        ("start_ticks", c_uint64),
-        ("stack_start", c_uint64),
-        ("gpu_instance", c_uint32),
-        ("compute_instance", c_uint32),
-        ("types", c_uint32),
-        ("flags", c_uint32),
-        ("memory_bytes", c_uint64),
-        ("context_bytes", c_uint64),
-        ("managed_bytes", c_uint64),
-        ("peak_bytes", c_uint64),
-        ("cgroup_device", c_uint64),
-        ("cgroup_inode", c_uint64),
-        ("launches", c_uint64),
-        ("sm_percent", c_int32),
-        ("memory_percent", c_int32),
+        *_all(c_uint64, "start_ticks stack_start"),
+        *_all(c_uint32, "gpu_instance compute_instance types flags"),
+        *_all(c_uint64, "memory_bytes context_bytes managed_bytes peak_bytes cgroup_device cgroup_inode launches"),
+        *_all(c_int32, "sm_percent memory_percent"),
         ("window", c_uint64),
         ("busy_ns", c_uint64 * 2),
         ("since_us", c_uint64),
@@ -71,20 +65,8 @@ class Profile(_Record):
     """A MIG GPU-instance profile of a device."""
 
     _fields_ = [
-        ("in_use", c_uint32),
-        ("kind", c_uint32),
-        ("id", c_uint32),
-        ("slices", c_uint32),
-        ("memory_slices", c_uint32),
-        ("count_max", c_uint32),
-        ("starts", c_uint32),
-        ("multiprocessors", c_uint32),
-        ("copy_engines", c_uint32),
-        ("decoders", c_uint32),
-        ("encoders", c_uint32),
-        ("jpegs", c_uint32),
-        ("ofas", c_uint32),
-        ("reserved", c_uint32),
+        *_all(c_uint32, "in_use kind id slices memory_slices count_max starts multiprocessors copy_engines decoders"),
+        *_all(c_uint32, "encoders jpegs ofas reserved"),
         ("memory_mib", c_uint64),
         ("name", c_char * 32),
     ]
@@ -94,10 +76,7 @@ class GpuInstance(_Record):
     """A MIG GPU instance."""
 
     _fields_ = [
-        ("in_use", c_uint32),
-        ("id", c_uint32),
-        ("profile", c_uint32),
-        ("start", c_uint32),
+        *_all(c_uint32, "in_use id profile start"),
         ("serial", c_uint64),
     ]
 
@@ -106,12 +85,7 @@ class ComputeInstance(_Record):
     """A MIG compute instance: a MIG device."""
 
     _fields_ = [
-        ("in_use", c_uint32),
-        ("id", c_uint32),
-        ("gpu_instance", c_uint32),
-        ("slices", c_uint32),
-        ("start", c_uint32),
-        ("reserved", c_uint32),
+        *_all(c_uint32, "in_use id gpu_instance slices start reserved"),
         ("serial", c_uint64),
         ("uuid", c_char * 64),
     ]
@@ -129,86 +103,31 @@ class Device(_Record):
     _fields_ = [
         ("name", c_char * 96),
         ("uuid", c_char * 80),
-        ("serial", c_char * 32),
-        ("board_part_number", c_char * 32),
-        ("vbios", c_char * 32),
-        ("pci_domain", c_uint32),
-        ("pci_bus", c_uint32),
-        ("pci_device", c_uint32),
-        ("pci_id", c_uint32),
-        ("pci_subsystem_id", c_uint32),
-        ("minor", c_uint32),
-        ("brand", c_uint32),
-        ("architecture", c_uint32),
-        ("compute_major", c_uint32),
-        ("compute_minor", c_uint32),
-        ("multiprocessors", c_uint32),
-        ("cores", c_uint32),
-        ("memory_bus_bits", c_uint32),
-        ("numa_node", c_uint32),
-        ("pcie_switch", c_uint32),
-        ("host_bridge", c_uint32),
-        ("pcie_generation", c_uint32),
-        ("pcie_width", c_uint32),
-        ("total_bytes", c_uint64),
-        ("reserved_bytes", c_uint64),
-        ("bar1_bytes", c_uint64),
-        ("context_bytes", c_uint64),
-        ("lost", c_uint32),
-        ("processes_memory_unknown", c_uint32),
-        ("gpu_percent", c_int32),
-        ("memory_percent", c_int32),
-        ("encoder_percent", c_int32),
-        ("decoder_percent", c_int32),
-        ("temperature_c", c_int32),
-        ("memory_temperature_c", c_int32),
-        ("power_mw", c_int32),
-        ("fan_percent", c_int32),
-        ("temperature_idle_c", c_int32),
-        ("temperature_slowdown_c", c_int32),
+        *_all(c_char * 32, "serial board_part_number vbios"),
+        *_all(c_uint32, "pci_domain pci_bus pci_device pci_id pci_subsystem_id minor brand architecture"),
+        *_all(c_uint32, "compute_major compute_minor multiprocessors cores memory_bus_bits numa_node pcie_switch"),
+        *_all(c_uint32, "host_bridge pcie_generation pcie_width"),
+        *_all(c_uint64, "total_bytes reserved_bytes bar1_bytes context_bytes"),
+        *_all(c_uint32, "lost processes_memory_unknown"),
+        *_all(c_int32, "gpu_percent memory_percent encoder_percent decoder_percent temperature_c"),
+        *_all(c_int32, "memory_temperature_c power_mw fan_percent temperature_idle_c temperature_slowdown_c"),
         ("temperature_shutdown_c", c_int32),
-        ("power_idle_mw", c_uint32),
-        ("power_limit_mw", c_uint32),
-        ("power_default_mw", c_uint32),
-        ("power_min_mw", c_uint32),
-        ("power_max_mw", c_uint32),
-        ("clock_sm_mhz", c_uint32),
-        ("clock_sm_max_mhz", c_uint32),
-        ("clock_memory_mhz", c_uint32),
-        ("clock_memory_max_mhz", c_uint32),
-        ("pstate", c_uint32),
-        ("persistence_mode", c_uint32),
+        *_all(c_uint32, "power_idle_mw power_limit_mw power_default_mw power_min_mw power_max_mw clock_sm_mhz"),
+        *_all(c_uint32, "clock_sm_max_mhz clock_memory_mhz clock_memory_max_mhz pstate persistence_mode"),
         ("compute_mode", c_uint32),
-        ("throttle_reasons", c_uint64),
-        ("energy_uj", c_uint64),
-        ("energy_until_us", c_uint64),
-        ("ecc_mode", c_uint32),
-        ("ecc_pending", c_uint32),
+        *_all(c_uint64, "throttle_reasons energy_uj energy_until_us"),
+        *_all(c_uint32, "ecc_mode ecc_pending"),
         ("ecc", c_uint64 * ECC_LOCATIONS * 2 * 2),
-        ("remap_supported", c_uint32),
-        ("remapped_correctable", c_uint32),
-        ("remapped_uncorrectable", c_uint32),
-        ("remap_pending", c_uint32),
-        ("remap_failure", c_uint32),
-        ("retired_single", c_uint32),
-        ("retired_double", c_uint32),
-        ("retired_pending", c_uint32),
-        ("recovery_action", c_uint32),
-        ("gpm_supported", c_uint32),
-        ("mig_supported", c_uint32),
-        ("mig_mode", c_uint32),
-        ("mig_pending", c_uint32),
-        ("mig_without_reset", c_uint32),
+        *_all(c_uint32, "remap_supported remapped_correctable remapped_uncorrectable remap_pending remap_failure"),
+        *_all(c_uint32, "retired_single retired_double retired_pending recovery_action gpm_supported mig_supported"),
+        *_all(c_uint32, "mig_mode mig_pending mig_without_reset"),
         ("profiles", Profile * PROFILES_MAX),
         ("gpu_instances", GpuInstance * INSTANCES_MAX),
         ("compute_instances", ComputeInstance * INSTANCES_MAX),
-        ("link_count", c_uint32),
-        ("link_mbps", c_uint32),
+        *_all(c_uint32, "link_count link_mbps"),
         ("links", Link * LINKS_MAX),
-        ("busy_until_ns", c_uint64),
-        ("kernel_ns", c_uint64),
-        ("account_count", c_uint32),
-        ("contexts_spared", c_uint32),
+        *_all(c_uint64, "busy_until_ns kernel_ns"),
+        *_all(c_uint32, "account_count contexts_spared"),
         ("accounts", Account * ACCOUNTS_MAX),
     ]
 
@@ -217,12 +136,8 @@ class Event(_Record):
     """One entry of the ring of events."""
 
     _fields_ = [
-        ("type", c_uint64),
-        ("data", c_uint64),
-        ("device", c_uint32),
-        ("gpu_instance", c_uint32),
-        ("compute_instance", c_uint32),
-        ("reserved", c_uint32),
+        *_all(c_uint64, "type data"),
+        *_all(c_uint32, "device gpu_instance compute_instance reserved"),
     ]
 
 
@@ -231,8 +146,7 @@ class Rule(_Record):
 
     _fields_ = [
         ("in_use", c_uint32),
-        ("device", c_int32),
-        ("error", c_int32),
+        *_all(c_int32, "device error"),
         ("hang", c_uint32),
         ("latency_ns", c_uint64),
         ("call", c_char * 64),
@@ -243,12 +157,8 @@ class Limit(_Record):
     """A memory limit of a cgroup on a device."""
 
     _fields_ = [
-        ("in_use", c_uint32),
-        ("device", c_uint32),
-        ("cgroup_device", c_uint64),
-        ("cgroup_inode", c_uint64),
-        ("soft_bytes", c_uint64),
-        ("hard_bytes", c_uint64),
+        *_all(c_uint32, "in_use device"),
+        *_all(c_uint64, "cgroup_device cgroup_inode soft_bytes hard_bytes"),
         ("path", c_char * 256),
     ]
 
@@ -259,8 +169,7 @@ class Holder(_Record):
     _fields_ = [
         ("pid", c_int32),
         ("references", c_uint32),
-        ("start_ticks", c_uint64),
-        ("stack_start", c_uint64),
+        *_all(c_uint64, "start_ticks stack_start"),
     ]
 
 
@@ -268,12 +177,8 @@ class Shared(_Record):
     """Memory that several processes hold."""
 
     _fields_ = [
-        ("in_use", c_uint32),
-        ("device", c_uint32),
-        ("gpu_instance", c_uint32),
-        ("reserved", c_uint32),
-        ("serial", c_uint64),
-        ("bytes", c_uint64),
+        *_all(c_uint32, "in_use device gpu_instance reserved"),
+        *_all(c_uint64, "serial bytes"),
         ("holders", Holder * HOLDERS_MAX),
     ]
 
@@ -283,23 +188,13 @@ class ScenarioFile(_Record):
 
     _fields_ = [
         ("magic", c_uint64),
-        ("version", c_uint32),
-        ("header_bytes", c_uint32),
-        ("device_bytes", c_uint32),
-        ("account_bytes", c_uint32),
-        ("device_count", c_uint32),
-        ("shared_count", c_uint32),
-        ("limit_count", c_uint32),
+        *_all(c_uint32, "version header_bytes device_bytes account_bytes device_count shared_count limit_count"),
         ("reserved", c_uint32),
         ("mutex", c_uint64 * 8),
-        ("rules_generation", c_uint64),
-        ("events_written", c_uint64),
-        ("events_futex", c_uint32),
-        ("cuda_version", c_uint32),
-        ("next_serial", c_uint64),
-        ("granularity_bytes", c_uint64),
-        ("driver_version", c_char * 80),
-        ("nvml_version", c_char * 80),
+        *_all(c_uint64, "rules_generation events_written"),
+        *_all(c_uint32, "events_futex cuda_version"),
+        *_all(c_uint64, "next_serial granularity_bytes"),
+        *_all(c_char * 80, "driver_version nvml_version"),
         ("host", c_char * 64),
         ("rules", Rule * RULES_MAX),
         ("events", Event * EVENTS_MAX),

@@ -14,7 +14,7 @@ import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import yaml
 from aliquot.client import AsyncPool
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import MERGE, KubeClient
+from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
 from aliquot.kube.extender.http import application, serve
 from aliquot.kube.settings import Settings
@@ -32,6 +33,7 @@ from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import FakeApi
+from tests.kube.rights import limited
 from tests.kube.scheduler import StockScheduler
 
 PERCENT = 100
@@ -50,6 +52,8 @@ class Place:
     parts: Parts | None = None
     scheduler: StockScheduler | None = None
     """The stand-in, where there is no real one."""
+    account: Cluster = field(kw_only=True)
+    """How our parts come to the API server: as the chart's account, where it is the fake one."""
 
     async def create(self, name: str, limits: dict[str, int], priority_class: str = "", **meta: Any) -> None:
         """A pod."""
@@ -139,7 +143,7 @@ class Place:
     async def extending(self) -> AsyncIterator[None]:
         """The extender runs meanwhile, at the same port each time."""
         async with (
-            KubeClient(self.client.cluster) as client,
+            KubeClient(self.account) as client,
             AsyncPool(self.pool.address, token=ADMIN_TOKEN) as sdk,
         ):
             parts = self.parts = await make_parts(client, sdk, self.settings, "conformance")
@@ -152,6 +156,14 @@ class Place:
                     yield
             finally:
                 await runner.cleanup()
+
+
+def account_of(client: KubeClient, api: FakeApi | None) -> Cluster:
+    """As whom our parts come to the suite's cluster."""
+    if api is None:
+        return client.cluster
+    token = limited(api)
+    return Cluster(api.url, lambda: token)
 
 
 async def make_node(client: KubeClient, name: str, devices: int) -> None:
@@ -181,9 +193,9 @@ async def place(
     made = [f"conformance-{tag}-{number}" for number in range(nodes)]
     async with contextlib.AsyncExitStack() as stack:
         pool = await stack.enter_async_context(pools.running())
-        declared = [pools.declared(name, devices, "A100-80") for name in made]
+        declared = [pools.declared(f"machine-of-{name}", devices, "A100-80", name) for name in made]
         await pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=declared))
-        found = Place(client, namespace, settings, pool, made)
+        found = Place(client, namespace, settings, pool, made, account=account_of(client, api))
         for name in made:
             await make_node(client, name, devices)
             stack.push_async_callback(client.delete, resources.NODES.path(name=name))

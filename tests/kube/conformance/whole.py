@@ -29,7 +29,7 @@ from aliquot.v1 import pool_pb2, types_pb2
 from tests.agent import harness
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
-from tests.kube.conformance.place import Place, make_node, scheduling
+from tests.kube.conformance.place import Place, account_of, make_node, scheduling
 from tests.kube.fake_api.server import FakeApi
 
 RESTART_API = os.environ.get("KUBE_RESTART_API", "")
@@ -132,11 +132,12 @@ async def operating(place: Place) -> AsyncIterator[None]:
     async def operate() -> None:
         while not stop.is_set():
             async with (
-                KubeClient(place.client.cluster) as client,
+                KubeClient(place.account) as client,
+                KubeClient(place.client.cluster) as elector,  # its Lease is in the test's namespace
                 AsyncPool(place.pool.address, token=ADMIN_TOKEN) as sdk,
             ):
                 parts = await make_parts(client, sdk, place.settings, "conformance")
-                election = Election(client, place.namespace, "conformance", uuid.uuid4().hex)
+                election = Election(elector, place.namespace, "conformance", uuid.uuid4().hex)
                 with contextlib.suppress(LeadershipLost):
                     await run_controllers(parts, place.settings, election, stop)
 
@@ -160,7 +161,7 @@ async def whole(client: KubeClient, namespace: str, api: FakeApi | None, folder:
         pool_settings = pools.settings_for(pools.sqlite(folder / "journal"))
         coordinator = contextlib.AsyncExitStack()
         pool = await coordinator.enter_async_context(pools.running(pool_settings))
-        place = Place(client, namespace, settings, pool, [node])
+        place = Place(client, namespace, settings, pool, [node], account=account_of(client, api))
         made = Whole(place, agent, api, pool_settings, folder / "journal.lock", {"coordinator": coordinator})
         stack.push_async_callback(made.close)
         await asyncio.to_thread(made.start_agent)

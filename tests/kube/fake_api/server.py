@@ -15,7 +15,8 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import aggregation, pods, policies, webhooks
+from tests.kube.fake_api import pods, policies, webhooks
+from tests.kube.fake_api.rights import Asked, Rule
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
 
@@ -29,7 +30,6 @@ KINDS = (
     ("v1", "podtemplates", "PodTemplate", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
-    ("apiregistration.k8s.io/v1", "apiservices", "APIService", False),
     ("apps/v1", "deployments", "Deployment", True),
     ("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
     ("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest", True),
@@ -74,12 +74,8 @@ class FakeApi:
         """User by token."""
         self.reviewable: dict[str, tuple[str, list[str]]] = {}
         """What TokenReview knows: token -> user, audiences."""
-        self.aggregation: aggregation.Aggregation | None = None
-        """Asks aggregated APIs, where a test has some."""
-        self.groups: dict[str, list[str]] = {"system:admin": ["system:masters"]}
-        """Of users."""
-        self.refused: set[tuple[str, str]] = set()
-        """What SubjectAccessReview denies: user, and resource, subresource or path."""
+        self.rules: dict[str, tuple[Rule, ...]] = {}
+        """Of users that may do this and nothing else; who has none may everything."""
         self.calls: list[tuple[str, str]] = []
         self.bookmark_s = bookmark_s
         self.url = ""
@@ -162,11 +158,6 @@ class FakeApi:
             return 200, b'{"major":"1","minor":"36","gitVersion":"v1.36.0-fake"}'
         if parts[:1] in (["healthz"], ["readyz"]):
             return 200, b'"ok"'
-        if self.aggregation is not None:
-            apis = self.store.kind(aggregation.VERSION, "apiservices")
-            found = await self.aggregation.ask(apis, request.path, request.query, user, self.groups.get(user, []))
-            if found is not None:
-                return found
         version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         namespace = ""
         if len(rest) > 2 and rest[0] == "namespaces":
@@ -174,8 +165,6 @@ class FakeApi:
         if not rest:
             return 200, self._discovery(version)
         plural, name, sub = (*rest, "", "")[:3]
-        if plural == "subjectaccessreviews":
-            return 201, aggregation.review(msgspec.json.decode(await request.read()), self.refused)
         if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
             return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
         kind = self.store.kind(version, plural)
@@ -186,7 +175,9 @@ class FakeApi:
             "PATCH": "patch",
             "DELETE": "delete",
         }
-        self._permit(user, "watch" if request.query.get("watch") else verb[request.method], plural, sub)
+        done = "watch" if request.query.get("watch") else "create" if sub == "binding" else verb[request.method]
+        what = f"{plural}/{sub}" if sub else plural
+        self._permit(user, Asked(done, version.rpartition("/")[0], what, namespace, name))
         if request.method == "GET":
             if name:
                 return 200, kind.encoded.get((namespace, name)) or msgspec.json.encode(
@@ -202,10 +193,17 @@ class FakeApi:
             body = msgspec.json.encode(await webhooks.mutate(self.store, namespace, pod))
         return self._write(request, user, kind, (namespace, name), sub, body)
 
-    def _permit(self, user: str, verb: str, plural: str, sub: str) -> None:
-        what = f"{plural}/{sub}" if sub else plural
-        if user != "system:admin" and (verb, what) in self.faults.forbidden:
-            raise ApiFailure(403, "Forbidden", f'{plural} is forbidden: User "{user}" cannot {verb} resource "{what}"')
+    def _permit(self, user: str, asked: Asked) -> None:
+        if not self._may(user, asked):
+            message = f'{asked.resource} is forbidden: User "{user}" cannot {asked.verb} resource "{asked.resource}"'
+            raise ApiFailure(403, "Forbidden", message)
+
+    def _may(self, user: str, asked: Asked) -> bool:
+        if user == "system:admin":
+            return True
+        rules = self.rules.get(user)
+        allowed = rules is None or any(rule.allows(asked) for rule in rules)
+        return allowed and (asked.verb, asked.resource) not in self.faults.forbidden
 
     def _write(
         self, request: web.Request, user: str, kind: Kind, key: tuple[str, str], sub: str, body: bytes
@@ -219,7 +217,8 @@ class FakeApi:
                 pods.default_pod(self.store, document)
             if kind.plural == "customresourcedefinitions":
                 self._define(document)
-            return 201, msgspec.json.encode(self.store.create(kind, namespace, document, user))
+            dry = request.query.get("dryRun") == "All"
+            return 201, msgspec.json.encode(self.store.create(kind, namespace, document, user, dry_run=dry))
         if request.method == "POST" and sub == "binding":
             policies.check(self.store, "CREATE", "pods/binding", document, None, user)
             return 201, msgspec.json.encode(pods.bind(self.store, kind, key, document))
@@ -272,6 +271,9 @@ class FakeApi:
                 415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content}"
             )
         old = self.store.get(kind, *key)
+        uid = old["metadata"]["uid"]
+        if (patch.get("metadata") or {}).get("uid", uid) != uid:  # a PUT is told 409, a patch this
+            raise invalid(kind, key[1], f"metadata.uid: Invalid value: {patch['metadata']['uid']}: field is immutable")
         item = merged(old, patch)
         if content != "application/merge-patch+json" and "conditions" in (patch.get("status") or {}):
             before = (old.get("status") or {}).get("conditions") or []
@@ -388,7 +390,8 @@ class FakeApi:
         if plural == "selfsubjectaccessreviews":
             asked = document["spec"]["resourceAttributes"]
             what = f"{asked['resource']}/{asked['subresource']}" if asked.get("subresource") else asked["resource"]
-            allowed = user == "system:admin" or (asked["verb"], what) not in self.faults.forbidden
+            where = asked.get("namespace", ""), asked.get("name", "")
+            allowed = self._may(user, Asked(asked["verb"], asked.get("group", ""), what, *where))
             return msgspec.json.encode({**document, "status": {"allowed": allowed}})
         known, audiences = self.reviewable.get(document["spec"]["token"], ("", []))
         common = [name for name in audiences if name in (document["spec"].get("audiences") or audiences)]

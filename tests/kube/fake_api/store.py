@@ -119,8 +119,8 @@ class Store:
         except KeyError:
             raise not_found(kind, name) from None
 
-    def create(self, kind: Kind, namespace: str, item: Object, user: str = "") -> Object:
-        """Raises ApiFailure."""
+    def create(self, kind: Kind, namespace: str, item: Object, user: str = "", *, dry_run: bool = False) -> Object:
+        """Raises ApiFailure. A dry run goes through all that may refuse it, and keeps nothing."""
         item = msgspec.json.decode(msgspec.json.encode(item))
         meta = item.setdefault("metadata", {})
         if not meta.get("name") and meta.get("generateName"):
@@ -139,6 +139,8 @@ class Store:
             item.pop("status", None)
         for admit in self.admission:
             admit("CREATE", kind, item, None, user)
+        if dry_run:
+            return item
         return self.write(kind, key, item, "ADDED")
 
     def update(

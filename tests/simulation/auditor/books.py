@@ -229,6 +229,8 @@ class Books:
             grace_ms=request.get("grace_ms", 30_000),
             queue=request.get("queue", ""),
             movable=request.get("movable", False),
+            apart=demand.get("apart", False) and count == 1,
+            placed=request.get("placed", False),
             priority=request.get("priority", 0),
             preemptible=request.get("preemptible", False),
             min_run_ms=request.get("min_run_ms", 0),
@@ -258,6 +260,8 @@ class Books:
             return f"lease epoch {epoch} after {story.epoch}"
         if len(slices) != story.members * story.count:
             return f"{len(slices)} slices for {story.members}x{story.count}"
+        if story.placed and story.epoch:
+            return f"{story.lease_id} is granted again, which was put on a place"
         if not story.epoch:
             self._moves.started()
         story.epoch, story.current, story.active, story.granted_ms = epoch, True, False, fact[1]
@@ -288,6 +292,8 @@ class Books:
                     return f"member {member} spans nodes"
                 if other.uuid == uuid:
                     return f"two slices of member {member} on {uuid}"
+            elif story.apart and self.health.card_of(other.uuid) == self.health.card_of(uuid):
+                return f"member {member} of {story.lease_id} on the card of another"
         share, memory = plan["share_milli"], plan["memory_bytes"]
         piece = Piece(slice_id, story.lease_id, story.epoch, member, node_id, uuid, share, memory)
         piece.lender, piece.lender_memory = plan.get("lender", ""), plan.get("lender_memory", False)

@@ -91,6 +91,10 @@ class Health:
             out = any(case.state in OUT for case in self.cases.values() if self._covers(case, uuid))
             card.healthy = not out and (well or bool(cause))
 
+    def card_of(self, uuid: str) -> str:
+        """The physical GPU of a device."""
+        return self._parents.get(uuid, "") or uuid
+
     def restricted(self, uuid: str) -> str:
         """Why not everything is placed on a device; empty: nothing stands against it."""
         for case in self.cases.values():
@@ -238,7 +242,7 @@ class Health:
         pool, model = case.kind
         return len(
             {
-                self._parents.get(uuid, "") or uuid
+                self.card_of(uuid)
                 for machine in self._books.machines.values()
                 if machine.pool == pool
                 for uuid in machine.devices

@@ -87,6 +87,10 @@ class Story:
     queue: str = ""
     """That it names; empty: its tenant's own."""
     movable: bool = False
+    apart: bool = False
+    """Each of its members is on a card of its own."""
+    placed: bool = False
+    """It was put on a place by whoever asked."""
     priority: int = 0
     preemptible: bool = False
     preempted_ms: list[int] = field(default_factory=list)

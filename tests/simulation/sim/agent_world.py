@@ -52,6 +52,7 @@ def world_of(node: SimNode) -> World:
         random=node.jitter,
         poll_random=node.poll_jitter,
         machine=SimHost(),
+        wall_ns=lambda: 0,  # it does not tell: coordinators of the simulation compare no clocks
         processes=SimProcesses(node.loop, node.table, current),
         kernel=SimKernel(node),
         signaller=TellingSignaller,

@@ -104,6 +104,7 @@ class CoordinatorHost:
             metrics_port=-1,
             policy=policy,
             forecast=False,
+            clock_skew_max=DurationMs(0),  # machines of the simulation have clocks that are wrong by minutes
             agents=AgentSettings(unenrolled=True),
             access=access(),
             limits=LimitSettings(

@@ -18,6 +18,8 @@ MIG_EVERY = 14
 """One request in so many asks for a part of a card by its profile."""
 OR_MIG_EVERY = 3
 """For one request in so many for a part of a device, a MIG instance will do as well."""
+SAME_CARD_EVERY = 3
+"""For one request in so many, members of a gang may share a card."""
 MODEL_SETS = ((), (), (), ("A100-40",), ("A100-80", "H100-80"), ("L4",), ("A100",))
 
 
@@ -40,6 +42,7 @@ class Workload:
             or_mig=number % OR_MIG_EVERY == 0 and not spec.mig_profile and spec.share_milli < 1000,
             tenant=launcher.tenant_of(random.choice(TENANTS)),
             gang_size=gang,
+            same_card=number % SAME_CARD_EVERY == 0,
             priority=random.choice((0, 0, 0, 0, 5, -5)),
             cpu_milli=random.choice((0, 0, 1000, 4000)),
             preemptible=random.random() < 0.3,

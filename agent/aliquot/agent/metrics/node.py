@@ -169,6 +169,7 @@ class NodeCollector(Collector):
             "1 for each slice of a lease: for joining its tenant, queue and tier to other series.",
             labels=(*_SLICE_LABELS, "member", "tenant", "queue", "tier", "state"),
         )
+        share = GaugeMetricFamily("aliquot_slice_share_ratio", "Part of the device reserved.", labels=_SLICE_LABELS)
         reserved = GaugeMetricFamily("aliquot_slice_reserved_bytes", "Memory reserved.", labels=_SLICE_LABELS)
         observed = GaugeMetricFamily(
             "aliquot_slice_observed_bytes", "Memory its processes hold; absent when not known.", labels=_SLICE_LABELS
@@ -196,6 +197,7 @@ class NodeCollector(Collector):
             word = tier.word if tier is not None else ""
             standing = "quarantined" if record.quarantined else record.intent.value
             info.add_metric([*labels, str(spec.member), spec.tenant, spec.queue, word, standing], 1)
+            share.add_metric(labels, spec.share_milli / 1000)
             reserved.add_metric(labels, spec.memory_bytes)
             piece = usage.get(spec.slice_id)
             if piece is not None:
@@ -205,7 +207,7 @@ class NodeCollector(Collector):
                     busy.add_metric(labels, percent)
                 if piece.observed_bytes is not None:
                     observed.add_metric(labels, piece.observed_bytes)
-        yield from (info, reserved, observed, processes, busy)
+        yield from (info, share, reserved, observed, processes, busy)
 
     def _agent(self) -> Iterator[Metric]:
         acts = CounterMetricFamily("aliquot_agent_enforcement", "Decisions of the watchdog.", labels=("node", "act"))

@@ -17,10 +17,10 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._parser import seconds
+from aliquot.cli._table import table, table_of
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.capacity.hook import parse_command
 from aliquot.cli.capacity.runner import Runner
@@ -57,23 +57,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     run = action(actions, "run", "carry orders out, with a command of yours", _run_hook)
     run.epilog = _RUN_EPILOG
     run.add_argument("--hook", required=True, type=parse_command, metavar="COMMAND", help="for each order")
-    run.add_argument("--hook-timeout", type=options.seconds, default=120.0, metavar="TIME", help="of the command (2m)")
-    run.add_argument("--every", type=options.seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
+    run.add_argument("--hook-timeout", type=seconds, default=120.0, metavar="TIME", help="of the command (2m)")
+    run.add_argument("--every", type=seconds, default=5.0, metavar="TIME", help="how often to look (5s)")
     run.add_argument("--name", default="", help="of this program (default: the machine's name)")
     run.add_argument("--invites", action="store_true", help="tell nodes that come an invite to join with")
     run.add_argument("--once", action="store_true", help="carry out what there is now, and end")
 
 
-def _advice(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _advice(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         found = pool.capacity.get()
-    if out.as_json:
-        out.document(found)
-        return Exit.OK
+    out.document(found)
     if not found.version:
         out.note("nothing is on offer: `aliquot capacity apply FILE` puts node shapes on offer")
-        return Exit.OK
+        return
     for advice in found.advice:
         would = "" if found.spec.policy.act else "would "
         word = {OrderWay.ADD: "order", OrderWay.REMOVE: "give back"}.get(advice.way, "?")
@@ -87,7 +84,6 @@ def _advice(args: argparse.Namespace) -> int:
         out.show(_nodes(found))
     if not found.spec.policy.act:
         out.note("this is a dry run: `aliquot capacity act on` lets the pool order")
-    return Exit.OK
 
 
 def _explain(out: Out, found: Capacity) -> None:
@@ -103,13 +99,10 @@ def _explain(out: Out, found: Capacity) -> None:
         out.note(f"{found.hour_micro / 1e6:.2f} an hour now; {found.month_micro / 1e6:.2f} since the month began")
 
 
-def _shapes(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _shapes(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         found = pool.capacity.get(advice=False)
-    if out.as_json:
-        out.document({"version": found.version, "spec": found.spec})
-        return Exit.OK
+    out.document({"version": found.version, "spec": found.spec})
     rows = [
         (
             shape.name,
@@ -128,107 +121,74 @@ def _shapes(args: argparse.Namespace) -> int:
     target = format_duration_ms((policy.target_wait_s or 0) * 1000)
     means = ", ".join(policy.means) or "nothing"
     out.note(f"{'orders' if policy.act else 'advice only'}; target {target}; before a node: {means}")
-    return Exit.OK
 
 
-def _orders(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _orders(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         found = pool.capacity.get(advice=False)
-    if out.as_json:
-        out.document({"open": found.orders, "closed": found.closed})
-    elif not found.orders and not found.closed:
+    out.document({"open": found.orders, "closed": found.closed})
+    if not found.orders and not found.closed:
         out.note("nothing was ordered")
     else:
         out.show(_order_table((*found.orders, *found.closed)))
-    return Exit.OK
 
 
 def _order_table(orders: Iterable[NodeOrder]) -> Table:
-    return table(
-        "ORDER",
-        "WAY",
-        "NODE",
-        "SHAPE",
-        "STATE",
-        "ORDERED",
-        "DUE",
-        "WHY",
-        rows=[
-            (
-                str(order.number),
-                order.way.lower(),
-                order.node_name,
-                order.shape,
-                order.state.lower().replace("_", " "),
-                words.moment(order.ordered_ms),
-                words.moment(order.due_ms),
-                order.problem or order.why,
-            )
-            for order in orders
-        ],
+    return table_of(
+        orders,
+        {
+            "ORDER": lambda order: str(order.number),
+            "WAY": lambda order: order.way.lower(),
+            "NODE": lambda order: order.node_name,
+            "SHAPE": lambda order: order.shape,
+            "STATE": lambda order: order.state.lower().replace("_", " "),
+            "ORDERED": lambda order: words.moment(order.ordered_ms),
+            "DUE": lambda order: words.moment(order.due_ms),
+            "WHY": lambda order: order.problem or order.why,
+        },
     )
 
 
 def _nodes(found: Capacity) -> Table:
-    return table(
-        "NODE",
-        "SHAPE",
-        "POOL",
-        ("LEASES", "right"),
-        "HERE SINCE",
-        "KEPT BECAUSE",
-        rows=[
-            (
-                node.name,
-                node.shape,
-                node.pool,
-                str(node.leases),
-                words.moment(node.here_ms) if node.here_ms else words.UNKNOWN,
-                "leases are there" if node.leases else node.kept,
-            )
-            for node in found.nodes
-        ],
+    return table_of(
+        found.nodes,
+        {
+            "NODE": lambda node: node.name,
+            "SHAPE": lambda node: node.shape,
+            "POOL": lambda node: node.pool,
+            "LEASES": lambda node: str(node.leases),
+            "HERE SINCE": lambda node: words.moment(node.here_ms) if node.here_ms else words.UNKNOWN,
+            "KEPT BECAUSE": lambda node: "leases are there" if node.leases else node.kept,
+        },
+        right=("LEASES",),
     )
 
 
-def _apply(args: argparse.Namespace) -> int:
-    out, spec = Out.of(args), read_capacity_file(args.file)
+def _apply(args: argparse.Namespace, out: Out) -> None:
+    spec = read_capacity_file(args.file)
     with options.open_pool(args) as pool:
         version = pool.capacity.declare(spec)
-    if out.as_json:
-        out.document({"version": version, "shapes": [shape.name for shape in spec.shapes]})
-    else:
-        out.show(f"{len(spec.shapes)} shapes are on offer (version {version})")
-    return Exit.OK
+    out.document({"version": version, "shapes": [shape.name for shape in spec.shapes]})
+    out.show(f"{len(spec.shapes)} shapes are on offer (version {version})")
 
 
-def _act(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _act(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         found = pool.capacity.get(advice=False)
         policy = dataclasses.replace(found.spec.policy, act=args.to == "on")
         version = pool.capacity.declare(dataclasses.replace(found.spec, policy=policy), version=found.version)
-    if out.as_json:
-        out.document({"version": version, "act": policy.act})
-    else:
-        out.show("nodes are ordered and given back" if policy.act else "advice only: nothing is ordered")
-    return Exit.OK
+    out.document({"version": version, "act": policy.act})
+    out.show("nodes are ordered and given back" if policy.act else "advice only: nothing is ordered")
 
 
-def _cancel(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _cancel(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         order = pool.capacity.withdraw(args.number, reason=args.reason)
-    if out.as_json:
-        out.document(order)
-    else:
-        out.show(f"{order.order_id} is withdrawn")
-    return Exit.OK
+    out.document(order)
+    out.show(f"{order.order_id} is withdrawn")
 
 
-def _run_hook(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _run_hook(args: argparse.Namespace, out: Out) -> None:
     if not args.once:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     name = args.name or socket.gethostname()
@@ -238,20 +198,15 @@ def _run_hook(args: argparse.Namespace) -> int:
             if args.once:
                 done = runner.look()
                 runner.settle()
-                if out.as_json:
-                    out.document({"carried_out": done})
-                else:
-                    out.note(f"{done} orders were carried out")
-                return Exit.OK
+                out.document({"carried_out": done})
+                out.note(f"{done} orders were carried out")
+                return
             stop = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: stop.set())
             out.note(f"orders are carried out as {name}")
             runner.run(args.every, stop)
         finally:
             runner.close()
-    return Exit.OK
 
 
-CAPACITY = Builtin(
-    "capacity", "nodes that come when they are missed: advice, shapes, orders, run", _configure, run_action
-)
+CAPACITY = Work(_configure, run_action)

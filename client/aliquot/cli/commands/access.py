@@ -13,10 +13,10 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
 from aliquot.cli._bootstrapping import bootstrap
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._parser import seconds
+from aliquot.cli._table import table, table_of
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
@@ -60,7 +60,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     _configure_token(action(actions, "token", "make, list or end tokens", _token))
     audit = action(actions, "audit", "who changed what, the latest first", _audit)
     audit.add_argument("--who", default="", metavar="PRINCIPAL", help="only what this one did")
-    audit.add_argument("--since", type=options.seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
+    audit.add_argument("--since", type=seconds, default=0.0, metavar="TIME", help="not longer ago than: 1h")
     audit.add_argument("--limit", type=options.positive, default=100, metavar="N", help="at most (100)")
     action(actions, "denials", "what was refused lately", _denials)
     authority = action(actions, "authority", "the pool's own certificate authority, and its exchange", _authority)
@@ -115,59 +115,49 @@ def _words() -> str:
     return ", ".join(role.lower() for role in _GIVABLE)
 
 
-def _grant(args: argparse.Namespace) -> int:
+def _grant(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
-        return _show_principal(Out.of(args), pool.access.grant_role(args.principal, args.role, scope=args.tenant))
+        _show_principal(out, pool.access.grant_role(args.principal, args.role, scope=args.tenant))
 
 
-def _revoke(args: argparse.Namespace) -> int:
+def _revoke(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
-        return _show_principal(Out.of(args), pool.access.revoke_role(args.principal, args.role, scope=args.tenant))
+        _show_principal(out, pool.access.revoke_role(args.principal, args.role, scope=args.tenant))
 
 
-def _show_principal(out: Out, principal: Principal) -> int:
-    if out.as_json:
-        out.document(principal)
-    else:
-        out.show(f"{principal.name}: {words.grants(principal.grants)}")
-        if not principal.tokens and principal.grants:
-            out.note(f"{principal.name} has no token yet: `aliquot access token {principal.name}` makes one")
-    return Exit.OK
+def _show_principal(out: Out, principal: Principal) -> None:
+    out.document(principal)
+    out.show(f"{principal.name}: {words.grants(principal.grants)}")
+    if not principal.tokens and principal.grants:
+        out.note(f"{principal.name} has no token yet: `aliquot access token {principal.name}` makes one")
 
 
-def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ls(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         principals = pool.access.principals()
-    if out.as_json:
-        out.document({"principals": principals})
-        return Exit.OK
+    out.document({"principals": principals})
     rows = [(each.name, words.grants(each.grants), str(each.tokens)) for each in principals]
     out.show(table("PRINCIPAL", "ROLES", ("TOKENS", "right"), rows=rows))
-    return Exit.OK
 
 
-def _token(args: argparse.Namespace) -> int:
-    if args.what == "ls":
-        return _list_tokens(args)
-    if args.what == "revoke":
-        return _revoke_tokens(args)
+def _token(args: argparse.Namespace, out: Out) -> None:
+    if args.what in _OF_TOKENS:
+        _OF_TOKENS[args.what](args, out)
+        return
     if args.names:
         raise ConfigError(f"{args.names[0]!r} is too much", hint="aliquot access token PRINCIPAL [options]")
     if args.tenant and args.role is None:
         raise ConfigError(f"a tenant, but no role on {args.tenant}", hint="add --role user, or leave --tenant out")
-    out = Out.of(args)
     grants = [] if args.role is None else [RoleGrant(args.role, args.tenant)]
     with options.open_pool(args) as pool:
         made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
         # What this machine calls itself says nothing to others; the coordinator knows better.
         at_home = all(map(is_local_address, pool.addresses))
-        addresses = args.address or (made.addresses if at_home else pool.addresses)
+        reached = made.addresses if at_home else tuple(dict.fromkeys([*pool.addresses, *made.addresses]))
+        addresses = args.address or reached
         known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
         login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
-    if out.as_json:
-        out.document({"token": made.token, "login": login, "issued": made.issued})
-        return Exit.OK
+    out.document({"token": made.token, "login": login, "issued": made.issued})
     if args.file is not None:
         _keep(args.file, made.token, made.issued.token_id)
         out.note(f"written to {args.file}, for nobody else to read")
@@ -176,7 +166,6 @@ def _token(args: argparse.Namespace) -> int:
     out.note(f"token {made.issued.token_id} of {made.issued.principal}, {words.expiry(made.issued.expires_ms)}")
     if args.file is None and not args.raw and all(map(is_local_address, addresses)):
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
-    return Exit.OK
 
 
 def _keep(file: Path, token: str, token_id: str) -> None:
@@ -189,66 +178,53 @@ def _keep(file: Path, token: str, token_id: str) -> None:
         ) from error
 
 
-def _list_tokens(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _list_tokens(args: argparse.Namespace, out: Out) -> None:
     if len(args.names) > 1:
         raise ConfigError(f"{args.names[1]!r} is too much", hint="aliquot access token ls [PRINCIPAL]")
     with options.open_pool(args) as pool:
         found = pool.access.tokens(args.names[0] if args.names else args.principal)
-    if out.as_json:
-        out.document({"tokens": found})
-    elif not found:
+    out.document({"tokens": found})
+    if not found:
         out.note("no tokens")
     else:
         out.show(_tokens(found))
-    return Exit.OK
 
 
-def _revoke_tokens(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _revoke_tokens(args: argparse.Namespace, out: Out) -> None:
     if not args.names and not args.principal:
         raise ConfigError("which tokens?", hint="aliquot access token revoke ID..., or --principal NAME for all of one")
     with options.open_pool(args) as pool:
         ended = pool.access.revoke_tokens(args.names, principal=args.principal)
-    if out.as_json:
-        out.document({"tokens": ended})
-    else:
-        out.show(f"ended {len(ended)} token{'' if len(ended) == 1 else 's'}")
-    return Exit.OK
+    out.document({"tokens": ended})
+    out.show(f"ended {len(ended)} token{'' if len(ended) == 1 else 's'}")
+
+
+_OF_TOKENS = {"ls": _list_tokens, "revoke": _revoke_tokens}
 
 
 def _tokens(found: Sequence[Token]) -> Table:
     now_ms = int(time.time() * 1000)
-    return table(
-        "TOKEN",
-        "PRINCIPAL",
-        ("AGE", "right"),
-        "EXPIRES",
-        "MADE BY",
-        "NOTE",
+    return table_of(
+        found,
+        {
+            "TOKEN": lambda each: each.token_id,
+            "PRINCIPAL": lambda each: each.principal,
+            "AGE": lambda each: words.age(each.created_ms, now_ms),
+            "EXPIRES": lambda each: words.moment(each.expires_ms) if each.expires_ms else words.UNKNOWN,
+            "MADE BY": lambda each: each.issued_by,
+            "NOTE": lambda each: each.note,
+        },
+        right=("AGE",),
         spare=("NOTE", "MADE BY"),
-        rows=[
-            (
-                each.token_id,
-                each.principal,
-                words.age(each.created_ms, now_ms),
-                words.moment(each.expires_ms) if each.expires_ms else words.UNKNOWN,
-                each.issued_by,
-                each.note,
-            )
-            for each in found
-        ],
     )
 
 
-def _audit(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _audit(args: argparse.Namespace, out: Out) -> None:
     since_ms = int((time.time() - args.since) * 1000) if args.since else 0
     with options.open_pool(args) as pool:
         found = pool.access.audit(args.who, since_ms=since_ms, entries_max=args.limit)
-    if out.as_json:
-        out.document(found)
-    elif not found.entries:
+    out.document(found)
+    if not found.entries:
         out.note("nothing was changed")
     else:
         rows = [
@@ -259,16 +235,13 @@ def _audit(args: argparse.Namespace) -> int:
         out.show(table("WHEN", "WHO", "DID", "TO", "FROM", "TOKEN", spare=spare, rows=rows))
         if since_ms and found.oldest_ms > since_ms:
             out.note(f"what was done before {words.moment(found.oldest_ms)} is no longer kept")
-    return Exit.OK
 
 
-def _denials(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _denials(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         found = pool.access.denials()
-    if out.as_json:
-        out.document({"denials": found})
-    elif not found:
+    out.document({"denials": found})
+    if not found:
         out.note("nothing was refused lately")
     else:
         rows = [
@@ -283,74 +256,60 @@ def _denials(args: argparse.Namespace) -> int:
             for each in found
         ]
         out.show(table("WHEN", "WHO", "ASKED FOR", ("TIMES", "right"), "WHY NOT", "FROM", spare=("FROM",), rows=rows))
-    return Exit.OK
 
 
-def _authority(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _authority(args: argparse.Namespace, out: Out) -> None:
     if args.force and args.what != "retire":
         raise ConfigError("--force is for retire", hint="aliquot access authority retire --force")
     with options.open_pool(args) as pool:
         if args.what == "ls":
-            return _show_authority_use(out, pool.access.authority_use())
+            _show_authority_use(out, pool.access.authority_use())
+            return
         if args.what == "rotate":
             found = pool.access.rotate_authority()
         elif args.what == "retire":
             found = pool.access.retire_authority(force=args.force)
         else:
             found = pool.access.authority()
-    if out.as_json:
-        out.document(found)
-    elif args.what == "pem":
+    out.document(found)
+    if args.what == "pem":
         out.word(found.authorities_pem.rstrip("\n"))
     else:
         out.show(_generations(found))
         if args.what == "rotate":
             out.note("it is taken up from now on; `aliquot access authority ls` shows by whom not yet")
-    return Exit.OK
 
 
-def _show_authority_use(out: Out, use: AuthorityUse) -> int:
-    if out.as_json:
-        out.document(use)
-        return Exit.OK
+def _show_authority_use(out: Out, use: AuthorityUse) -> None:
+    out.document(use)
     out.show(_generations(use.authority))
     if not use.authority.shown:
         out.note("coordinators' certificates are not by it: only nodes' are")
     if not use.behind_total:
         out.note("nobody is known to trust only an older one")
-        return Exit.OK
+        return
     out.note(f"{use.behind_total} have not said yet that they trust the latest:")
     rows = [
         ("node " + each.node_id if each.node_id else each.principal, str(each.generation), each.token_id)
         for each in use.behind
     ]
     out.show(table("WHO", ("TRUSTS", "right"), "TOKEN", rows=rows))
-    return Exit.OK
 
 
 def _generations(authority: Authority) -> Table:
     trusted = [each for each in authority.generations if not each.retired_ms]
-    return table(
-        ("GENERATION", "right"),
-        "STATE",
-        "BEGUN",
-        "BY",
-        "SHA-256",
+    return table_of(
+        authority.generations,
+        {
+            "GENERATION": lambda each: str(each.number),
+            "STATE": lambda each: "retired" if each.retired_ms else "shown" if each is trusted[0] else "taken up",
+            "BEGUN": lambda each: words.moment(each.begun_ms) if each.begun_ms else words.UNKNOWN,
+            "BY": lambda each: each.begun_by or words.UNKNOWN,
+            "SHA-256": lambda each: each.sha256,
+        },
+        right=("GENERATION",),
         spare=("SHA-256",),
-        rows=[
-            (
-                str(each.number),
-                "retired" if each.retired_ms else "shown" if each is trusted[0] else "taken up",
-                words.moment(each.begun_ms) if each.begun_ms else words.UNKNOWN,
-                each.begun_by or words.UNKNOWN,
-                each.sha256,
-            )
-            for each in authority.generations
-        ],
     )
 
 
-ACCESS = Builtin(
-    "access", "who may do what: grant, revoke, ls, token, audit, denials, authority, bootstrap", _configure, run_action
-)
+ACCESS = Work(_configure, run_action)

@@ -10,10 +10,11 @@ from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit, exit_of
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.client import HeldLease, Lease, LeaseState, MemberPlace, Pool, PoolError, Request, WaitUntil
 
 _REACHED = {
@@ -38,7 +39,7 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
         metavar="STATE",
         help="wait until queued, granted or active (default)",
     )
-    parser.add_argument("--wait", type=options.seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
+    parser.add_argument("--wait", type=seconds, default=30.0, metavar="TIME", help="wait at most (30s)")
     parser.add_argument("--key", default="", help="idempotency key: the same key gives the same lease")
     parser.add_argument("--hold", action="store_true", help="keep it until Ctrl-C, then release it")
     parser.add_argument(
@@ -57,12 +58,12 @@ def _place(text: str) -> MemberPlace:
     return MemberPlace(node, tuple(filter(None, uuids.split(","))))
 
 
-def _alloc(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _alloc(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
         if args.hold:
-            return _hold(out, pool, request, args)
+            _hold(out, pool, request, args)
+            return Exit.OK
         lease = _allocated(pool, request, args)
         secrets.keep(lease.lease_id, lease.secret)
         _show(out, lease)
@@ -77,7 +78,7 @@ def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
     return pool.allocate(request, until=args.until, wait_s=args.wait, key=args.key)
 
 
-def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> int:
+def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> None:
     """Hold the lease as long as this process lives; the end of the block releases it, whatever ends it."""
     signal.signal(signal.SIGTERM, _interrupt)
     held: HeldLease | None = None
@@ -94,7 +95,6 @@ def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> i
     finally:
         if held is not None:
             secrets.forget(held.lease_id)
-    return Exit.OK
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -102,10 +102,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _show(out: Out, lease: Lease) -> None:
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
 def _configure_release(parser: argparse.ArgumentParser) -> None:
@@ -114,21 +112,18 @@ def _configure_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _release(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _release(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
     failed = [result for result in results if isinstance(result, PoolError)]
-    if out.as_json:
-        out.document({"leases": [result for result in results if isinstance(result, Lease)]})
+    out.document({"leases": [result for result in results if isinstance(result, Lease)]})
     for lease_id, result in zip(args.lease_ids, results, strict=True):
         if isinstance(result, PoolError):
             out.error(result)
             continue
         secrets.forget(lease_id)
-        if not out.as_json:
-            word = "has ended" if result.state is LeaseState.ENDED else "is ending"
-            out.show(f"{lease_id} {word} ({(result.end_reason or 'released').lower()}), held {words.holding(result)}")
+        word = "has ended" if result.state is LeaseState.ENDED else "is ending"
+        out.show(f"{lease_id} {word} ({(result.end_reason or 'released').lower()}), held {words.holding(result)}")
     return exit_of(failed[0]) if failed else Exit.OK
 
 
@@ -150,14 +145,12 @@ def _configure_ack(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _ack(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ack(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         shape = args.shape or pool.get(args.lease_id).shape
         _show(out, pool.acknowledge(args.lease_id, shape))
-    return Exit.OK
 
 
-ALLOC = Builtin("alloc", "ask for a lease and leave it standing", _configure_alloc, _alloc)
-RELEASE = Builtin("release", "end leases", _configure_release, _release)
-ACK = Builtin("ack", "say that the program of an elastic lease has adapted to its change", _configure_ack, _ack)
+ALLOC = Work(_configure_alloc, _alloc)
+RELEASE = Work(_configure_release, _release)
+ACK = Work(_configure_ack, _ack)

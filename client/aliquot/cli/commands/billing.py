@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import UTC, datetime, timedelta
 
 from aliquot.cli import _invoices as invoices
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
@@ -24,17 +22,15 @@ def _configure_invoice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "csv", "html"), default="table", help="html: a page to print")
 
 
-def _invoice(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _invoice(args: argparse.Namespace, out: Out) -> None:
     start, end = _period(args)
     with options.open_pool(args) as pool:
         invoice = pool.admin.invoice(args.tenant, from_ms=_ms(start), to_ms=_ms(end))
-    if out.as_json:
-        out.document(invoice)
-    elif args.format == "csv":
-        sys.stdout.write(invoices.as_csv(invoice))
+    out.document(invoice)
+    if args.format == "csv":
+        out.word(invoices.as_csv(invoice).rstrip("\n"))
     elif args.format == "html":
-        sys.stdout.write(invoices.as_page(invoice))
+        out.word(invoices.as_page(invoice).rstrip("\n"))
     else:
         out.show(
             f"{invoice.invoice_id}: {invoice.tenant}, {invoices.day(invoice.from_ms)} to "
@@ -48,7 +44,6 @@ def _invoice(args: argparse.Namespace) -> int:
             out.show(f"{name}: {amount}")
         for note in (*invoice.notes, *invoices.measured(invoice)):
             out.note(note)
-    return Exit.OK
 
 
 def _period(args: argparse.Namespace) -> tuple[datetime, datetime]:
@@ -83,16 +78,12 @@ def _configure_credit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="for people")
 
 
-def _credit(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _credit(args: argparse.Namespace, out: Out) -> None:
     micro = _whole(args.amount, 10**6)
     with options.open_pool(args) as pool:
         balance = pool.admin.post_credit(args.tenant, micro, reference=args.reference, note=args.note)
-    if out.as_json:
-        out.document({"tenant": args.tenant, "balance_micro": str(balance)})
-    else:
-        out.show(f"{args.tenant}: balance {invoices.money(balance)}")
-    return Exit.OK
+    out.document({"tenant": args.tenant, "balance_micro": str(balance)})
+    out.show(f"{args.tenant}: balance {invoices.money(balance)}")
 
 
 def _whole(text: str, scale: int) -> int:
@@ -113,8 +104,7 @@ def _configure_correct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="for people")
 
 
-def _correct(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _correct(args: argparse.Namespace, out: Out) -> None:
     share_milli_ms = _whole(args.gpu_hours, invoices.GPU_HOUR)
     memory_byte_ms = _whole(args.gib_hours, invoices.GIB_HOUR)
     if not share_milli_ms and not memory_byte_ms:
@@ -129,11 +119,8 @@ def _correct(args: argparse.Namespace) -> int:
             reference=args.reference,
             note=args.note,
         )
-    if out.as_json:
-        out.document({"tenant": args.tenant, "reference": args.reference, "booked": True})
-    else:
-        out.show(f"{args.tenant}: booked as {args.reference}")
-    return Exit.OK
+    out.document({"tenant": args.tenant, "reference": args.reference, "booked": True})
+    out.show(f"{args.tenant}: booked as {args.reference}")
 
 
 def _configure_close(parser: argparse.ArgumentParser) -> None:
@@ -141,19 +128,15 @@ def _configure_close(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("day", metavar="DAY", help="the first day (UTC) that stays open: 2026-11-01")
 
 
-def _close_books(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _close_books(args: argparse.Namespace, out: Out) -> None:
     day = _moment("DAY", args.day)
     with options.open_pool(args) as pool:
         pool.admin.close_books(_ms(day))
-    if out.as_json:
-        out.document({"closed_up_to_ms": _ms(day)})
-    else:
-        out.show(f"the books are closed up to {invoices.day(_ms(day))} UTC")
-    return Exit.OK
+    out.document({"closed_up_to_ms": _ms(day)})
+    out.show(f"the books are closed up to {invoices.day(_ms(day))} UTC")
 
 
-INVOICE = Builtin("invoice", "what a tenant owes for a period", _configure_invoice, _invoice)
-CREDIT = Builtin("credit", "post money that a tenant paid", _configure_credit, _credit)
-CORRECT = Builtin("correct", "correct a wrong charge", _configure_correct, _correct)
-CLOSE_BOOKS = Builtin("close-books", "sum up old days of the ledger", _configure_close, _close_books)
+INVOICE = Work(_configure_invoice, _invoice)
+CREDIT = Work(_configure_credit, _credit)
+CORRECT = Work(_configure_correct, _correct)
+CLOSE_BOOKS = Work(_configure_close, _close_books)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._actions import action
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._actions import action, run_action
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
-from aliquot.client.health import Health, Incident, Standing
+from aliquot.cli._table import table, table_of
+from aliquot.client.health import Health, Incident, Standing, UnknownSlice
 from aliquot.common.duration import format_duration_ms
 
 _CLOSED_SHOWN = 5
@@ -25,18 +25,15 @@ def _configure_health(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("incident", metavar="INCIDENT", nargs="?", type=int, default=0, help="its number: how it went")
 
 
-def _health(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _health(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         health = pool.admin.health(args.incident)
-    if out.as_json:
-        out.document(health)
-    elif args.incident:
+    out.document(health)
+    if args.incident:
         for incident in (*health.open, *health.closed):
             _show_story(out, incident)
     else:
         _show(out, health)
-    return Exit.OK
 
 
 def _show(out: Out, health: Health) -> None:
@@ -44,6 +41,9 @@ def _show(out: Out, health: Health) -> None:
         out.show(_table(health.open))
     else:
         out.note("no card is out of service, and none on probation")
+    if health.unknown_slices:
+        out.show(unknown_table(health.unknown_slices))
+        out.note("the books do not know these slices: `aliquot node settle NODE` ends them")
     if health.closed:
         out.show(_table_of_closed(health.closed[:_CLOSED_SHOWN]))
     if health.causes:
@@ -55,41 +55,52 @@ def _show(out: Out, health: Health) -> None:
         out.show(f"mean time to repair {_time(health.mttr_ms)}{p95}{mtbf}")
 
 
+def unknown_table(slices: Sequence[UnknownSlice]) -> Table:
+    """What agents hold and the books do not know."""
+    return table_of(
+        slices,
+        {
+            "UNKNOWN SLICE": lambda each: each.slice_id,
+            "NODE": lambda each: each.node_name,
+            "DEVICE": lambda each: each.device_uuid,
+            "SHARE": lambda each: words.share(each.share_milli),
+            "MEMORY": lambda each: words.amount(each.memory_bytes),
+        },
+        right=("SHARE", "MEMORY"),
+    )
+
+
 def _table(incidents: Sequence[Incident]) -> Table:
-    return table(
-        ("INCIDENT", "right"), "STATE", "SINCE", "AGE", "NODE", "CARDS", "CAUSE", "WAITS FOR",
-        rows=[
-            (
-                str(each.number),
-                _state(each.state),
-                words.age(each.since_ms),
-                words.age(each.opened_ms),
-                each.node_name,
-                _cards(each),
-                each.cause,
-                each.waits_for,
-            )
-            for each in incidents
-        ],
-    )  # fmt: skip
+    return table_of(
+        incidents,
+        {
+            "INCIDENT": lambda each: str(each.number),
+            "STATE": lambda each: _state(each.state),
+            "SINCE": lambda each: words.age(each.since_ms),
+            "AGE": lambda each: words.age(each.opened_ms),
+            "NODE": lambda each: each.node_name,
+            "CARDS": _cards,
+            "CAUSE": lambda each: each.cause,
+            "WAITS FOR": lambda each: each.waits_for,
+        },
+        right=("INCIDENT",),
+    )
 
 
 def _table_of_closed(incidents: Sequence[Incident]) -> Table:
-    return table(
-        ("OVER", "right"), "WHEN", "TOOK", "NODE", "CARDS", "CAUSE", "OUTCOME",
-        rows=[
-            (
-                str(each.number),
-                words.age(each.closed_ms),
-                _time(each.back_ms - each.opened_ms) if each.back_ms else words.UNKNOWN,
-                each.node_name,
-                _cards(each),
-                each.cause,
-                each.outcome,
-            )
-            for each in incidents
-        ],
-    )  # fmt: skip
+    return table_of(
+        incidents,
+        {
+            "OVER": lambda each: str(each.number),
+            "WHEN": lambda each: words.age(each.closed_ms),
+            "TOOK": lambda each: _time(each.back_ms - each.opened_ms) if each.back_ms else words.UNKNOWN,
+            "NODE": lambda each: each.node_name,
+            "CARDS": _cards,
+            "CAUSE": lambda each: each.cause,
+            "OUTCOME": lambda each: each.outcome,
+        },
+        right=("OVER",),
+    )
 
 
 def _show_story(out: Out, incident: Incident) -> None:
@@ -119,51 +130,28 @@ def _time(took_ms: int) -> str:
 
 def _configure_device(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
-    quarantine = _action(actions, "quarantine", "take a card out of service until it is returned", _quarantine)
+    quarantine = action(actions, "quarantine", "take a card out of service until it is returned", _device)
     quarantine.add_argument("--drain", action="store_true", help="also end its leases, each with its grace")
-    _action(actions, "verify", "have a card tested once nothing holds it; well, it returns", _verify)
-    _action(actions, "return", "take a card back into service", _return)
+    quarantine.set_defaults(care=lambda admin, args: partial(admin.quarantine_device, drain=args.drain))
+    verify = action(actions, "verify", "have a card tested once nothing holds it; well, it returns", _device)
+    verify.set_defaults(care=lambda admin, _: admin.verify_device)
+    returning = action(actions, "return", "take a card back into service", _device)
+    returning.set_defaults(care=lambda admin, _: admin.return_device)
+    for each in (quarantine, verify, returning):
+        each.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
+        each.add_argument("--reason", default="", help="for people")
 
 
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    act: Callable[[argparse.Namespace], Incident | None],
-) -> argparse.ArgumentParser:
-    parser = action(actions, name, text, act)
-    parser.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
-    parser.add_argument("--reason", default="", help="for people")
-    return parser
-
-
-def _quarantine(args: argparse.Namespace) -> Incident | None:
+def _device(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
-        return pool.admin.quarantine_device(args.uuid, reason=args.reason, drain=args.drain)
-
-
-def _verify(args: argparse.Namespace) -> Incident | None:
-    with options.open_pool(args) as pool:
-        return pool.admin.verify_device(args.uuid, reason=args.reason)
-
-
-def _return(args: argparse.Namespace) -> Incident | None:
-    with options.open_pool(args) as pool:
-        return pool.admin.return_device(args.uuid, reason=args.reason)
-
-
-def _device(args: argparse.Namespace) -> int:
-    out = Out.of(args)
-    incident: Incident | None = args.act(args)
-    if out.as_json:
-        out.document({"uuid": args.uuid, "incident": incident})
-    elif incident is None:
+        incident: Incident | None = args.care(pool.admin, args)(args.uuid, reason=args.reason)
+    out.document({"uuid": args.uuid, "incident": incident})
+    if incident is None:
         out.show(f"{args.uuid} is in service")
     else:
         waits = f"; it waits for {incident.waits_for}" if incident.waits_for else ""
         out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
-    return Exit.OK
 
 
-HEALTH = Builtin("health", "what is wrong with cards; with a number, one incident's story", _configure_health, _health)
-DEVICE = Builtin("device", "sick cards: quarantine, verify, return", _configure_device, _device)
+HEALTH = Work(_configure_health, _health)
+DEVICE = Work(_configure_device, run_action)

@@ -7,8 +7,7 @@ import webbrowser
 
 from aliquot.cli import _options as options
 from aliquot.cli._browser import link_for
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._oidc import has_screen
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout, PoolRecord
@@ -21,18 +20,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-browser", action="store_true", help="only print the link")
 
 
-def _run(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _run(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         link = link_for(pool, args.url or _running())
-    if out.as_json:
-        out.document({"url": link})
-        return Exit.OK
-    if not args.no_browser and has_screen() and webbrowser.open(link):
+    out.document({"url": link})
+    if not (out.as_json or args.no_browser) and has_screen() and webbrowser.open(link):
         out.note("your browser shows it")
     else:
         out.word(link)
-    return Exit.OK
 
 
 def _running() -> str:
@@ -44,4 +39,4 @@ def _running() -> str:
     return record.console
 
 
-CONSOLE = Builtin("console", "open the pool in a browser, logged in as you", _configure, _run)
+CONSOLE = Work(_configure, _run)

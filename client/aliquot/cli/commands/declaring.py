@@ -8,8 +8,7 @@ from pathlib import Path
 from aliquot.cli import _nodefile as nodefile
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 
 
@@ -21,25 +20,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="read and show only")
 
 
-def _declare(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _declare(args: argparse.Namespace, out: Out) -> None:
     declarations = nodefile.read_nodes(args.file, agentless=args.agentless, pool=args.pool)
     devices = sum(len(declaration.devices) for declaration in declarations)
     if args.dry_run:
-        if out.as_json:
-            out.document({"nodes": declarations})
-        else:
-            out.show(f"{args.file} describes {len(declarations)} nodes with {devices} devices")
-        return Exit.OK
+        out.document({"nodes": declarations})
+        out.show(f"{args.file} describes {len(declarations)} nodes with {devices} devices")
+        return
     with options.open_pool(args) as pool:
         nodes = pool.declare(declarations)
-    if out.as_json:
-        out.document({"nodes": nodes})
-    else:
-        if len(nodes) <= 50:
-            out.show(views.nodes_table(nodes))
-        out.show(f"declared {len(nodes)} nodes with {devices} devices")
-    return Exit.OK
+    out.document({"nodes": nodes})
+    if len(nodes) <= 50:
+        out.show(views.nodes_table(nodes))
+    out.show(f"declared {len(nodes)} nodes with {devices} devices")
 
 
-DECLARE = Builtin("declare", "declare the nodes of a file", _configure, _declare)
+DECLARE = Work(_configure, _declare)

@@ -7,7 +7,7 @@ import re
 
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
@@ -23,31 +23,26 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     options.request(parser)
 
 
-def _why(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _why(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         if _LEASE_ID.fullmatch(args.subject):
             lease, explanation = pool.why(args.subject)
-            if out.as_json:
-                out.document({"lease": lease, "explanation": explanation})
-            else:
-                out.show(*views.lease_view(lease))
-                if lease.waiting is None:
-                    out.show(*views.explanation_view(explanation))
+            out.document({"lease": lease, "explanation": explanation})
+            out.show(*views.lease_view(lease))
+            if lease.waiting is None:
+                out.show(*views.explanation_view(explanation))
             fits = lease.granted or explanation.fits_now
         else:
             explanation = pool.explain(with_node_ids(pool, options.read_request(args.subject, args)))
-            if out.as_json:
-                out.document({"explanation": explanation})
-            else:
-                out.show(*views.explanation_view(explanation))
+            out.document({"explanation": explanation})
+            out.show(*views.explanation_view(explanation))
             fits = explanation.fits_now
     if fits:
         return Exit.OK
     return Exit.REFUSED if explanation.impossible else Exit.NOT_NOW
 
 
-WHY = Builtin("why", "say where a request would go, or why it or a lease has to wait", _configure, _why)
+WHY = Work(_configure, _why)
 
 
 def _configure_fits(parser: argparse.ArgumentParser) -> None:
@@ -59,16 +54,13 @@ def _configure_fits(parser: argparse.ArgumentParser) -> None:
     options.request(parser)
 
 
-def _fits(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _fits(args: argparse.Namespace, out: Out) -> int:
     with options.open_pool(args) as pool:
         request = with_node_ids(pool, options.read_request(args.gpu, args, node_ids=()))
         found = pool.fits(request, args.node_ids)
-    if out.as_json:
-        out.document({"nodes": found})
-    else:
-        out.show(views.fits_table(found))
+    out.document({"nodes": found})
+    out.show(views.fits_table(found))
     return Exit.OK if any(fit.fits for fit in found) else Exit.NOT_NOW
 
 
-FITS = Builtin("fits", "say which nodes could take a request now", _configure_fits, _fits)
+FITS = Work(_configure_fits, _fits)

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import Lease
 from aliquot.common.errors import ConfigError
@@ -29,8 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _extend(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _extend(args: argparse.Namespace, out: Out) -> None:
     if sum((args.by_s is not None, bool(args.until), args.to_s is not None)) != 1:
         raise ConfigError("say how long: a time, --until or --to", hint="aliquot extend LEASE 2h")
     with options.open_pool(args) as pool:
@@ -40,11 +38,8 @@ def _extend(args: argparse.Namespace) -> int:
             lease = pool.get(args.lease_id)
             wanted_s = lease.time_limit_s + args.by_s if args.by_s is not None else _up_to(lease, args.until)
         lease = pool.extend(args.lease_id, wanted_s, reason=args.reason)
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
-    return Exit.OK
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
 def _up_to(lease: Lease, text: str) -> int:
@@ -68,4 +63,4 @@ def next_time(text: str, now: datetime) -> datetime:
     return found if found > now else found + timedelta(days=1)
 
 
-EXTEND = Builtin("extend", "let a lease run longer than its time limit", _configure, _extend)
+EXTEND = Work(_configure, _extend)

@@ -7,8 +7,7 @@ import time
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.forecast import Forecast, ForecastHour, ForecastSeries
@@ -35,14 +34,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=int, default=24, metavar="N", help="of SERIES: so many ahead, at most 168 (24)")
 
 
-def _forecast(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _forecast(args: argparse.Namespace, out: Out) -> None:
     series = None if args.series is None else "" if args.series == "all" else args.series
     with options.open_pool(args) as pool:
         found = pool.forecast(series)
-    if out.as_json:
-        out.document(found)
-        return Exit.OK
+    out.document(found)
     if not found.from_ms:
         out.note(
             f"no forecast yet: {found.hours_known} hours are known; one is made once an hour is over"
@@ -55,7 +51,6 @@ def _forecast(args: argparse.Namespace) -> int:
         _show_hours(out, found, args.hours)
     else:
         _show(out, found)
-    return Exit.OK
 
 
 def _show(out: Out, found: Forecast) -> None:
@@ -146,4 +141,4 @@ def _name(series: ForecastSeries) -> str:
     return f"{series.kind}/{series.name}" if series.kind else "all"
 
 
-FORECAST = Builtin("forecast", "demand as it is expected to be", _configure, _forecast)
+FORECAST = Work(_configure, _forecast)

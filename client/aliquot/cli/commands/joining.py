@@ -1,4 +1,4 @@
-"""`node invite` and `node disenrol`: who may be a node of the pool."""
+"""`node invite`, `node disenrol` and `node settle`: who may be a node of the pool, and what one holds for nobody."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import argparse
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._actions import run_action
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._actions import action, run_action
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli.commands.caring import unknown_table
 from aliquot.common.tls import is_local_address
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
-    invite = commands.add_parser("invite", help="let a node join: prints the command to run there, once")
-    options.common(invite)
+    actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
+    invite = action(actions, "invite", "let a node join: prints the command to run there, once", _invite)
     invite.add_argument("node", metavar="NODE", help="its name, or its id; it need not be known yet")
     invite.add_argument(
         "--ttl", type=options.whole_seconds, default=3600, metavar="TIME", help="good for (default: 1h)"
@@ -24,38 +23,41 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     invite.add_argument(
         "--address", action="append", default=[], metavar="HOST:PORT", help="where the node reaches the coordinators"
     )
-    invite.set_defaults(act=_invite)
-    disenrol = commands.add_parser("disenrol", help="let a node's key count no more; what runs there goes on")
-    options.common(disenrol)
+    disenrol = action(actions, "disenrol", "let a node's key count no more; what runs there goes on", _disenrol)
     disenrol.add_argument("node", metavar="NODE", help="its name or its id")
-    disenrol.set_defaults(act=_disenrol)
+    settle = action(actions, "settle", "end slices that the books do not know, such as after a restore", _settle)
+    settle.add_argument("node", metavar="NODE", help="its name or its id")
+    settle.add_argument("slices", metavar="SLICE", nargs="*", help="as `aliquot health` lists them (default: all)")
 
 
-def _invite(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _invite(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         made = pool.access.invite_node(args.node, ttl_ms=args.ttl * 1000)
         addresses = args.address or made.addresses
         string = pool.connection_string(made.invite, addresses=addresses, node=made.node, ca_pem=made.ca_pem)
-    if out.as_json:
-        out.document({"join": string, "invite": made})
-        return Exit.OK
+    out.document({"join": string, "invite": made})
     out.word(f"aliquot-agent join {string}")
     out.note(f"for {made.node}, once, until {words.moment(made.expires_ms)}")
     if addresses and all(map(is_local_address, addresses)):
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
-    return Exit.OK
 
 
-def _disenrol(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _disenrol(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         pool.access.disenrol_node(args.node)
-    if out.as_json:
-        out.document({"node": args.node})
+    out.document({"node": args.node})
+    out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
+
+
+def _settle(args: argparse.Namespace, out: Out) -> None:
+    with options.open_pool(args) as pool:
+        ended = pool.admin.settle_slices(args.node, args.slices)
+    out.document({"node": args.node, "slices": ended})
+    if ended:
+        out.show(unknown_table(ended))
+        out.note("they are told to end, and are gone within their grace of 30 s")
     else:
-        out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
-    return Exit.OK
+        out.note(f"the books know all that {args.node} holds")
 
 
-NODE = Builtin("node", "let a node join the pool, or take it out: invite, disenrol", _configure, run_action)
+NODE = Work(_configure, run_action)

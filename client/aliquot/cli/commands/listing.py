@@ -9,11 +9,10 @@ from rich.text import Text
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table, table_of
 from aliquot.client import LeaseState, Status, Timeline
 from aliquot.common.duration import format_duration_ms
 
@@ -34,19 +33,16 @@ def _configure_ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="also those that have ended")
 
 
-def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ls(args: argparse.Namespace, out: Out) -> None:
     states = args.state or ([state for state in LeaseState if state is not LeaseState.UNSPECIFIED] if args.all else [])
     with options.open_pool(args) as pool:
         node_id = node_id_of(pool, args.node) if args.node else ""
         leases = list(pool.leases(tenant=args.tenant, queue=args.queue, states=states, node_id=node_id))
-    if out.as_json:
-        out.document({"leases": leases})
-    elif leases:
-        out.show(views.leases_table(leases))
-    else:
+    out.document({"leases": leases})
+    if not leases:
         out.note("no leases")
-    return Exit.OK
+    elif not out.as_json:  # thousands of lines take their time
+        out.show(views.leases_table(leases))
 
 
 def _configure_get(parser: argparse.ArgumentParser) -> None:
@@ -54,23 +50,18 @@ def _configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", action="store_true", help="what has happened to it, fact by fact")
 
 
-def _get(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _get(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         if args.timeline:
-            return _show_timeline(out, pool.timeline(args.lease_id))
+            _show_timeline(out, pool.timeline(args.lease_id))
+            return
         lease = pool.get(args.lease_id)
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
-    return Exit.OK
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
-def _show_timeline(out: Out, timeline: Timeline) -> int:
-    if out.as_json:
-        out.document(timeline)
-        return Exit.OK
+def _show_timeline(out: Out, timeline: Timeline) -> None:
+    out.document(timeline)
     before_ms = timeline.steps[0].at_ms if timeline.steps else 0
     rows = []
     for step in timeline.steps:
@@ -79,26 +70,17 @@ def _show_timeline(out: Out, timeline: Timeline) -> int:
     out.show(table("WHEN", ("AFTER", "right"), "WHAT", "", rows=rows))
     if not timeline.complete:
         out.note("some facts are left out: the oldest are compacted away, or there are too many")
-    return Exit.OK
 
 
 def _span(took_ms: int) -> str:
     return f"{took_ms}ms" if took_ms < 1000 else format_duration_ms(took_ms)
 
 
-def _configure_status(parser: argparse.ArgumentParser) -> None:
-    del parser
-
-
-def _status(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _status(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         status = pool.status()
-    if out.as_json:
-        out.document(status)
-        return Exit.OK
+    out.document(status)
     show_status(out, status)
-    return Exit.OK
 
 
 def show_status(out: Out, status: Status) -> None:
@@ -118,47 +100,39 @@ def show_status(out: Out, status: Status) -> None:
     )
     if status.pools:
         out.show(
-            table(
-                "POOL",
-                "MODEL",
-                ("DEVICES", "right"),
-                ("SHARES LEASED", "right"),
-                ("MEMORY LEASED", "right"),
-                "",
+            table_of(
+                status.pools,
+                {
+                    "POOL": lambda totals: totals.pool,
+                    "MODEL": lambda totals: totals.model,
+                    "DEVICES": lambda totals: str(totals.devices),
+                    "SHARES LEASED": lambda totals: (
+                        f"{words.share(totals.leased_share_milli)} / {words.share(totals.capacity_share_milli)}"
+                    ),
+                    "MEMORY LEASED": lambda totals: (
+                        f"{words.amount(totals.leased_memory_bytes)} / {words.amount(totals.capacity_memory_bytes)}"
+                    ),
+                    "": lambda totals: words.bar(
+                        [(_part(totals.leased_memory_bytes, totals.capacity_memory_bytes), "green")], 20
+                    ),
+                },
+                right=("DEVICES", "SHARES LEASED", "MEMORY LEASED"),
                 spare=("",),
-                rows=[
-                    (
-                        totals.pool,
-                        totals.model,
-                        str(totals.devices),
-                        f"{words.share(totals.leased_share_milli)} / {words.share(totals.capacity_share_milli)}",
-                        f"{words.amount(totals.leased_memory_bytes)} / {words.amount(totals.capacity_memory_bytes)}",
-                        words.bar([(_part(totals.leased_memory_bytes, totals.capacity_memory_bytes), "green")], 20),
-                    )
-                    for totals in status.pools
-                ],
             )
         )
     if status.tenants:
         out.show(
-            table(
-                "TENANT",
-                "QUEUE",
-                ("LEASES", "right"),
-                ("QUEUED", "right"),
-                ("SHARES", "right"),
-                ("MEMORY", "right"),
-                rows=[
-                    (
-                        totals.tenant,
-                        totals.queue or words.UNKNOWN,
-                        str(totals.leases),
-                        str(totals.queued),
-                        words.share(totals.leased_share_milli),
-                        words.amount(totals.leased_memory_bytes),
-                    )
-                    for totals in status.tenants
-                ],
+            table_of(
+                status.tenants,
+                {
+                    "TENANT": lambda totals: totals.tenant,
+                    "QUEUE": lambda totals: totals.queue or words.UNKNOWN,
+                    "LEASES": lambda totals: str(totals.leases),
+                    "QUEUED": lambda totals: str(totals.queued),
+                    "SHARES": lambda totals: words.share(totals.leased_share_milli),
+                    "MEMORY": lambda totals: words.amount(totals.leased_memory_bytes),
+                },
+                right=("LEASES", "QUEUED", "SHARES", "MEMORY"),
             )
         )
 
@@ -167,6 +141,6 @@ def _part(value: int, whole: int) -> float:
     return value / whole if whole else 0.0
 
 
-LS = Builtin("ls", "list leases", _configure_ls, _ls)
-GET = Builtin("get", "show one lease", _configure_get, _get)
-STATUS = Builtin("status", "totals of the pool, its models and tenants", _configure_status, _status)
+LS = Work(_configure_ls, _ls)
+GET = Work(_configure_get, _get)
+STATUS = Work(no_options, _status)

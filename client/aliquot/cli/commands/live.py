@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.text import Text
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.cli.top import screen, snapshot
 from aliquot.client import DeadlineExceeded, Pool, Unavailable
 
@@ -22,27 +22,25 @@ EVERY_MIN_S = 0.1
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "With --json: one line per refresh, or one document with --once. Into a pipe it draws once."
     parser.add_argument("--once", action="store_true", help="draw once, then end")
-    parser.add_argument("--every", type=options.seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
+    parser.add_argument("--every", type=seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
 
 
-def _top(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _top(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         every_s = max(EVERY_MIN_S, args.every)
         if out.as_json and not args.once:
             while True:
                 out.line(snapshot.take(pool))
                 time.sleep(every_s)
-        if out.as_json:
-            out.document(snapshot.take(pool))
-        elif args.once or not out.console.is_terminal:
-            out.show(screen.draw(snapshot.take(pool)))
+        if out.as_json or args.once or not out.console.is_terminal:
+            look = snapshot.take(pool)
+            out.document(look)
+            out.show(screen.draw(look))
         else:
-            return _live(out, pool, every_s)
-        return Exit.OK
+            _live(out, pool, every_s)
 
 
-def _live(out: Out, pool: Pool, every_s: float) -> int:
+def _live(out: Out, pool: Pool, every_s: float) -> None:
     look = snapshot.take(pool)
     with Live(console=out.console, screen=True, auto_refresh=False) as live:
         try:
@@ -56,11 +54,11 @@ def _live(out: Out, pool: Pool, every_s: float) -> int:
                     live.update(Group(Text(error.message, "bold red"), _fitted(out, look)), refresh=True)
                     time.sleep(every_s)
         except KeyboardInterrupt:
-            return Exit.OK
+            return
 
 
 def _fitted(out: Out, look: snapshot.Snapshot) -> RenderableType:
     return screen.draw(look, rows=out.console.size.height)
 
 
-TOP = Builtin("top", "watch devices and leases on a live screen", _configure, _top)
+TOP = Work(_configure, _top)

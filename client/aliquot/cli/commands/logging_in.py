@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._identity import keep, show_identity
 from aliquot.cli._out import Out
 from aliquot.client import NotFound, NotLoggedIn, Pool, Unavailable
@@ -40,15 +39,14 @@ def _configure_login(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-browser", action="store_true", help="only say which page to open")
 
 
-def _login(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _login(args: argparse.Namespace, out: Out) -> None:
     given = _given(args) if args.string is not None or args.token_file is not None else _session(args, out)
     with options.open_pool(args, given.addresses, token=given.token, ca=given.ca) as pool:
         # Asked before it is kept: what does not work should not stand in the way of what does.
         identity = pool.access.whoami()
         addresses = pool.addresses
-    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer))
-    return show_identity(out, identity, addresses, str(file.path), "logged in to")
+    file = keep(out, Credential(addresses, given.token, given.ca, given.issuer), identity)
+    show_identity(out, identity, addresses, str(file.path), "logged in to")
 
 
 def _session(args: argparse.Namespace, out: Out) -> Credential:
@@ -125,8 +123,7 @@ def _configure_logout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revoke", action="store_true", help="end the token at the coordinator, too")
 
 
-def _logout(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _logout(args: argparse.Namespace, out: Out) -> None:
     file = CredentialsFile.of(os.environ)
     with Pool(args.coordinator) as pool:
         addresses = pool.addresses
@@ -138,11 +135,8 @@ def _logout(args: argparse.Namespace) -> int:
     if args.revoke:
         _revoke(args, known)
     file.remove(addresses)
-    if out.as_json:
-        out.document({"coordinator": list(known.addresses), "revoked": args.revoke})
-    else:
-        out.show(f"logged out of {', '.join(known.addresses)}" + (", and ended the token" if args.revoke else ""))
-    return Exit.OK
+    out.document({"coordinator": list(known.addresses), "revoked": args.revoke})
+    out.show(f"logged out of {', '.join(known.addresses)}" + (", and ended the token" if args.revoke else ""))
 
 
 def _revoke(args: argparse.Namespace, known: Credential) -> None:
@@ -151,18 +145,11 @@ def _revoke(args: argparse.Namespace, known: Credential) -> None:
         pool.access.revoke_tokens([pool.access.whoami().token_id])
 
 
-def _whoami(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _whoami(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
-        return show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
+        show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
 
 
-def _configure_whoami(parser: argparse.ArgumentParser) -> None:
-    del parser
-
-
-LOGIN = Builtin(
-    "login", "keep a token for a pool, so that every command and program of yours has it", _configure_login, _login
-)
-LOGOUT = Builtin("logout", "forget the token for a pool", _configure_logout, _logout)
-WHOAMI = Builtin("whoami", "who you are to the pool, and what you may do", _configure_whoami, _whoami)
+LOGIN = Work(_configure_login, _login)
+LOGOUT = Work(_configure_logout, _logout)
+WHOAMI = Work(no_options, _whoami)

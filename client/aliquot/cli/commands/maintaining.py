@@ -10,10 +10,9 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 from aliquot.client.admin import Maintenance, MaintenanceWindow
 from aliquot.common.duration import format_duration_ms
 
@@ -47,8 +46,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("name", metavar="NAME", help="of the window")
 
 
-def _add(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _add(args: argparse.Namespace, out: Out) -> None:
     window = MaintenanceWindow(
         name=args.name,
         start=args.start,
@@ -64,63 +62,43 @@ def _add(args: argparse.Namespace) -> int:
     )
     with options.open_pool(args) as pool:
         view = pool.admin.declare_maintenance(window)
-    if out.as_json:
-        out.document(view)
-    else:
-        out.show(f"{_when(view)}, over {_nodes(view)}")
-    return Exit.OK
+    out.document(view)
+    out.show(f"{_when(view)}, over {_nodes(view)}")
 
 
-def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _ls(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         views = pool.admin.maintenance()
         names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
-    if out.as_json:
-        out.document({"windows": views})
-    elif not views:
+    out.document({"windows": views})
+    if not views:
         out.note("no maintenance windows: `aliquot maintenance add` declares one")
     else:
         out.show(_table(views, names))
-    return Exit.OK
 
 
-def _rm(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _rm(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         pool.admin.end_maintenance(args.name)
-    if out.as_json:
-        out.document({"name": args.name, "removed": True})
-    else:
-        out.show(f"{args.name} is withdrawn")
-    return Exit.OK
+    out.document({"name": args.name, "removed": True})
+    out.show(f"{args.name} is withdrawn")
 
 
 def _table(views: Sequence[Maintenance], names: dict[str, str]) -> Table:
-    return table(
-        "WINDOW",
-        "PHASE",
-        "FROM",
-        "TO",
-        "EVERY",
-        "LEAD",
-        "NODES",
-        ("SLICES", "right"),
-        "REASON",
-        rows=[
-            (
-                view.window.name,
-                view.phase.lower(),
-                words.moment(view.starts_ms),
-                words.moment(view.ends_ms),
-                f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
-                format_duration_ms(view.window.lead_s * 1000) if view.window.lead_s else words.UNKNOWN,
-                _nodes(view, names),
-                str(view.slices),
-                view.window.reason,
-            )
-            for view in views
-        ],
+    return table_of(
+        views,
+        {
+            "WINDOW": lambda view: view.window.name,
+            "PHASE": lambda view: view.phase.lower(),
+            "FROM": lambda view: words.moment(view.starts_ms),
+            "TO": lambda view: words.moment(view.ends_ms),
+            "EVERY": lambda view: f"week in {view.window.zone}" if view.window.weekly else words.UNKNOWN,
+            "LEAD": lambda view: format_duration_ms(view.window.lead_s * 1000) if view.window.lead_s else words.UNKNOWN,
+            "NODES": lambda view: _nodes(view, names),
+            "SLICES": lambda view: str(view.slices),
+            "REASON": lambda view: view.window.reason,
+        },
+        right=("SLICES",),
     )
 
 
@@ -136,4 +114,4 @@ def _nodes(view: Maintenance, names: dict[str, str] | None = None) -> str:
     return " ".join(sorted((names.get(node_id, node_id) for node_id in view.node_ids), key=words.natural))
 
 
-MAINTENANCE = Builtin("maintenance", "maintenance windows of nodes: add, ls, rm", _configure, run_action)
+MAINTENANCE = Work(_configure, run_action)

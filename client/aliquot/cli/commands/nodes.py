@@ -9,10 +9,10 @@ from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._cards import cards_view
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
+from aliquot.cli._parser import seconds
 from aliquot.client import Node, NotGrantedInTime
 
 _LOOK_AGAIN_S = 0.5
@@ -26,13 +26,11 @@ def _configure_nodes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _nodes(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _nodes(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         nodes = [pool.node(args.node)] if args.node else sorted(pool.nodes(pool=args.pool), key=_by_name)
-    if out.as_json:
-        out.document(nodes[0] if args.node else {"nodes": nodes})
-    elif not nodes:
+    out.document(nodes[0] if args.node else {"nodes": nodes})
+    if not nodes:
         out.note("no nodes: start an agent, or `aliquot declare` some")
     else:
         if not args.devices or args.node:
@@ -42,7 +40,6 @@ def _nodes(args: argparse.Namespace) -> int:
         if args.node:
             for condition in nodes[0].conditions:
                 out.show(f"{condition.subject}: {condition.text}")
-    return Exit.OK
 
 
 def _by_name(node: Node) -> tuple[tuple[int, int | str], ...]:
@@ -58,30 +55,27 @@ def _configure_with_reason(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _cordon(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _cordon(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         node = pool.cordon(node_id_of(pool, args.node), reason=args.reason)
-    return _show(out, node, f"{node.name} takes no new leases; what runs stays")
+    _show(out, node, f"{node.name} takes no new leases; what runs stays")
 
 
-def _uncordon(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _uncordon(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         node = pool.uncordon(node_id_of(pool, args.node))
     closed = words.closed(node)
     story = f"is no longer closed by hand:{closed}" if closed else "takes new leases again"
-    return _show(out, node, f"{node.name} {story}")
+    _show(out, node, f"{node.name} {story}")
 
 
 def _configure_drain(parser: argparse.ArgumentParser) -> None:
     _configure_with_reason(parser)
     parser.add_argument("--grace", type=options.whole_seconds, default=0, metavar="TIME", help="for every lease")
-    parser.add_argument("--wait", type=options.seconds, default=0.0, metavar="TIME", help="until nothing is left there")
+    parser.add_argument("--wait", type=seconds, default=0.0, metavar="TIME", help="until nothing is left there")
 
 
-def _drain(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _drain(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         node = pool.drain(node_id_of(pool, args.node), reason=args.reason, grace_s=args.grace)
         deadline = time.monotonic() + args.wait
@@ -99,7 +93,7 @@ def _drain(args: argparse.Namespace) -> int:
             time.sleep(_LOOK_AGAIN_S)
             node = pool.node(node.node_id)
     rest = f"{node.slices} slices are ending" if node.slices else "nothing is left there"
-    return _show(out, node, f"{node.name} is drained: {rest}")
+    _show(out, node, f"{node.name} is drained: {rest}")
 
 
 def _configure_forget(parser: argparse.ArgumentParser) -> None:
@@ -107,24 +101,20 @@ def _configure_forget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="write off the slices of a LOST node")
 
 
-def _forget(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _forget(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         node = pool.node(args.node)
         pool.remove_node(node.node_id, force=args.force)
-    return _show(out, node, f"{node.name} is forgotten")
+    _show(out, node, f"{node.name} is forgotten")
 
 
-def _show(out: Out, node: Node, text: str) -> int:
-    if out.as_json:
-        out.document(node)
-    else:
-        out.show(text)
-    return Exit.OK
+def _show(out: Out, node: Node, text: str) -> None:
+    out.document(node)
+    out.show(text)
 
 
-NODES = Builtin("nodes", "list nodes, or show one with its devices", _configure_nodes, _nodes)
-CORDON = Builtin("cordon", "no new leases on a node; what runs stays", _configure_with_reason, _cordon)
-UNCORDON = Builtin("uncordon", "place leases on a node again", _configure_node, _uncordon)
-DRAIN = Builtin("drain", "cordon a node and end what runs there, with its grace", _configure_drain, _drain)
-FORGET = Builtin("forget", "remove a node that holds nothing", _configure_forget, _forget)
+NODES = Work(_configure_nodes, _nodes)
+CORDON = Work(_configure_with_reason, _cordon)
+UNCORDON = Work(_configure_node, _uncordon)
+DRAIN = Work(_configure_drain, _drain)
+FORGET = Work(_configure_forget, _forget)

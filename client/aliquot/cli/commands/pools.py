@@ -15,11 +15,9 @@ from pathlib import Path
 from rich.text import Text
 
 from aliquot.cli._browser import link_to
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
-from aliquot.cli.demo.command import DEMO
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, PoolRecord, require_pool
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
 from aliquot.cli.localpool.pool import AGENT_METRICS_PORT, CONSOLE_PORT, START_TIMEOUT_S, free_port
@@ -28,8 +26,6 @@ from aliquot.cli.localpool.signing_in import SigningIn
 from aliquot.client import NotFound, Pool
 from aliquot.client.credentials import CredentialsFile, read_token_file, same_place
 from aliquot.common.errors import AliquotError
-
-__all__ = ["DEMO", "DOWN", "UP"]
 
 TEND_EVERY_S = 0.5
 LISTEN = "127.0.0.1:7070"
@@ -74,12 +70,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _up(args: argparse.Namespace) -> int:
+def _up(args: argparse.Namespace, out: Out) -> None:
     require_pool()
-    out = Out.of(args)
     layout = Layout.of(args.state_dir)
     if args.detach:
-        return _detach(out, layout, args)
+        _detach(out, layout, args)
+        return
     plan = PoolPlan(
         nodes=args.nodes,
         gpus=args.gpus,
@@ -103,7 +99,6 @@ def _up(args: argparse.Namespace) -> int:
         while not stopping.wait(TEND_EVERY_S):
             pool.tend()
         out.note("stopping")
-    return Exit.OK
 
 
 def _free_address(out: Out) -> str:
@@ -115,7 +110,7 @@ def _free_address(out: Out) -> str:
     return f"{host}:{found}"
 
 
-def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
+def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> None:
     layout.make()
     log = layout.logs / "up.log"
     command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
@@ -148,7 +143,6 @@ def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> int:
         process.terminate()
         raise
     _announce(out, record, last="`aliquot down` stops it; the state is kept.")
-    return Exit.OK
 
 
 def _await_record(layout: Layout, process: subprocess.Popen[bytes], log: Path) -> PoolRecord:
@@ -213,8 +207,7 @@ def _configure_down(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default ~/.local/state/aliquot/pool")
 
 
-def _down(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _down(args: argparse.Namespace, out: Out) -> None:
     layout = Layout.of(args.state_dir)
     record = PoolRecord.read(layout)
     if record is None or not record.processes:
@@ -225,14 +218,9 @@ def _down(args: argparse.Namespace) -> int:
     layout.record.unlink(missing_ok=True)
     # A supervisor that was killed has left it.
     SigningIn(layout, CredentialsFile.of(os.environ), record.coordinator).sign_out()
-    if out.as_json:
-        out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
-    else:
-        out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
-    return Exit.OK
+    out.document({"stopped": [{"name": process.name, "pid": process.pid} for process in processes]})
+    out.show(f"stopped {len(processes)} processes; the state stays in {layout.root}")
 
 
-UP = Builtin(
-    "up", "start a pool on this machine: a coordinator and agents on simulated or real GPUs", _configure_up, _up
-)
-DOWN = Builtin("down", "stop the pool that `up` started", _configure_down, _down)
+UP = Work(_configure_up, _up)
+DOWN = Work(_configure_down, _down)

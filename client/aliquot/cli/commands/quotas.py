@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import admin
 from aliquot.common.errors import ConfigError
@@ -44,17 +43,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check everything, change nothing")
 
 
-def _quota(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _quota(args: argparse.Namespace, out: Out) -> None:
     changes = _changes(args)
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
         declared = _declared(tenancy, args.kind, args.name, changes)
         answer = pool.admin.apply(declared, over=tenancy, dry_run=args.dry_run)
         after = pool.admin.tenancy()
-    if out.as_json:
-        out.document(answer)
-        return Exit.OK
+    out.document(answer)
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
         out.show(f"{name}: {word} (version {version})")
@@ -63,7 +59,6 @@ def _quota(args: argparse.Namespace) -> int:
     use = next((view.use for view in _views(after, args.kind) if view.spec.name == args.name), None)
     if use is not None and use.windows is not None:
         out.show(in_force_text(use.windows))
-    return Exit.OK
 
 
 def in_force_text(now: admin.WindowsNow) -> str:
@@ -149,4 +144,4 @@ def _window(text: str) -> admin.QuotaWindow:
     return admin.QuotaWindow(when.strip(), found.get("guaranteed"), found.get("limit"))
 
 
-QUOTA = Builtin("quota", "change what a tenant or queue may use, also by time of day", _configure, _quota)
+QUOTA = Work(_configure, _quota)

@@ -15,12 +15,12 @@ from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
+from aliquot.cli._command import Work
 from aliquot.cli._following import Following
 from aliquot.cli._foreground import Foreground
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
-from aliquot.cli._parser import UsageError
+from aliquot.cli._parser import UsageError, seconds
 from aliquot.cli.commands import _elsewhere as elsewhere
 from aliquot.client import (
     AgentError,
@@ -62,15 +62,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", "-g", default="", help="what is wanted: 0.25(A100),10Gi (needed)")
     parser.add_argument(
-        "--wait", type=options.seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
+        "--wait", type=seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
     )
     options.request(parser)
     _following.configure(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
-def _run(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _run(args: argparse.Namespace, out: Out) -> int:
     command = _program(args)
     if not args.gpu:
         behind = any(word == "-g" or word.startswith("--gpu") for word in command)
@@ -131,7 +130,7 @@ def _inside(
                     while True:
                         out.note(_granted(lease))
                         place = follow.place_of(lease)
-                        code = _start(out, lease, command, foreground, launcher)
+                        code = lease.exit_code = _start(out, lease, command, foreground, launcher)
                         foreground.pid = 0  # what comes now is for this process
                         if foreground.forwarded or not follow.moved_from(lease, place, code):
                             break
@@ -239,7 +238,8 @@ def _configure_exec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
-def _exec(args: argparse.Namespace) -> int:
+def _exec(args: argparse.Namespace, out: Out) -> int:
+    del out  # the program's own
     command = _program(args)
     secret = secrets.find(args.lease)
     with options.open_pool(args) as pool:
@@ -264,5 +264,5 @@ def _exec(args: argparse.Namespace) -> int:
         return 126 if isinstance(error, PermissionError) else 127
 
 
-RUN = Builtin("run", "start a program on this node inside a lease of its own", _configure_run, _run)
-EXEC = Builtin("exec", "start a program on this node inside a standing lease", _configure_exec, _exec)
+RUN = Work(_configure_run, _run)
+EXEC = Work(_configure_exec, _exec)

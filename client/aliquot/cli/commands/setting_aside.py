@@ -7,10 +7,9 @@ import time
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -19,34 +18,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry", action="store_true", help="have it tried again")
 
 
-def _set_aside(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _set_aside(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         ask = pool.admin.retry_set_aside if args.retry else pool.admin.set_aside
         found = ask(args.subject)
-    if out.as_json:
-        out.document({"retried": args.retry, "set_aside": found})
-        return Exit.OK
+    out.document({"retried": args.retry, "set_aside": found})
     if not found:
         out.note("nothing is set aside")
-        return Exit.OK
+        return
     now_ms = int(time.time() * 1000)
     out.show(
-        table(
-            "SUBJECT",
-            "WORK",
-            ("FAILURES", "right"),
-            ("SINCE", "right"),
-            "ERROR",
+        table_of(
+            found,
+            {
+                "SUBJECT": lambda one: one.subject or words.UNKNOWN,
+                "WORK": lambda one: one.work,
+                "FAILURES": lambda one: str(one.failures),
+                "SINCE": lambda one: words.age(one.since_ms, now_ms),
+                "ERROR": lambda one: one.error,
+            },
+            right=("FAILURES", "SINCE"),
             spare=("FAILURES", "SINCE"),
-            rows=[
-                (one.subject or words.UNKNOWN, one.work, str(one.failures), words.age(one.since_ms, now_ms), one.error)
-                for one in found
-            ],
         )
     )
     out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")
-    return Exit.OK
 
 
-SET_ASIDE = Builtin("set-aside", "show or retry work on which deciding failed", _configure, _set_aside)
+SET_ASIDE = Work(_configure, _set_aside)

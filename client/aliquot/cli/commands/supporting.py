@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._json import dumps, plain
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout
@@ -110,8 +109,7 @@ class Bundle:
                 archive.addfile(member, io.BytesIO(content))
 
 
-def _bundle(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _bundle(args: argparse.Namespace, out: Out) -> None:
     now = dt.datetime.now(tz=dt.UTC)
     path: Path = args.out or Path(f"aliquot-support-{now:%Y%m%d-%H%M%S}.tar.gz")
     bundle = Bundle()
@@ -132,13 +130,10 @@ def _bundle(args: argparse.Namespace) -> int:
         bundle.have(f"settings/{file.name}", partial(_tail, file))
     bundle.write(path)
     size = path.stat().st_size
-    if out.as_json:
-        out.document({"file": str(path), "bytes": size, "files": sorted(bundle.files), "missing": bundle.missing})
-    else:
-        out.show(f"{path}: {len(bundle.files)} files, {human_bytes(size)}; secrets are taken out, names are not")
-        for line in bundle.missing:
-            out.note(f"missing: {redacted(line)}")
-    return Exit.OK
+    out.document({"file": str(path), "bytes": size, "files": sorted(bundle.files), "missing": bundle.missing})
+    out.show(f"{path}: {len(bundle.files)} files, {human_bytes(size)}; secrets are taken out, names are not")
+    for line in bundle.missing:
+        out.note(f"missing: {redacted(line)}")
 
 
 def _ask(bundle: Bundle, pool: Pool, lease_ids: list[str]) -> None:
@@ -218,6 +213,4 @@ def _tail(path: Path) -> str:
     return text.partition("\n")[2] if size > TAIL_BYTES_MAX else text
 
 
-SUPPORT_BUNDLE = Builtin(
-    "support-bundle", "a file with what others need to see what is wrong, without secrets", _configure, _bundle
-)
+SUPPORT_BUNDLE = Work(_configure, _bundle)

@@ -9,8 +9,7 @@ from pathlib import Path
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work, no_options
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.commands.quotas import next_text
@@ -24,20 +23,16 @@ def _configure_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check everything, change nothing")
 
 
-def _apply(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _apply(args: argparse.Namespace, out: Out) -> None:
     declared = poolfile.read_pool_file(args.file)
     with options.open_pool(args) as pool:
         # Replaces only what was read here: a change by somebody else since then is a conflict.
         answer = pool.admin.apply(declared, over=pool.admin.tenancy(), dry_run=args.dry_run)
-    if out.as_json:
-        out.document(answer)
-        return Exit.OK
+    out.document(answer)
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
         out.show(f"{name}: {word} (version {version})")
     out.show(f"{len(answer.changed)} {word}, {len(answer.unchanged)} unchanged")
-    return Exit.OK
 
 
 def _configure_withdraw(parser: argparse.ArgumentParser) -> None:
@@ -45,28 +40,17 @@ def _configure_withdraw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
 
 
-def _withdraw(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _withdraw(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         pool.admin.withdraw(args.kind, args.name)
-    if out.as_json:
-        out.document({"kind": args.kind, "name": args.name, "withdrawn": True})
-    else:
-        out.show(f"{args.kind} {args.name} is withdrawn")
-    return Exit.OK
+    out.document({"kind": args.kind, "name": args.name, "withdrawn": True})
+    out.show(f"{args.kind} {args.name} is withdrawn")
 
 
-def _configure_nothing(parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
-
-
-def _tenants(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _tenants(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
-    if out.as_json:
-        out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
-        return Exit.OK
+    out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
     changing = any(view.use.windows for view in tenancy.tenants)
     bounds = {view.spec.name: most for view in tenancy.tenants if (most := view.spec.priority_max) is not None}
     rows = [
@@ -82,16 +66,12 @@ def _tenants(args: argparse.Namespace) -> int:
     last = [*([("PRIORITY", "right")] if bounds else []), *([("NEXT", "left")] if changing else [])]
     out.show(table("TENANT", *_USE_COLUMNS, ("BUDGET", "right"), *last, rows=rows, spare=_SPARE))
     _alerts(out, tenancy)
-    return Exit.OK
 
 
-def _queues(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _queues(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         tenancy = pool.admin.tenancy()
-    if out.as_json:
-        out.document({"queues": tenancy.queues, "alerts": tenancy.alerts})
-        return Exit.OK
+    out.document({"queues": tenancy.queues, "alerts": tenancy.alerts})
     views = {view.spec.name: view for view in tenancy.queues}
     changing = any(view.use.windows for view in tenancy.queues)
 
@@ -107,7 +87,6 @@ def _queues(args: argparse.Namespace) -> int:
     columns = ("QUEUE", "POLICY", *_USE_COLUMNS, *(("NEXT",) if changing else ()))
     out.show(table(*columns, rows=rows("" if "root" in views else "root", 0), spare=_SPARE))
     _alerts(out, tenancy)
-    return Exit.OK
 
 
 _USE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -162,21 +141,15 @@ def _configure_forgive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tenant", metavar="TENANT")
 
 
-def _forgive(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _forgive(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         offences = pool.admin.forgive(args.tenant)
-    if out.as_json:
-        out.document({"tenant": args.tenant, "offences": offences})
-    else:
-        out.show(f"tenant {args.tenant}: {offences} forgiven" if offences else f"nothing is held against {args.tenant}")
-    return Exit.OK
+    out.document({"tenant": args.tenant, "offences": offences})
+    out.show(f"tenant {args.tenant}: {offences} forgiven" if offences else f"nothing is held against {args.tenant}")
 
 
-APPLY = Builtin("apply", "declare the pools, tenants, queues and prices of a file", _configure_apply, _apply)
-WITHDRAW = Builtin("withdraw", "withdraw a declaration that is not in use", _configure_withdraw, _withdraw)
-TENANTS = Builtin("tenants", "what tenants may use, and what they use", _configure_nothing, _tenants)
-QUEUES = Builtin("queues", "the tree of queues, and what waits in them", _configure_nothing, _queues)
-FORGIVE = Builtin(
-    "forgive", "hold leases that ended as OVER_LIMIT no longer against a tenant", _configure_forgive, _forgive
-)
+APPLY = Work(_configure_apply, _apply)
+WITHDRAW = Work(_configure_withdraw, _withdraw)
+TENANTS = Work(no_options, _tenants)
+QUEUES = Work(no_options, _queues)
+FORGIVE = Work(_configure_forgive, _forgive)

@@ -7,8 +7,7 @@ import argparse
 from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.client.use import UseReport, UseRow
@@ -26,16 +25,13 @@ def _configure_waste(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also leases that do something: what they make of it")
 
 
-def _waste(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _waste(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         report = pool.use(tenant=args.tenant, quiet_only=not args.all)
-    if out.as_json:
-        out.document(report)
-        return Exit.OK
+    out.document(report)
     if not report.rows:
         out.note("nothing is held for nothing, as far as it is measured")
-        return Exit.OK
+        return
     out.show(
         table(
             "LEASE", "TENANT", "STATE", ("FOR", "right"), ("SHARE", "right"), ("EFFICIENCY", "right"),
@@ -48,7 +44,6 @@ def _waste(args: argparse.Namespace) -> int:
     out.show(f"{hours:.1f} GPU hours, {money:.2f} {report.currency} in what is shown")
     if report.left_out:
         out.note(f"{report.left_out} more are not shown")
-    return Exit.OK
 
 
 def _row(row: UseRow) -> tuple[str, ...]:
@@ -87,24 +82,20 @@ def _configure_exempt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", action="store_true", help="idleness has consequences again")
 
 
-def _exempt(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _exempt(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         if not args.lease_id:
-            return _list(out, pool.use())
+            _list(out, pool.use())
+            return
         lease = pool.exempt(args.lease_id, 0 if args.end else args.for_s, reason=args.reason)
-    if out.as_json:
-        out.document(lease)
-    else:
-        out.show(*views.lease_view(lease))
-    return Exit.OK
+    out.document(lease)
+    out.show(*views.lease_view(lease))
 
 
-def _list(out: Out, report: UseReport) -> int:
+def _list(out: Out, report: UseReport) -> None:
     rows = [row for row in report.rows if row.lease.use is not None and words.exemption(row.lease.use)]
-    if out.as_json:
-        out.document({"leases": [row.lease for row in rows]})
-    elif not rows:
+    out.document({"leases": [row.lease for row in rows]})
+    if not rows:
         out.note("no lease is exempt")
     else:
         out.show(
@@ -117,8 +108,7 @@ def _list(out: Out, report: UseReport) -> int:
                 ],
             )
         )  # fmt: skip
-    return Exit.OK
 
 
-WASTE = Builtin("waste", "who holds what for nothing", _configure_waste, _waste)
-EXEMPT = Builtin("exempt", "let idleness of a lease have no consequences for a while", _configure_exempt, _exempt)
+WASTE = Work(_configure_waste, _waste)
+EXEMPT = Work(_configure_exempt, _exempt)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import Event, LeaseChanged, NodeChanged
 
@@ -24,8 +23,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _watch(args: argparse.Namespace) -> int:
-    out = Out.of(args)
+def _watch(args: argparse.Namespace, out: Out) -> None:
     with options.open_pool(args) as pool:
         events = pool.watch(tenant=args.tenant, lease_ids=args.lease_ids, nodes=args.nodes, after_seq=args.after)
         try:
@@ -36,7 +34,6 @@ def _watch(args: argparse.Namespace) -> int:
                     out.show(_line(event))
         finally:
             events.close()  # type: ignore[attr-defined]  # it is a generator
-    return Exit.OK
 
 
 def _kind(event: Event) -> str:
@@ -73,4 +70,4 @@ def _stamp(seq: int, at_ms: int) -> Text:
     return Text(f"{seq:>8}  {moment:%H:%M:%S.%f}"[:-3] + "  ", style="bright_black")
 
 
-WATCH = Builtin("watch", "follow changes of leases (and nodes) as they become durable", _configure, _watch)
+WATCH = Work(_configure, _watch)

@@ -10,7 +10,7 @@ from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
-from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
+from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, Program, burn, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table
 from aliquot.cli.localpool import LocalPool, answers
@@ -52,11 +52,22 @@ class Stage:
         """A job by name."""
         return next(job for job in self.jobs if job.plan.name == name)
 
-    def begin(self, plan: JobPlan) -> Job:
+    def begin(self, plan: JobPlan, program: Program = burn) -> Job:
         """Start a job."""
-        job = start(self.pool, plan, self.local.layout.logs)
+        job = start(self.pool, plan, self.local.layout.logs, program)
         self.jobs.append(job)
         return job
+
+    def claim_refused(self, gpu: str, what: str) -> None:
+        """A request that can never fit is refused, with the reason."""
+        explanation = None
+        try:
+            self.pool.lease(gpu, tenant="vision").release()
+        except NeverFits as refusal:
+            explanation = refusal.explanation
+        self.story.claim(what, holds=explanation is not None)
+        if explanation is not None:
+            self.story.indent(missing_table(explanation))
 
     def clear(self) -> None:
         """Kill what still runs."""
@@ -97,14 +108,15 @@ def overstep(stage: Stage) -> None:
             beside = [other.plan.name for other in stage.neighbours() if _devices(other) & _devices(job)]
             story.tell(f"on that GPU beside it: {', '.join(beside) or 'nobody'}")
         for job in (job for job in stage.jobs if job.offends):
-            _claim_held_to_its_part(stage, job)
+            claim_held_to_its_part(stage, job)
         story.claim(
             f"all {sum(len(job.pids) for job in stage.neighbours())} processes of the others are alive",
             holds=all(job.alive for job in stage.neighbours()),
         )
 
 
-def _claim_held_to_its_part(stage: Stage, job: Job) -> None:
+def claim_held_to_its_part(stage: Stage, job: Job) -> None:
+    """By a tier that denies it more, or by the watchdog."""
     story, name = stage.story, job.plan.name
     part = job.lease.slices[0]
     if part.tier in DENYING:
@@ -128,14 +140,7 @@ def refuse(stage: Stage) -> None:
     """Requests that don't fit are explained."""
     story = stage.story
     with story.step("What does not fit is explained"):
-        try:
-            stage.pool.lease(TOO_MUCH, tenant="vision").release()
-        except NeverFits as refusal:
-            story.claim(f"{TOO_MUCH} is refused at once", holds=refusal.explanation is not None)
-            if refusal.explanation is not None:
-                story.indent(missing_table(refusal.explanation))
-        else:
-            story.claim(f"{TOO_MUCH} is refused at once", holds=False)
+        stage.claim_refused(TOO_MUCH, f"{TOO_MUCH} is refused at once")
         explanation = stage.pool.explain(NOT_NOW, tenant="vision")
         story.claim(
             f"{NOT_NOW} would have to wait, and is told for what",

@@ -89,9 +89,8 @@ class Story:
         self.claim(what, holds=holds, otherwise=f"not within {timeout_s:g} s")
 
     def show(self, *things: RenderableType) -> None:
-        """Show something, unless only JSON is wanted."""
-        if not self._out.as_json:
-            self._out.show(*things)
+        """Show something."""
+        self._out.show(*things)
 
     def indent(self, thing: RenderableType) -> None:
         """Show a table, indented like the text."""

@@ -13,12 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
-from aliquot.cli._out import missing_table
-from aliquot.cli._table import table
-from aliquot.cli.demo.acts import DENYING, STOPPED_WITHIN_S, Stage
-from aliquot.cli.demo.jobs import LIFETIME_S, Job, JobPlan, wants
+from aliquot.cli._table import table, table_of
+from aliquot.cli.demo.acts import STOPPED_WITHIN_S, Stage, claim_held_to_its_part
+from aliquot.cli.demo.jobs import Job, JobPlan, burn, wants
 from aliquot.cli.localpool.children import ChildFailed, clean_environment
-from aliquot.client import LeaseState, NeverFits, Tier
+from aliquot.client import HeldLease, LeaseState, Tier
 from aliquot.common import catalog
 from aliquot.common.quantity import parse_bytes
 
@@ -97,20 +96,15 @@ def _look(stage: Stage) -> None:
     with story.step("One node has cards of four vendors, and a fifth kind whose library is broken"):
         devices = sorted(stage.pool.devices(), key=lambda device: (device.index, device.uuid))
         story.indent(
-            table(
-                "VENDOR",
-                "MODEL",
-                ("MEMORY", "right"),
-                "DEVICE",
-                rows=[
-                    (
-                        catalog.vendor_title(each.vendor),
-                        words.model(each.model, each.mig_profile),
-                        words.amount(each.memory_total_bytes),
-                        each.uuid,
-                    )
-                    for each in devices
-                ],
+            table_of(
+                devices,
+                {
+                    "VENDOR": lambda each: catalog.vendor_title(each.vendor),
+                    "MODEL": lambda each: words.model(each.model, each.mig_profile),
+                    "MEMORY": lambda each: words.amount(each.memory_total_bytes),
+                    "DEVICE": lambda each: each.uuid,
+                },
+                right=("MEMORY",),
             )
         )
         vendors = {each.vendor for each in devices if each.healthy}
@@ -131,14 +125,7 @@ def _share(stage: Stage, directory: Path) -> None:
             "every lease is active", holds=all(job.lease.refresh().state is LeaseState.ACTIVE for job in stage.jobs)
         )
         story.claim("every program runs", holds=all(job.alive for job in stage.jobs))
-        try:
-            stage.pool.lease(ELSEWHERE, tenant="vision").release()
-        except NeverFits as refusal:
-            story.claim(f"{ELSEWHERE} is refused, and the vendor is named", holds=refusal.explanation is not None)
-            if refusal.explanation is not None:
-                story.indent(missing_table(refusal.explanation))
-        else:
-            story.claim(f"{ELSEWHERE} is refused, and the vendor is named", holds=False)
+        stage.claim_refused(ELSEWHERE, f"{ELSEWHERE} is refused, and the vendor is named")
 
 
 def _cheat(stage: Stage, directory: Path) -> list[Held]:
@@ -149,16 +136,11 @@ def _cheat(stage: Stage, directory: Path) -> list[Held]:
         for job in cheats:
             part = job.lease.slices[0]
             story.tell(f"{job.plan.name} asked for {job.plan.gpu} and takes {wants(job.plan)}; {_where(stage, job)}")
-            limit = words.amount(part.memory_bytes)
             spills = part.tier is Tier.DRIVER and _vendor(stage, job) in ("amd", "intel")
             if spills:
-                _claim_spilled(stage, job, limit)
-            elif part.tier in DENYING:
-                claim = f"{job.plan.name} was denied more than {limit} by the {words.tier(part.tier)} tier"
-                story.await_claim(claim, lambda job=job: job.outcome.startswith("denied"), STOPPED_WITHIN_S)  # type: ignore[misc]
+                _claim_spilled(stage, job, words.amount(part.memory_bytes))
             else:
-                claim = f"{job.plan.name} was stopped by the watchdog"
-                story.await_claim(claim, lambda job=job: job.ended, STOPPED_WITHIN_S)  # type: ignore[misc]
+                claim_held_to_its_part(stage, job)
             held.append(_row(stage, job, "held: the rest went to the host" if spills else job.outcome))
         story.claim("no neighbour was touched", holds=all(job.alive for job in stage.neighbours()))
     return held
@@ -219,7 +201,11 @@ def _row(stage: Stage, job: Job, outcome: str) -> Held:
 
 
 def _vendor(stage: Stage, job: Job) -> str:
-    uuid = job.lease.slices[0].device_uuid
+    return _vendor_of(stage, job.lease)
+
+
+def _vendor_of(stage: Stage, lease: HeldLease) -> str:
+    uuid = lease.slices[0].device_uuid
     return next((device.vendor for device in stage.pool.devices() if device.uuid == uuid), "")
 
 
@@ -230,17 +216,11 @@ def _where(stage: Stage, job: Job) -> str:
 
 
 def _begin(stage: Stage, plan: JobPlan, directory: Path) -> Job:
-    """Get the lease and start its program: CUDA's on NVIDIA's cards, elsewhere one that stands for the vendor's."""
-    lease = stage.pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, grace_s=5, wait_s=30.0)
-    job = Job(plan, lease)
-    stage.jobs.append(job)
-    if _vendor(stage, job) == "nvidia":
-        command = [sys.executable, "-m", "aliquot.simgpu.burn"]
-    else:
-        command = [sys.executable, "-m", "aliquot.simgpu.vendors.hold", str(directory)]
-    command += ["--bytes", plan.uses[0], "--seconds", str(LIFETIME_S)]
-    if plan.grows_by:
-        command += ["--grow", plan.grows_by, "--step-seconds", "0.5"]
-    with (stage.local.layout.logs / f"{plan.name}.log").open("ab") as log:
-        job.processes.append(lease.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-    return job
+    """Start a job by CUDA's program on NVIDIA's cards, elsewhere by one that stands for the vendor's."""
+
+    def program(lease: HeldLease) -> Sequence[str]:
+        if _vendor_of(stage, lease) == "nvidia":
+            return burn(lease)
+        return ("aliquot.simgpu.vendors.hold", str(directory))
+
+    return stage.begin(plan, program)

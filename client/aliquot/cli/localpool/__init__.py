@@ -4,19 +4,12 @@
 never imported: the client knows only the contract and their command lines.
 """
 
-from aliquot.cli.localpool.children import Child, ChildFailed
-from aliquot.cli.localpool.layout import Layout
-from aliquot.cli.localpool.pool import LocalNode, LocalPool, PoolPlan, answers, require_pool
-from aliquot.cli.localpool.record import PoolRecord
-
-__all__ = [
-    "Child",
-    "ChildFailed",
-    "Layout",
-    "LocalNode",
-    "LocalPool",
-    "PoolPlan",
-    "PoolRecord",
-    "answers",
-    "require_pool",
-]
+from aliquot.cli.localpool.children import Child as Child
+from aliquot.cli.localpool.children import ChildFailed as ChildFailed
+from aliquot.cli.localpool.layout import Layout as Layout
+from aliquot.cli.localpool.pool import LocalNode as LocalNode
+from aliquot.cli.localpool.pool import LocalPool as LocalPool
+from aliquot.cli.localpool.pool import PoolPlan as PoolPlan
+from aliquot.cli.localpool.pool import answers as answers
+from aliquot.cli.localpool.pool import require_pool as require_pool
+from aliquot.cli.localpool.record import PoolRecord as PoolRecord

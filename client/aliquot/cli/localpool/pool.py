@@ -252,6 +252,8 @@ class LocalPool:
         if not self.plan.real:
             # In a trial what serves leases is the owner's own; nobody else could enter the pool's folder.
             settings["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
+            # Simulated memory holds what is written to it, so that a program elsewhere reads what it wrote.
+            settings["ALIQUOT_SIMGPU_BACKED"] = "1"
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = free_port(base + index) if base else 0

@@ -7,12 +7,12 @@ import datetime as dt
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from aliquot.cli import _options as options
-from aliquot.cli._command import Builtin
-from aliquot.cli._exits import Exit
+from aliquot.cli._command import Builtin, Work
 from aliquot.cli._out import Out
 from aliquot.cli.notify.control import findings, post
 from aliquot.cli.notify.notices import Notice, Notices, Rule
@@ -22,6 +22,8 @@ from aliquot.client import Lease, LeaseChanged, Pool, PoolError, Resynced
 from aliquot.common.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+BUDGETS_EVERY_S = 60.0
 
 
 class Notifier:
@@ -34,6 +36,7 @@ class Notifier:
         self._pool = pool
         self._state = state
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         rules = list(rules)
         self._notices = Notices(rules, _read(state))
         self._senders = {rule.name: Sender(deliver(rule), self._done) for rule in rules}
@@ -41,13 +44,32 @@ class Notifier:
     def look(self, lease: Lease) -> None:
         """A lease has changed, or is there."""
         with self._lock:
-            found = self._notices.of(lease)
-            for notice in found:
-                if not self._senders[notice.rule.name].send(notice):
-                    self._notices.failed(notice)
+            self._send(self._notices.of(lease))
+
+    def look_at_budgets(self) -> None:
+        """Nobody tells of them, so they are asked for."""
+        try:
+            tenants = self._pool.admin.tenancy().tenants
+        except PoolError as error:
+            log.warning("how much of their budgets tenants have used is not known: %s", error)
+            return
+        with self._lock:
+            for tenant in tenants:
+                self._send(self._notices.of_budget(tenant, time.time_ns() // 1_000_000))
+
+    def follow_budgets(self, every_s: float = BUDGETS_EVERY_S) -> None:
+        """Until it is closed."""
+        while not self._closed.wait(every_s):
+            self.look_at_budgets()
+
+    def _send(self, found: Iterable[Notice]) -> None:
+        for notice in found:
+            if not self._senders[notice.rule.name].send(notice):
+                self._notices.failed(notice)
 
     def close(self) -> None:
         """Tell what can be told at once."""
+        self._closed.set()
         for sender in self._senders.values():
             sender.close()
 
@@ -59,7 +81,8 @@ class Notifier:
                 return
             if self._state is not None:
                 _write(self._state, self._notices.sent)
-        if notice.rule.to:  # programs are not people: nobody is ended because a program was told
+        # Programs are not people: nobody is ended because a program was told.
+        if notice.rule.to and notice.lease is not None:
             try:
                 self._pool.confirm_notice(notice.lease.lease_id, notice.number)
             except PoolError as error:
@@ -81,7 +104,7 @@ def _deliverer(pool: Pool, rule: Rule) -> Deliver:
     def deliver(notice: Notice) -> None:
         if rule.to and not where.notify(title=notice.title, body=notice.body):
             raise OSError("it was not taken")
-        if rule.control:
+        if rule.control and notice.lease is not None:
             uuids = {part.device_uuid for part in notice.lease.slices}
             devices = [device for device in pool.devices() if device.uuid in uuids]
             for finding in findings(notice.lease, devices, dt.datetime.now(dt.UTC)):
@@ -120,16 +143,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="tell of what there is now, and end")
 
 
-def _notify(args: argparse.Namespace) -> int:
-    out, rules = Out.of(args), read_rules(args.rules)
+def _notify(args: argparse.Namespace, out: Out) -> None:
+    rules = read_rules(args.rules)
     with options.open_pool(args) as pool:
         notifier = Notifier(pool, rules, args.state, lambda rule: _deliverer(pool, rule))
         try:
             for lease in pool.leases():
                 notifier.look(lease)
+            notifier.look_at_budgets()
             if args.once:
-                return Exit.OK
-            out.note(f"{len(rules)} rules; leases are watched")
+                return
+            threading.Thread(target=notifier.follow_budgets, name="budgets", daemon=True).start()
+            out.note(f"{len(rules)} rules; leases and budgets are watched")
             for event in pool.watch():
                 if isinstance(event, LeaseChanged):
                     notifier.look(event.lease)
@@ -138,7 +163,7 @@ def _notify(args: argparse.Namespace) -> int:
                         notifier.look(lease)
         finally:
             notifier.close()
-    return Exit.OK
 
 
-NOTIFY = Builtin("notify", "tell people and programs of idle leases", _configure, _notify)
+WORK = Work(_configure, _notify)
+NOTIFY = Builtin("notify", "tell people and programs of idle leases, and people of budgets", "notify.command:WORK")

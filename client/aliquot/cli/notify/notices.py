@@ -1,4 +1,5 @@
-"""What is worth telling, and to whom: pure. Each warning once for each rule, however often it is heard of.
+"""What is worth telling, and to whom: pure. Each warning once for each rule, however often it is heard of; of budgets,
+that four fifths are used, and all.
 
 A lease's record says all: how often it was warned in this spell of idleness, and since when the spell goes on. So a
 notifier that starts again, or missed changes, finds out from the leases that there are.
@@ -11,14 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aliquot.client import Lease, LeaseState
+from aliquot.client.admin import TenantView
 from aliquot.common.quantity import format_milli
 
 SENT_KEPT = 20_000
+BUDGET_LEVELS_PERMILLE = (800, 1000)
+_PERIOD_HOURS = {"hour": 1, "day": 24, "week": 168, "month": 720}
+_OF_BUDGET = (
+    "When it is used up nothing new is granted until the next one begins. What runs goes on.\nSee: aliquot tenants"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Whom to tell of whose leases."""
+    """Whom to tell of whose leases and budgets."""
 
     name: str
     to: tuple[str, ...] = ()
@@ -40,13 +47,14 @@ class Notice:
     """One message about one warning, for one rule."""
 
     rule: Rule
-    lease: Lease
-    number: int
-    """Of the warning, in its spell of idleness."""
     key: str
     """The same for the same message."""
     title: str
     body: str
+    lease: Lease | None = None
+    """None: it is about a budget."""
+    number: int = 0
+    """Of the warning, in its lease's spell of idleness."""
 
 
 class Notices:
@@ -69,12 +77,31 @@ class Notices:
         found = []
         for rule in self._rules:
             key = f"{rule.name} {lease.lease_id} {use.since_ms} {use.warned}"
-            if rule.concerns(lease.tenant) and key not in self._sent:
-                self._sent[key] = None
-                found.append(Notice(rule, lease, use.warned, key, _title(lease), _body(lease)))
+            if rule.concerns(lease.tenant) and self._is_new(key):
+                found.append(Notice(rule, key, _title(lease), _body(lease), lease, use.warned))
+        return found
+
+    def of_budget(self, tenant: TenantView, now_ms: int) -> list[Notice]:
+        """What is to be told of a tenant's budget now: to people only, once in each of its periods."""
+        budget, permille = tenant.spec.budget, tenant.budget_permille
+        level = max((level for level in BUDGET_LEVELS_PERMILLE if permille >= level), default=0)
+        if budget is None or not level:
+            return []
+        period = now_ms // (_PERIOD_HOURS.get(budget.period, 1) * 3_600_000)
+        name, found = tenant.spec.name, []
+        for rule in self._rules:
+            key = f"{rule.name} budget {name} {period} {level}"
+            if rule.to and rule.concerns(name) and self._is_new(key):
+                title = f"{name} has used {permille / 10:g} % of its budget of this {budget.period}"
+                found.append(Notice(rule, key, title, _OF_BUDGET))
+        return found
+
+    def _is_new(self, key: str) -> bool:
+        new = key not in self._sent
+        self._sent[key] = None
         while len(self._sent) > SENT_KEPT:
             self._sent.popitem(last=False)
-        return found
+        return new
 
     def failed(self, notice: Notice) -> None:
         """It was not told after all: it may be once more."""

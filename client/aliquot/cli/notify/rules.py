@@ -14,34 +14,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from aliquot.cli._document import Found, Shape, each, read_file, text
 from aliquot.cli.notify.notices import Rule
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import read_document, read_text
-
-_KEYS = {"name", "tenant", "to", "control", "control_token_file"}
+from aliquot.common.files import read_text
 
 
 def read_rules(path: Path) -> list[Rule]:
     """Raises `ConfigError`."""
-    content = read_document(path)
-    listed = content.get("rules") if isinstance(content, dict) else None
-    if not isinstance(listed, list) or not listed:
-        raise ConfigError(f"{path} has no rules", hint="such as rules: [{name: all, to: ['mailto://…']}]")
-    rules = [_rule(each, f"{path}: rules[{number}]") for number, each in enumerate(listed)]
+    rules = read_file(path, _FILE)["rules"]
     if len({rule.name for rule in rules}) < len(rules):
         raise ConfigError(f"{path}: two rules have one name", hint="what was told is remembered by it")
+    return list(rules)
+
+
+def _rules(value: Found, where: str) -> tuple[Rule, ...]:
+    rules = each(_RULE)(value, where)
+    for number, rule in enumerate(rules):
+        if bool(rule.to) is bool(rule.control):
+            raise ConfigError(f"{where}[{number}]: either `to` or `control`", hint="see docs/idleness.md")
+    if not rules:
+        raise ConfigError(f"{where}: no rules", hint="such as rules: [{name: all, to: ['mailto://…']}]")
     return rules
 
 
-def _rule(value: Any, where: str) -> Rule:  # noqa: ANN401 - whatever the file holds
-    if not isinstance(value, dict) or (unknown := set(value) - _KEYS):
-        raise ConfigError(f"{where}: unknown: {unknown if isinstance(value, dict) else value!r}", hint=str(_KEYS))
-    to = value.get("to", [])
-    if not isinstance(to, list) or bool(to) is bool(value.get("control")) or not value.get("name"):
-        raise ConfigError(f"{where}: a name, and either `to` (a list) or `control`", hint="see docs/idleness.md")
-    token_file = value.get("control_token_file")
-    token = read_text(Path(token_file)).strip() if token_file else ""
-    control, tenant = str(value.get("control", "")), str(value.get("tenant", ""))
-    return Rule(str(value["name"]), tuple(map(str, to)), control, tenant, token)
+_RULE = Shape(
+    Rule,
+    {
+        "name": text,
+        "tenant": text,
+        "to": each(text),
+        "control": text,
+        "control_token_file": ("control_token", lambda value, where: read_text(Path(text(value, where))).strip()),
+    },
+    needed=["name"],
+)
+_FILE: Shape[dict[str, tuple[Rule, ...]]] = Shape(dict, {"rules": _rules}, needed=["rules"])

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliquot.cli import _words as words
-from aliquot.cli._table import table
+from aliquot.cli._table import table_of
 from aliquot.cli._views import vendor_column, weakest_tier
 from aliquot.cli.top.snapshot import Snapshot
 from aliquot.client import Device, Lease, Node, ServedUse
@@ -79,49 +79,53 @@ def _legend() -> Text:
 
 def _devices(nodes: Iterable[Node], most: int | None, more_nodes: int) -> Table:
     nodes = list(nodes)
-    vendor = vendor_column(nodes)
-    made = table(
-        "NODE",
-        ("#", "right"),
-        *vendor,
-        "MODEL",
-        ("SHARE", "right"),
-        "MEMORY",
-        ("USED / RESERVED / ALL", "right"),
-        ("GPU", "right"),
-        ("HEAT", "right"),
-        "",
-        one_line=True,
+    placed = [(node, device) for node in nodes for device in node.devices]
+    made = table_of(
+        placed[:most],
+        {
+            "NODE": lambda at: at[0].name,
+            "#": lambda at: words.place(at[1]),
+            **{head: lambda at: words.vendors([at[1]]) for head in vendor_column(nodes)},
+            "MODEL": lambda at: words.model(at[1].model, at[1].mig_profile),
+            "SHARE": lambda at: words.share(at[1].leased_share_milli),
+            "MEMORY": lambda at: _memory_bar(at[1]),
+            "USED / RESERVED / ALL": lambda at: " / ".join(
+                map(words.amount, (at[1].telemetry.memory_used_bytes, at[1].leased_memory_bytes, _whole_bytes(at[1])))
+            ),
+            "GPU": lambda at: words.measured(at[1].telemetry.gpu_utilisation_percent, "%"),
+            "HEAT": lambda at: words.measured(at[1].telemetry.temperature_c, "°"),
+            "": lambda at: _device_state(*at),
+        },
+        right=("#", "SHARE", "USED / RESERVED / ALL", "GPU", "HEAT"),
         spare=("HEAT", "GPU", "VENDOR", "MODEL", "USED / RESERVED / ALL"),
+        one_line=True,
     )
-    left = 0
-    for node in nodes:
-        for device in node.devices:
-            if most is not None and made.row_count >= most:
-                left += 1
-                continue
-            made.add_row(*_device_row(node, device, with_vendor=bool(vendor)))
+    left = len(placed) - made.row_count
     if left or more_nodes:
         made.caption = f"and {left} devices" + (f" and {more_nodes} nodes" if more_nodes else "") + " more"
     return made
 
 
-def _device_row(node: Node, device: Device, *, with_vendor: bool) -> tuple[RenderableType, ...]:
-    telemetry = device.telemetry
-    total = max(1, device.memory_total_bytes - device.memory_reserved_bytes)
-    used = telemetry.memory_used_bytes
-    ours = None if used is None else max(0, used - device.foreign_bytes)
-    leased = device.leased_memory_bytes
-    within = min(ours or 0, leased)
-    bar = words.bar(
+def _whole_bytes(device: Device) -> int:
+    return max(1, device.memory_total_bytes - device.memory_reserved_bytes)
+
+
+def _memory_bar(device: Device) -> Text:
+    total, leased = _whole_bytes(device), device.leased_memory_bytes
+    ours = max(0, (device.telemetry.memory_used_bytes or 0) - device.foreign_bytes)
+    within = min(ours, leased)
+    return words.bar(
         (
             (within / total, USED),
             ((leased - within) / total, RESERVED),
-            (max(0, (ours or 0) - leased) / total, OVER),
+            (max(0, ours - leased) / total, OVER),
             (device.foreign_bytes / total, FOREIGN),
         ),
         BAR_WIDTH,
     )
+
+
+def _device_state(node: Node, device: Device) -> Text:
     state = Text()
     if not device.healthy:
         state.append(device.health_reason or "unhealthy", style="red")
@@ -129,45 +133,56 @@ def _device_row(node: Node, device: Device, *, with_vendor: bool) -> tuple[Rende
         state.append_text(words.state(node.state))
     if node.cordoned or node.draining:
         state.append(" draining" if node.draining else " cordoned", style="yellow")
-    state.append(words.closed(node), style="yellow")
-    busy, heat = telemetry.gpu_utilisation_percent, telemetry.temperature_c
-    return (
-        node.name,
-        words.place(device),
-        *((words.vendors([device]),) if with_vendor else ()),
-        words.model(device.model, device.mig_profile),
-        words.share(device.leased_share_milli),
-        bar,
-        f"{words.amount(used)} / {words.amount(leased)} / {words.amount(total)}",
-        words.UNKNOWN if busy is None else f"{busy}%",
-        words.UNKNOWN if heat is None else f"{heat}°",
-        state,
-    )
+    return state.append(words.closed(node), style="yellow")
 
 
 def _leases(snapshot: Snapshot, most: int | None) -> Table:
-    made = table(
-        "LEASE",
-        "TENANT",
-        "REQUEST",
-        "STATE",
-        "NODE",
-        ("SHARE", "right"),
-        "MEMORY",
-        ("USED / ITS PART", "right"),
-        "TIER",
-        ("AGE", "right"),
-        one_line=True,
+    shown = snapshot.leases if most is None else snapshot.leases[:most]
+    made = table_of(
+        shown,
+        {
+            "LEASE": lambda lease: lease.lease_id,
+            "TENANT": lambda lease: lease.tenant,
+            "REQUEST": words.asked,
+            "STATE": _state,
+            "NODE": lambda lease: words.where(lease.slices),
+            "SHARE": lambda lease: (
+                words.share(sum(part.share_milli for part in lease.slices)) if lease.slices else words.UNKNOWN
+            ),
+            "MEMORY": lambda lease: _lease_bar(lease, snapshot),
+            "USED / ITS PART": lambda lease: (
+                f"{words.amount(_observed(lease, snapshot))} / {words.amount(_reserved(lease))}"
+                if lease.slices
+                else words.UNKNOWN
+            ),
+            "TIER": lambda lease: words.tier(weakest_tier(lease.slices)),
+            "AGE": lambda lease: words.age(lease.granted_ms or lease.created_ms, snapshot.at_ms),
+        },
+        right=("SHARE", "USED / ITS PART", "AGE"),
         spare=("SHARE", "TIER", "AGE", "MEMORY", "NODE", "TENANT", "REQUEST"),
+        one_line=True,
     )
     made.columns[0].min_width = LEASE_ID_WIDTH
-    shown = snapshot.leases if most is None else snapshot.leases[:most]
-    for lease in shown:
-        made.add_row(*_lease_row(lease, snapshot))
     left = len(snapshot.leases) - len(shown) + snapshot.more_leases
     if left:
         made.caption = f"and {left} more"
     return made
+
+
+def _reserved(lease: Lease) -> int:
+    return sum(part.memory_bytes for part in lease.slices)
+
+
+def _observed(lease: Lease, snapshot: Snapshot) -> int | None:
+    known = [snapshot.observed_bytes.get(part.slice_id) for part in lease.slices]
+    return None if not known or any(value is None for value in known) else sum(value or 0 for value in known)
+
+
+def _lease_bar(lease: Lease, snapshot: Snapshot) -> Text:
+    reserved, observed = _reserved(lease), _observed(lease, snapshot)
+    style = OVER if observed is not None and observed > reserved else USED
+    part = 0.0 if not reserved or observed is None else min(1.0, observed / reserved)
+    return words.bar(((part, style), (1.0 - part if lease.slices else 0.0, RESERVED)), BAR_WIDTH // 2)
 
 
 def _state(lease: Lease) -> Text:
@@ -177,27 +192,6 @@ def _state(lease: Lease) -> Text:
     if use is not None and use.state in (UseState.HELD, UseState.IDLE, UseState.HUNG, UseState.GHOST):
         state = Text.assemble(state, (f" {words.use_state(use)}", "yellow"))
     return state
-
-
-def _lease_row(lease: Lease, snapshot: Snapshot) -> tuple[RenderableType, ...]:
-    reserved = sum(part.memory_bytes for part in lease.slices)
-    known = [snapshot.observed_bytes.get(part.slice_id) for part in lease.slices]
-    observed = None if not known or any(value is None for value in known) else sum(value or 0 for value in known)
-    style = OVER if observed is not None and observed > reserved else USED
-    part = 0.0 if not reserved or observed is None else min(1.0, observed / reserved)
-    holds = f"{words.amount(observed)} / {words.amount(reserved)}" if lease.slices else words.UNKNOWN
-    return (
-        lease.lease_id,
-        lease.tenant,
-        words.asked(lease),
-        _state(lease),
-        words.where(lease.slices),
-        words.share(sum(part.share_milli for part in lease.slices)) if lease.slices else words.UNKNOWN,
-        words.bar(((part, style), (1.0 - part if lease.slices else 0.0, RESERVED)), BAR_WIDTH // 2),
-        holds,
-        words.tier(weakest_tier(lease.slices)),
-        words.age(lease.granted_ms or lease.created_ms, snapshot.at_ms),
-    )
 
 
 def total(lease: Lease) -> ServedUse | None:
@@ -210,34 +204,25 @@ def total(lease: Lease) -> ServedUse | None:
 
 
 def _served(served: list[tuple[Lease, ServedUse]], most: int | None) -> Table:
-    made = table(
-        "FROM ELSEWHERE",
-        ("PROGRAMS", "right"),
-        ("OPS/S", "right"),
-        ("UP/S", "right"),
-        ("DOWN/S", "right"),
-        ("UP", "right"),
-        ("DOWN", "right"),
-        ("WAITS", "right"),
-        ("AHEAD", "right"),
-        ("HOLDS / PART", "right"),
-        one_line=True,
+    made = table_of(
+        served[:most],
+        {
+            "FROM ELSEWHERE": lambda of: of[0].lease_id,
+            "PROGRAMS": lambda of: str(of[1].sessions),
+            "OPS/S": lambda of: f"{of[1].ops_per_s:,}",
+            "UP/S": lambda of: words.amount(of[1].up_bytes_per_s),
+            "DOWN/S": lambda of: words.amount(of[1].down_bytes_per_s),
+            "UP": lambda of: words.amount(of[1].up_bytes),
+            "DOWN": lambda of: words.amount(of[1].down_bytes),
+            "WAITS": lambda of: f"{of[1].waits:,}",
+            "AHEAD": lambda of: f"{of[1].run_ahead_frames:,}",
+            "HOLDS / PART": lambda of: f"{words.amount(of[1].memory_bytes)} / {words.amount(_reserved(of[0]))}",
+        },
+        right=("PROGRAMS", "OPS/S", "UP/S", "DOWN/S", "UP", "DOWN", "WAITS", "AHEAD", "HOLDS / PART"),
         spare=("AHEAD", "WAITS", "UP", "DOWN"),
+        one_line=True,
     )
     made.columns[0].min_width = LEASE_ID_WIDTH
-    for lease, use in served[:most]:
-        made.add_row(
-            lease.lease_id,
-            str(use.sessions),
-            f"{use.ops_per_s:,}",
-            words.amount(use.up_bytes_per_s),
-            words.amount(use.down_bytes_per_s),
-            words.amount(use.up_bytes),
-            words.amount(use.down_bytes),
-            f"{use.waits:,}",
-            f"{use.run_ahead_frames:,}",
-            f"{words.amount(use.memory_bytes)} / {words.amount(sum(part.memory_bytes for part in lease.slices))}",
-        )
     if most is not None and len(served) > most:
         made.caption = f"and {len(served) - most} more"
     return made

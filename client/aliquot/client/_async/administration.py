@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from aliquot.client import _administration as administration
+from collections.abc import Iterable
+
 from aliquot.client import admin
-from aliquot.client._async.runner import AsyncRunner
-from aliquot.client._flow import Context
-from aliquot.client.health import Health, Incident
+from aliquot.client._administration import ADMIN, declaration
+from aliquot.client._async.calls import AsyncCalls
+from aliquot.client._flow import call
+from aliquot.client._messages import read, write
+from aliquot.client._methods import GET_HEALTH, QUARANTINE_DEVICE, RETURN_DEVICE, SETTLE_SLICES, VERIFY_DEVICE
+from aliquot.client.health import Health, Incident, UnknownSlice
+from aliquot.v1 import admin_pb2, pool_pb2
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncCalls):
     """What administrators do. Each method is one call.
 
     Any of them raises `Unavailable` and `DeadlineExceeded`, and `InvalidRequest` for values out of their range.
     """
-
-    def __init__(self, context: Context, timeout_s: float, runner: AsyncRunner) -> None:
-        self._context = context
-        self._timeout_s = timeout_s
-        self._run = runner.run
 
     async def apply(
         self, declared: admin.Declarations, *, over: admin.Tenancy | None = None, dry_run: bool = False
@@ -29,40 +29,53 @@ class AsyncAdmin:
         replace whatever is there. Raises `InvalidRequest` for invalid declarations, `QuotaExceeded` if guarantees
         are more than the pool has.
         """
-        return await self._run(administration.apply(self._context, declared, over, self._timeout_s, dry_run=dry_run))
+        request = declaration(declared, over)
+        request.dry_run = dry_run
+        return read(await self._run(call(self._context, ADMIN["Apply"], request, self._timeout_s)), admin.Applied)
 
     async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
         """Withdraw a declaration of this kind (pool, tenant, queue); `version` must be its present one (None: any).
 
         Raises `TenantNotFound` or `QueueNotFound`, `InUse` while it is in use, `Conflict` for another version.
         """
-        await self._run(administration.withdraw(self._context, kind, name, version, self._timeout_s))
+        await self._send(ADMIN["Withdraw"], kind=kind, name=name, version=version)
 
     async def tenancy(self) -> admin.Tenancy:
         """Everything declared, what is held, what waits, and what needs attention."""
-        return await self._run(administration.tenancy(self._context, self._timeout_s))
+        return await self._ask(admin.Tenancy, ADMIN["GetTenancy"])
 
     async def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
         """Declare a maintenance window, for once or every week. Declaring the same again changes nothing.
 
         Raises `NameTaken` if another window has this name, `InvalidRequest` for times or a zone that can't be read.
         """
-        return await self._run(administration.declare_maintenance(self._context, window, self._timeout_s))
+        asked = write(window, admin_pb2.MaintenanceWindow())
+        answer = await self._send(ADMIN["DeclareMaintenance"], window=asked)
+        return read(answer.maintenance, admin.Maintenance)
 
     async def end_maintenance(self, name: str) -> None:
         """Withdraw a window; nodes that only it closed are open again. Raises `MaintenanceNotFound`."""
-        await self._run(administration.end_maintenance(self._context, name, self._timeout_s))
+        await self._send(ADMIN["EndMaintenance"], name=name)
 
     async def maintenance(self) -> tuple[admin.Maintenance, ...]:
         """All windows, the next one first."""
-        return await self._run(administration.maintenance(self._context, self._timeout_s))
+        return tuple(read(each, admin.Maintenance) for each in (await self._send(ADMIN["ListMaintenance"])).windows)
 
     async def health(self, incident: int = 0) -> Health:
         """What is wrong with cards: incidents that are open, and the latest that are over.
 
         With a number: only that one, with its story. Raises `IncidentNotFound` if it is not known (any more).
         """
-        return await self._run(administration.health(self._context, incident, self._timeout_s))
+        return await self._ask(Health, GET_HEALTH, incident=incident)
+
+    async def settle_slices(self, node: str, slice_ids: Iterable[str] = ()) -> tuple[UnknownSlice, ...]:
+        """End slices of a node that its agent holds and the books do not know (`Health.unknown_slices`).
+
+        None named: all of them. Each has a grace of 30 s. Returns those that are told to end. Raises `NodeNotFound`,
+        and `InvalidRequest` for one that is not quarantined there.
+        """
+        answer = await self._send(SETTLE_SLICES, node_id=node, slice_ids=slice_ids)
+        return tuple(read(each, UnknownSlice) for each in answer.slices)
 
     async def quarantine_device(self, uuid: str, *, reason: str = "", drain: bool = False) -> Incident | None:
         """Take a card out of service until somebody returns it; `drain` also ends its leases, each with its grace.
@@ -70,38 +83,38 @@ class AsyncAdmin:
         `uuid` is that of a device, or of the card that it is a part of. Returns the incident that covers it now.
         Raises `DeviceNotFound`.
         """
-        flow = administration.quarantine_device(self._context, uuid, reason, self._timeout_s, drain=drain)
-        return await self._run(flow)
+        return _incident_of(await self._send(QUARANTINE_DEVICE, uuid=uuid, reason=reason, drain=drain))
 
     async def verify_device(self, uuid: str, *, reason: str = "") -> Incident | None:
         """Have a card tested once nothing holds it; well, it returns by itself.
 
         Raises `DeviceNotFound`, and `InUse` where it can't be tested as it is.
         """
-        return await self._run(administration.verify_device(self._context, uuid, reason, self._timeout_s))
+        return _incident_of(await self._send(VERIFY_DEVICE, uuid=uuid, reason=reason))
 
     async def return_device(self, uuid: str, *, reason: str = "") -> Incident | None:
         """Take a card back into service; None: no incident covers it any more.
 
         Raises `DeviceNotFound`, and `StillUnwell` while its signs are bad.
         """
-        return await self._run(administration.return_device(self._context, uuid, reason, self._timeout_s))
+        return _incident_of(await self._send(RETURN_DEVICE, uuid=uuid, reason=reason))
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.
 
         Raises `PeriodClosed` if it begins or ends within a closed day (UTC).
         """
-        return await self._run(administration.invoice(self._context, tenant, from_ms, to_ms, self._timeout_s))
+        return await self._ask(admin.Invoice, ADMIN["GetInvoice"], tenant=tenant, from_ms=from_ms, to_ms=to_ms)
 
     async def post_credit(self, tenant: str, money_micro: int, *, reference: str, note: str = "") -> int:
         """Post money, once per reference. Returns the balance afterwards; both are millionths of the currency.
 
         Raises `IdempotencyMismatch` if the reference was used for something else.
         """
-        return await self._run(
-            administration.post_credit(self._context, tenant, money_micro, reference, note, self._timeout_s)
+        answer = await self._send(
+            ADMIN["PostCredit"], tenant=tenant, money_micro=money_micro, reference=reference, note=note
         )
+        return int(answer.balance_micro or 0)
 
     async def correct_usage(
         self,
@@ -120,39 +133,46 @@ class AsyncAdmin:
         3,600,000,000 `share_milli_ms`. A reference is booked once. Raises `IdempotencyMismatch` if it was used for
         another correction.
         """
-        flow = administration.correct_usage(
-            self._context,
-            self._timeout_s,
+        # Amounts are decimal strings in the contract, because they know no bound.
+        await self._send(
+            ADMIN["CorrectUsage"],
             tenant=tenant,
             queue=queue,
             model=model,
-            share_milli_ms=share_milli_ms,
-            memory_byte_ms=memory_byte_ms,
+            share_milli_ms=str(share_milli_ms),
+            memory_byte_ms=str(memory_byte_ms),
             reference=reference,
             note=note,
         )
-        await self._run(flow)
 
     async def close_books(self, up_to_ms: int) -> None:
         """Sum up the entries before this midnight (UTC, in milliseconds), so that they take less memory.
 
         In that time invoices must then begin and end at midnight, and nothing more is booked (`PeriodClosed`).
         """
-        await self._run(administration.close_books(self._context, up_to_ms, self._timeout_s))
+        await self._send(ADMIN["CloseBooks"], up_to_ms=up_to_ms)
 
     async def set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
         """The work that is left alone because deciding on it failed too often; the one that failed first comes first.
 
         `subject` is the lease, pool, tenant or window that it is about; empty: all of it.
         """
-        return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=False))
+        return await self._set_aside(subject, retry=False)
 
     async def retry_set_aside(self, subject: str = "") -> tuple[admin.SetAside, ...]:
         """Have that work tried again. Returns what it is; what fails again is set aside again."""
-        return await self._run(administration.set_aside(self._context, subject, self._timeout_s, retry=True))
+        return await self._set_aside(subject, retry=True)
+
+    async def _set_aside(self, subject: str, *, retry: bool) -> tuple[admin.SetAside, ...]:
+        answer = await self._send(ADMIN["RetrySetAside"], subject=subject, carry_out=retry)
+        return tuple(read(found, admin.SetAside) for found in answer.found)
 
     async def forgive(self, tenant: str) -> int:
         """Leases of this tenant that ended as `OVER_LIMIT` no longer count against it. Returns how many did, or could
         have.
         """
-        return await self._run(administration.forgive(self._context, tenant, self._timeout_s))
+        return int((await self._send(ADMIN["Forgive"], tenant=tenant)).offences)
+
+
+def _incident_of(answer: pool_pb2.DeviceCareResponse) -> Incident | None:
+    return read(answer.incident, Incident) if answer.HasField("incident") else None

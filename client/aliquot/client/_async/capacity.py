@@ -4,39 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.client import _capacity as flows
 from aliquot.client import capacity
-from aliquot.client._async.runner import AsyncRunner
-from aliquot.client._flow import Context
+from aliquot.client._async.calls import AsyncCalls
+from aliquot.client._messages import read, write
+from aliquot.client._methods import methods_of
 from aliquot.v1 import capacity_pb2
 
+CAPACITY = methods_of(capacity_pb2.DESCRIPTOR, "CapacityService")
 
-class AsyncCapacity:
+
+class AsyncCapacity(AsyncCalls):
     """What is on offer, what is ordered, and carrying it out. Each method is one call.
 
     Any of them raises `NotPermitted` where the caller's roles don't allow it, `Unavailable` and `DeadlineExceeded`, and
     `InvalidRequest` for values out of their range.
     """
 
-    def __init__(self, context: Context, timeout_s: float, runner: AsyncRunner) -> None:
-        self._context = context
-        self._timeout_s = timeout_s
-        self._run = runner.run
-
     async def declare(self, spec: capacity.CapacitySpec, *, version: int | None = None) -> int:
         """Put these shapes and rules in the place of the earlier ones; returns the new version.
 
         `version` is what was read before: raises `Conflict` if somebody has changed it since. None: whatever is there.
         """
-        return await self._run(flows.declare(self._context, spec, version, self._timeout_s))
+        offered = write(spec, capacity_pb2.CapacitySpec())
+        return int((await self._send(CAPACITY["DeclareCapacity"], spec=offered, version=version)).version)
 
     async def get(self, *, advice: bool = True) -> capacity.Capacity:
         """What is on offer and ordered and, with `advice`, what the planner would do now."""
-        return await self._run(flows.get(self._context, self._timeout_s, advice=advice))
+        return await self._ask(capacity.Capacity, CAPACITY["GetCapacity"], without_advice=not advice)
 
     async def take(self, taker: str, *, orders_max: int = 8, for_s: int = 300) -> tuple[capacity.NodeOrder, ...]:
         """Orders to carry out, for `for_s`; asking again under the same name gives the same."""
-        return await self._run(flows.take(self._context, taker, orders_max, for_s, self._timeout_s))
+        answer = await self._send(CAPACITY["TakeOrders"], taker=taker, orders_max=orders_max, for_s=for_s)
+        return tuple(read(order, capacity.NodeOrder) for order in answer.orders)
 
     async def report(
         self,
@@ -53,7 +52,9 @@ class AsyncCapacity:
         """What became of an order that this program took. Raises `Conflict` where another has it by now, and `NotFound`
         where it is over.
         """
-        request = capacity_pb2.ReportOrderRequest(
+        return await self._ask(
+            capacity.NodeOrder,
+            CAPACITY["ReportOrder"],
             number=number,
             taker=taker,
             accepted=accepted,
@@ -63,12 +64,12 @@ class AsyncCapacity:
             problem=problem,
             final=final,
         )
-        return await self._run(flows.report(self._context, request, self._timeout_s))
 
     async def withdraw(self, number: int, *, reason: str = "") -> capacity.NodeOrder:
         """Want no more of an order. Raises `NotFound` where it is over."""
-        return await self._run(flows.withdraw(self._context, number, reason, self._timeout_s))
+        return await self._ask(capacity.NodeOrder, CAPACITY["WithdrawOrder"], number=number, reason=reason)
 
     async def expect(self, series: Iterable[capacity.ExpectedSeries]) -> None:
         """Tell what is expected to be used: nodes come earlier for it, and never fewer."""
-        await self._run(flows.expect(self._context, series, self._timeout_s))
+        told = [write(each, capacity_pb2.ExpectedSeries()) for each in series]
+        await self._send(CAPACITY["ExpectDemand"], series=told)

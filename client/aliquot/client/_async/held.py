@@ -13,7 +13,7 @@ from aliquot.client._async.seam import Flag, HeldLeaseBase, exit_code, in_thread
 from aliquot.client._environment import handed_on, plain_environment
 from aliquot.client._held_base import log, require_agent
 from aliquot.client._spawn import spawn
-from aliquot.client._values import Lease, LeaseState
+from aliquot.client._values.leases import Lease, LeaseState
 from aliquot.client.local import Attachment, LocalAgent
 
 
@@ -28,7 +28,13 @@ class _AsyncPool(Protocol):
     async def get(self, lease_id: str) -> Lease: ...
 
     async def release(
-        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+        self,
+        lease_id: str,
+        *,
+        wait_gone: bool = False,
+        reason: str = "",
+        exit_code: int | None = None,
+        timeout_s: float | None = None,
     ) -> Lease: ...
 
 
@@ -115,7 +121,7 @@ class AsyncHeldLease(HeldLeaseBase):
         **options: Any,  # noqa: ANN401 - Popen's own
     ) -> subprocess.CompletedProcess[Any]:
         """Start a program inside the lease and wait for its end, like `subprocess.run` without pipes."""
-        code = await exit_code(await self.popen(command, **options))
+        code = self.exit_code = await exit_code(await self.popen(command, **options))
         if check and code:
             raise subprocess.CalledProcessError(code, list(command))
         return subprocess.CompletedProcess(list(command), code)
@@ -143,7 +149,9 @@ class AsyncHeldLease(HeldLeaseBase):
         if self._lease.state is LeaseState.ENDED:
             self._released = True
             return self._lease
-        lease = await self._pool.release(self.lease_id, wait_gone=wait_gone, reason=reason, timeout_s=timeout_s)
+        lease = await self._pool.release(
+            self.lease_id, wait_gone=wait_gone, reason=reason, exit_code=self.exit_code, timeout_s=timeout_s
+        )
         self._released = True
         return self._learn(lease)
 

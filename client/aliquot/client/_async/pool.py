@@ -7,16 +7,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _operations as operations
-from aliquot.client import _values as values
 from aliquot.client._asking import Request, RequestOptions
 from aliquot.client._async import leasing
-from aliquot.client._async.access import AsyncAccess
-from aliquot.client._async.administration import AsyncAdmin
-from aliquot.client._async.capacity import AsyncCapacity
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
@@ -31,12 +27,22 @@ from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Pla
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
 from aliquot.client._transport import RpcFailure
-from aliquot.client._values import Event, Lease, LeaseState, WaitUntil
+from aliquot.client._values.base import Page
+from aliquot.client._values.events import Event
+from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
+from aliquot.client._values.nodes import Device, Node
+from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
+
+if TYPE_CHECKING:
+    # What few programs ask for is imported when it is: its many values take a third of the time of all.
+    from aliquot.client._async.access import AsyncAccess
+    from aliquot.client._async.administration import AsyncAdmin
+    from aliquot.client._async.capacity import AsyncCapacity
 
 T = TypeVar("T")
 
@@ -193,7 +199,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
-    ) -> tuple[values.NodeFit, ...]:
+    ) -> tuple[NodeFit, ...]:
         """Which of these nodes (ids or names; none: all) could take one member of a request now, and how they compare.
 
         Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
@@ -221,13 +227,21 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         return await self._run(self._grant_on_batch(requests, nodes, keys))
 
     async def release(
-        self, lease_id: str, *, wait_gone: bool = False, reason: str = "", timeout_s: float | None = None
+        self,
+        lease_id: str,
+        *,
+        wait_gone: bool = False,
+        reason: str = "",
+        exit_code: int | None = None,
+        timeout_s: float | None = None,
     ) -> Lease:
         """End a lease. Releasing twice is fine. Raises `LeaseNotFound`.
 
-        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free.
+        `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free. `exit_code` is that of the
+        program that ran in it, and stays on the lease: 0 to 255, or -N where signal N ended it.
         """
-        return await self._run(self._release(lease_id, wait_gone, reason, timeout_s))
+        flow = self._release(lease_id, wait_gone=wait_gone, reason=reason, exit_code=exit_code, timeout_s=timeout_s)
+        return await self._run(flow)
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
@@ -271,14 +285,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """End many. Returns for each, in order, its lease or its error."""
         return await self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
 
-    async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> values.Explanation:
+    async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> Explanation:
         """Where a request would be placed now, or what it would wait for. Changes nothing.
 
         Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
         """
         return await self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
 
-    async def why(self, lease_id: str) -> tuple[Lease, values.Explanation]:
+    async def why(self, lease_id: str) -> tuple[Lease, Explanation]:
         """Why a lease waits or ended, or where it is. Raises `LeaseNotFound`."""
         return await self._run(operations.explain_lease(self._context, lease_id, self.timeout_s))
 
@@ -286,7 +300,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """One lease as it is now. Raises `LeaseNotFound`."""
         return await self._run(operations.get(self._context, lease_id, self.timeout_s))
 
-    async def timeline(self, lease_id: str) -> values.Timeline:
+    async def timeline(self, lease_id: str) -> Timeline:
         """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
 
         It is read in the coordinator's journal, which may take some seconds.
@@ -316,7 +330,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         queue: str = "",
         states: Sequence[LeaseState] = (),
         node_id: str = "",
-    ) -> values.Page[Lease]:
+    ) -> Page[Lease]:
         """A page of `leases`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         which = LeaseFilter(tenant, queue, states, node_id)
         return await self._run(operations.list_page(self._context, which, page_token, self.timeout_s, page_size))
@@ -388,7 +402,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
-    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[values.Node]:
+    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
         """Nodes, page by page while you iterate."""
         token = ""
         while True:
@@ -403,7 +417,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def nodes_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
-    ) -> values.Page[values.Node]:
+    ) -> Page[Node]:
         """A page of `nodes`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         return await self._run(
             operations.nodes_page(
@@ -411,11 +425,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             )
         )
 
-    async def node(self, node_id: str) -> values.Node:
+    async def node(self, node_id: str) -> Node:
         """One node by id or name. Raises `NodeNotFound`."""
         return await self._run(operations.node(self._context, node_id, self.timeout_s))
 
-    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[values.Device]:
+    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
         """Devices, page by page while you iterate."""
         which, token = DeviceFilter(pool, node_id, model), ""
         while True:
@@ -428,12 +442,12 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def devices_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
-    ) -> values.Page[values.Device]:
+    ) -> Page[Device]:
         """A page of `devices`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
         which = DeviceFilter(pool, node_id, model)
         return await self._run(operations.devices_page(self._context, which, page_token, self.timeout_s, page_size))
 
-    async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[values.Node]:
+    async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[Node]:
         """Declare nodes before, or without, their agents. Declaring again replaces.
 
         Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
@@ -447,15 +461,15 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         await self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
 
-    async def cordon(self, node_id: str, *, reason: str = "") -> values.Node:
+    async def cordon(self, node_id: str, *, reason: str = "") -> Node:
         """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
         return await self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
 
-    async def uncordon(self, node_id: str) -> values.Node:
+    async def uncordon(self, node_id: str) -> Node:
         """Place leases on the node again. Raises `NodeNotFound`."""
         return await self._run(operations.uncordon(self._context, node_id, self.timeout_s))
 
-    async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> values.Node:
+    async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> Node:
         """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
 
         Raises `NodeNotFound`.
@@ -465,19 +479,25 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
     @property
     def admin(self) -> AsyncAdmin:
         """Tenants, queues, pools, prices and the ledger, for administrators."""
+        from aliquot.client._async.administration import AsyncAdmin  # noqa: PLC0415 - see above
+
         return AsyncAdmin(self._context, self.timeout_s, self._runner)
 
     @property
     def capacity(self) -> AsyncCapacity:
         """Nodes that come when they are missed, and go when they are not."""
+        from aliquot.client._async.capacity import AsyncCapacity  # noqa: PLC0415 - see above
+
         return AsyncCapacity(self._context, self.timeout_s, self._runner)
 
     @property
     def access(self) -> AsyncAccess:
         """Who this program is, roles, tokens, and who did what."""
+        from aliquot.client._async.access import AsyncAccess  # noqa: PLC0415 - see above
+
         return AsyncAccess(self._context, self.timeout_s, self._runner)
 
-    async def status(self) -> values.Status:
+    async def status(self) -> Status:
         """Totals per pool, model and tenant."""
         return await self._run(operations.status(self._context, self.timeout_s))
 

@@ -9,6 +9,10 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
+UNBOUNDED = "unbounded"
+"""Metadata of sums that may exceed 64 bits; in JSON they are strings, because many readers keep only 53 bits."""
+
+
 class Word(enum.StrEnum):
     """A state by its name in the contract; names that only a newer coordinator knows become `UNSPECIFIED`."""
 

@@ -251,8 +251,8 @@ class Explanation:
     ahead: tuple[str, ...] = ()
     would_preempt: tuple[str, ...] = ()
     expected_start_ms: int | None = None
-    expected_uncertainty_ms: int | None = None
-    """A duration: it may start so much earlier or later."""
+    start_unknown: str = ""
+    """Why no start is told: it waits for leases that no time limit ends."""
     placement: tuple[Slice, ...] = ()
     placement_note: str = ""
     notes: tuple[str, ...] = ()
@@ -338,6 +338,8 @@ class Lease:
     """It ends so long after its grant; 0: it has no time limit."""
     ends_ms: int = 0
     """When its time limit ends it, as things are; 0: it does not, or it is not granted."""
+    exit_code: int | None = None
+    """Of the program that ran in it, 128 + N where signal N ended it; None: nobody has said."""
     redacted: bool = False
     """It is another tenant's, and the caller may not see more than its state, slices and numbers."""
     secret: str = field(default="", repr=False)

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from aliquot import client
 from aliquot.client import Lease
-from aliquot.client.admin import UNBOUNDED
+from aliquot.client._values.base import UNBOUNDED
 from aliquot.client.documents import of_error, plain
 from aliquot.common.errors import AliquotError, ConfigError, InvalidFieldError, RequestSyntaxError, SecurityError
 
@@ -223,7 +223,9 @@ def _document(kind: Any, bound: Mapping[Any, Any]) -> type[BaseModel]:  # noqa: 
     for field in dataclasses.fields(kind):
         if kind is Lease and field.name == "secret":
             continue
-        hint = str if UNBOUNDED in field.metadata else hints[field.name]
+        hint = hints[field.name]
+        if UNBOUNDED in field.metadata:
+            hint = str if hint is int else str | None
         fields[field.name] = (shape(_bind(hint, bound)), ...)
     name = kind.__name__ + "".join(each.__name__ for each in bound.values())
     return create_model(name, __doc__=(kind.__doc__ or "").strip(), **fields)

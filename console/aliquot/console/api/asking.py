@@ -66,6 +66,12 @@ class Quarantine(Reason):
     drain: bool = Field(False, description="Also end its leases, each with its grace.")
 
 
+class Slices(Body):
+    """Which slices are meant."""
+
+    slice_ids: list[str] = Field(default_factory=list, description="None: all.")
+
+
 class Shape(Body):
     """What an elastic lease's launcher has adapted to."""
 

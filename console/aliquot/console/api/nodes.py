@@ -7,8 +7,9 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 
 from aliquot.client import Device, Node, NodeFit, Status
+from aliquot.client.health import UnknownSlice
 from aliquot.console.api.answers import answer, page_of, shows, shows_page
-from aliquot.console.api.asking import DeclaredNode, Drain, Fields, Fitting, PageSize, PoolName, Reason
+from aliquot.console.api.asking import DeclaredNode, Drain, Fields, Fitting, PageSize, PoolName, Reason, Slices
 from aliquot.console.api.callers import Pool
 
 router = APIRouter(tags=["nodes"])
@@ -49,6 +50,12 @@ async def fits(pool: Pool, asked: Fitting) -> Response:
 async def get(pool: Pool, node_id: str) -> Response:
     """One node, by id or name, with its devices."""
     return answer(await pool.node(node_id))
+
+
+@router.post("/nodes/{node_id}:settle", responses=shows(tuple[UnknownSlice, ...]))
+async def settle(pool: Pool, node_id: str, which: Slices | None = None) -> Response:
+    """End what its agent holds and the books do not know (`unknown_slices` of `/health`). Answers what that is."""
+    return answer(await pool.admin.settle_slices(node_id, which.slice_ids if which else ()))
 
 
 @router.delete("/nodes/{node_id}", status_code=HTTPStatus.NO_CONTENT, responses=shows(None, HTTPStatus.NO_CONTENT))

@@ -15,7 +15,7 @@ import { status } from "../live/session";
 import { Copyable, Elsewhere, Field, Name, Problem, valueOf } from "../ui/basics";
 import { Heading } from "../ui/screen";
 import { go, leaseAddress, Link, nodeAddress, param, setParams } from "../ui/router";
-import { bytes, inTime, moment, plural, share, shortId, span } from "../ui/words";
+import { bytes, inTime, moment, plural, share, shortId } from "../ui/words";
 import { asYaml } from "../api/yaml";
 import { costOf } from "../api/cost";
 import { Free } from "./free";
@@ -281,10 +281,8 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
             <dt>Expected start</dt>
             <dd>
               {value.expected_start_ms
-                ? `${inTime(value.expected_start_ms, nowMs.value)} (${moment(value.expected_start_ms)}${
-                    value.expected_uncertainty_ms ? ` ± ${span(value.expected_uncertainty_ms)}` : ""
-                  })`
-                : "can't be said: what runs there has no known end"}
+                ? `${inTime(value.expected_start_ms, nowMs.value)} (${moment(value.expected_start_ms)})`
+                : value.start_unknown || "not known"}
             </dd>
           </div>
         )}

@@ -117,6 +117,7 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
         {lease.end_reason && (
           <p class="note bad">
             <strong>Ended: {lower(lease.end_reason)}.</strong> <bdi>{lease.end_detail}</bdi>
+            {lease.exit_code != null && ` Exit code ${lease.exit_code}.`}
           </p>
         )}
         {limited && lease.state !== "ENDED" && (
@@ -155,10 +156,8 @@ function Waits(props: { why: Explanation }): JSX.Element {
       <dl class="facts">
         <Fact name="Expected start">
           {why.expected_start_ms
-            ? `${inTime(why.expected_start_ms, nowMs.value)}, ${moment(why.expected_start_ms)}${
-                why.expected_uncertainty_ms ? ` ± ${span(why.expected_uncertainty_ms)}` : ""
-              }`
-            : "can’t be said: what runs there has no known end"}
+            ? `${inTime(why.expected_start_ms, nowMs.value)}, ${moment(why.expected_start_ms)}`
+            : why.start_unknown || "not known"}
         </Fact>
         <Fact name="Nine times of ten">
           {why.earliest_start_ms && why.latest_start_ms

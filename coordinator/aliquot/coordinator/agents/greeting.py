@@ -95,14 +95,16 @@ class Greeter:
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
         session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms, key_sha256=key_sha256)
         self._roster.enter(session)
+        self._roster.heard_clock(hello.node_id, hello.clock_ms)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
-        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms()))
+        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms(), unknown=session.unknown))
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,
             leader_epoch=leader_epoch,
             intervals=self._roster.intervals(),
             coordinator_version=self._version,
+            coordinators=self._roster.coordinators(),
         )
         # Through the session, which writes one message at a time: from here on others may have something to say too.
         session.say(agent_pb2.CoordinatorMessage(welcome=welcome))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from aliquot.common.clock import Clock
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 20_000
 _SNAPSHOTS_PER_S = 500
-_WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
+WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
 
 
 class Roster(Follower):
@@ -45,6 +45,10 @@ class Roster(Follower):
         self._by_node: dict[str, Session] = {}
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.heard_clock: Callable[[str, int], None] = lambda node_id, wall_ms: None
+        """Told what a node's clock shows, in milliseconds since 1970."""
+        self.coordinators: Callable[[], Sequence[str]] = tuple
+        """Where each of several is reached, for agents to know."""
         self.certifier: Certifier | None = None
         """Who is told of when the pool's authority changes, made after this."""
         self._liveness = Liveness(config.liveness(), self._by_node, view)
@@ -119,9 +123,10 @@ class Roster(Follower):
         session = self._by_node.get(node_id)
         if session is not None:
             session.tell_orders(node)
+            session.note_reports(list(session.unknown.values()))  # some may have been written off
         if node is None:
             self._liveness.present(node_id)
-        elif node_id not in self._by_node and node.state in _WATCHED:
+        elif node_id not in self._by_node and node.state in WATCHED:
             self._liveness.absent(node_id, self._clock.monotonic_ms())
 
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:

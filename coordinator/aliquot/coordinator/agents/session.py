@@ -72,6 +72,7 @@ class Session:
         "suspect",
         "told_devices",
         "trusts_authorities",
+        "unknown",
     )
 
     def __init__(
@@ -105,6 +106,8 @@ class Session:
         self.ended = False
         self.told_devices: dict[str, tuple[int, bool, Sign | None]] = {}
         """Foreign memory, health and its sign of each device as last handed to the writer."""
+        self.unknown: dict[str, agent_pb2.SliceReport] = {}
+        """What it holds and the books do not know, by slice: quarantined there, as the journal may be a copy."""
         self._context = context
         self._view = view
         self._pool_secret = pool_secret
@@ -165,6 +168,7 @@ class Session:
             if len(report.slice_id) > limits.MAX_NAME_CHARS:
                 continue  # none of ours
             wanted = report.slice_id in on_node
+            self.unknown.pop(report.slice_id, None)
             if report.status in OVER:
                 self._strays.pop(report.slice_id, None)
                 if not wanted and len(self._settled) < _UNTOLD_MAX:
@@ -174,6 +178,8 @@ class Session:
                 known = lease is not None or report.slice_id in self._view.written_off
                 if known and len(self._strays) < _UNTOLD_MAX:
                     self._strays[report.slice_id] = stop_stray(report, lease)
+                elif not known and len(self.unknown) < _UNTOLD_MAX:
+                    self.unknown[report.slice_id] = _trimmed(report)
         if self.live and (self._settled or self._strays):
             self._start_writing()
 
@@ -272,6 +278,19 @@ class Session:
         """
         if self._ending is not None and (aborted := await asyncio.shield(self._ending)) is not None:
             raise aborted
+
+
+def _trimmed(report: agent_pb2.SliceReport) -> agent_pb2.SliceReport:
+    """What is kept of a report as long as its session lasts, whatever its agent has written into it."""
+    return agent_pb2.SliceReport(
+        slice_id=report.slice_id,
+        lease_id=report.lease_id[: limits.MAX_NAME_CHARS],
+        lease_epoch=report.lease_epoch,
+        status=report.status,
+        device_uuid=report.device_uuid[: limits.MAX_DEVICE_UUID_CHARS],
+        share_milli=report.share_milli,
+        memory_bytes=report.memory_bytes,
+    )
 
 
 def refuse_second(first: Session | None, boot_id: str, quiet_since_ms: int) -> None:

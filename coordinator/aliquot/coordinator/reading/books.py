@@ -103,7 +103,8 @@ class DurableBooks:
         """Of the pool's authority, the oldest first."""
         self.demand = DemandBooks()
         self._tenancy = Tenancy()
-        self._meters: dict[str, Meter] = {}
+        self.meters: dict[str, Meter] = {}
+        """Of tenants with a budget."""
         self._holds: tuple[Hold, ...] = ()
 
     @property
@@ -120,8 +121,8 @@ class DurableBooks:
         """Include a durable group."""
         self._tenancy.follow(change.declared, change.accounts)
         if change.all_meters:
-            self._meters.clear()
-        self._meters.update(change.meters)
+            self.meters.clear()
+        self.meters.update(change.meters)
         if change.holds is not None:
             self._holds = change.holds
         if change.windows is not None:
@@ -174,7 +175,7 @@ class DurableBooks:
         def account(key: AccountKey, spec: Spec, declared: Tenant | Queue | None) -> AccountView[Spec]:
             account = books.account(*key)
             is_tenant = key[0] == "t"
-            meter = self._meters.get(spec.name) if is_tenant else None
+            meter = self.meters.get(spec.name) if is_tenant else None
             held = held_by(books, spec.name, "", now_ms) if is_tenant else None
             return AccountView(
                 spec=spec,
@@ -207,7 +208,7 @@ class DurableBooks:
         )
 
     def _budget_alerts(self, now_ms: int) -> Iterable[str]:
-        for name, meter in sorted(self._meters.items()):
+        for name, meter in sorted(self.meters.items()):
             permille = meter.permille(now_ms)
             if permille >= 800:
                 word = "BUDGET_USED_UP" if permille >= 1000 else "BUDGET_NEARLY_USED_UP"

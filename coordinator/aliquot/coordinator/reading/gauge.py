@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+LABELS_MAX = 200
+"""Values of one label that are shown; what is left over is summed up as `OTHER`."""
+OTHER = "other"
+
 Gauge = tuple[str, str, Callable[[], float]]
 """(name, documentation, how to read it, on any thread)."""
 

@@ -16,9 +16,7 @@ from aliquot.coordinator.core.books.health.records import (
     HealthBooks,
     Standing,
 )
-
-CAUSES_MAX = 200
-OTHER = "other"
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
 
 
 def health_metrics(health: HealthBooks) -> Iterator[Metric]:
@@ -39,9 +37,9 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
     yield cards
     out_now = GaugeMetricFamily("aliquot_cards_out", "Cards that are out of service, by cause", labels=["cause"])
     causes = sorted(by_cause.items())
-    for cause, count in causes[:CAUSES_MAX]:
+    for cause, count in causes[:LABELS_MAX]:
         out_now.add_metric([cause], count)
-    if rest_of_causes := causes[CAUSES_MAX:]:
+    if rest_of_causes := causes[LABELS_MAX:]:
         out_now.add_metric([OTHER], sum(count for _, count in rest_of_causes))
     yield out_now
     yield GaugeMetricFamily("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
@@ -55,10 +53,10 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
         "aliquot_device_out_seconds", "Time that cards were out of service until they came back", labels=["cause"]
     )
     totals = sorted(list(health.totals.items()))  # noqa: C414 - the copy is made in one step
-    for cause, of_cause in totals[:CAUSES_MAX]:
+    for cause, of_cause in totals[:LABELS_MAX]:
         incidents.add_metric([cause], of_cause.incidents)
         out.add_metric([cause], of_cause.out_ms / 1000)
-    if rest := totals[CAUSES_MAX:]:
+    if rest := totals[LABELS_MAX:]:
         incidents.add_metric([OTHER], sum(of_cause.incidents for _, of_cause in rest))
         out.add_metric([OTHER], sum(of_cause.out_ms for _, of_cause in rest) / 1000)
     yield from (incidents, out)

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -23,13 +22,12 @@ from prometheus_client.registry import Collector
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
 from aliquot.coordinator.reading.outbox import Follower
-from aliquot.coordinator.reading.totals import QueueTotals, Totals
+from aliquot.coordinator.reading.owners import OwnerCounts, outcome_of, preemption_of
+from aliquot.coordinator.reading.totals import ClassTotals, QueueTotals
 from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.view import View
-
-LABELS_MAX = 200
-OTHER = "other"
 
 _FAST_S = (0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 _SLOW_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -101,6 +99,8 @@ class Metrics(Collector, Follower):
         self.moved = 0
         self.resized: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+        self.preempted = OwnerCounts()
+        self.outcomes = OwnerCounts()
         self.calls: Counter[str] = Counter()
         """Calls with one answer, by method."""
         self.refused: Counter[str] = Counter(dict.fromkeys(_OUR_FAULT, 0))
@@ -137,11 +137,15 @@ class Metrics(Collector, Follower):
             return
         if new.granted_ms and (old is None or old.granted_ms != new.granted_ms):
             self.granted += 1
+            self.preempted.count(new, "PRIORITY", 0)
+            self.outcomes.count(new, "FAILED", 0)
             if new.requeues == 0:
                 waited_s = (new.granted_ms - new.created_ms) / 1000
                 self.queue_wait.observe_of(new, waited_s, new.granted_ms)
         if old is not None:
             self.moved += new.moves - old.moves
+            if why := preemption_of(old, new):
+                self.preempted.count(new, why)
         if new.active_ms and (old is None or old.active_ms != new.active_ms):
             took_s = (new.active_ms - new.granted_ms) / 1000
             self.grant_to_active.observe_of(new, took_s, new.active_ms)
@@ -149,6 +153,8 @@ class Metrics(Collector, Follower):
                 self.guaranteed_start.observe((new.active_ms - new.created_ms) / 1000)
         if new.ended_ms and (old is None or not old.ended_ms):
             self.ended[new.end_reason] += 1
+            if outcome := outcome_of(new):
+                self.outcomes.count(new, outcome)
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
             self.resized[_change_of_shape(old, new)] += 1
 
@@ -171,6 +177,8 @@ class Metrics(Collector, Follower):
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
         yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
+        yield self.preempted.collect("aliquot_preemptions", "Leases told to give way and to wait again", "reason")
+        yield self.outcomes.collect("aliquot_jobs", "What became of what ran in leases that have ended", "outcome")
         yield _counters("aliquot_calls", "Calls with one answer", "method", self.calls)
         yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
         yield _counters("aliquot_denied", "Calls refused for who made them", "reason", self.denials.by_reason)
@@ -185,9 +193,10 @@ class Metrics(Collector, Follower):
         by_state = {state.name: count for state, count in totals.by_lease_state.items()}
         yield _labelled("aliquot_leases", "Leases that are remembered, by state", "state", by_state)
         yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
-        yield from _by_class(totals)
+        yield from _summed(["pool", "model"], _OF_CLASSES, totals.classes)
         yield from _fragmentation(self.fragmentation)
-        yield from _by_queue(totals)
+        yield from _summed(["tenant", "queue"], _OF_QUEUES, totals.queues)
+        yield _waiting_since(totals.queues)
 
 
 def _change_of_shape(old: Lease, new: Lease) -> str:
@@ -216,36 +225,50 @@ def _labelled(name: str, documentation: str, label: str, values: dict[str, int])
     return family
 
 
-def _by_class(totals: Totals) -> Iterator[Metric]:
-    labels = ["pool", "model"]
-    families = {
-        "devices": GaugeMetricFamily("aliquot_devices", "Devices of the pool", labels=labels),
-        "capacity_share_milli": GaugeMetricFamily(
-            "aliquot_capacity_share_milli", "Thousandths of devices there are", labels=labels
-        ),
-        "leased_share_milli": GaugeMetricFamily(
-            "aliquot_leased_share_milli", "Thousandths of devices that leases hold", labels=labels
-        ),
-        "capacity_memory_bytes": GaugeMetricFamily(
-            "aliquot_capacity_memory_bytes", "Device memory that can be leased", labels=labels
-        ),
-        "leased_memory_bytes": GaugeMetricFamily(
-            "aliquot_leased_memory_bytes", "Device memory that leases hold", labels=labels
-        ),
-    }
-    rest = dict.fromkeys(families, 0)
-    classes = list(totals.classes.items())
-    for number, (key, of_class) in enumerate(classes):
-        for field, family in families.items():
-            value: int = getattr(of_class, field)
-            if number < LABELS_MAX:
-                family.add_metric(key, value)
-            else:
-                rest[field] += value
-    if len(classes) > LABELS_MAX:
-        for field, family in families.items():
-            family.add_metric([OTHER, OTHER], rest[field])
-    yield from families.values()
+_OF_CLASSES = (
+    ("devices", "aliquot_devices", "Devices of the pool"),
+    ("capacity_share_milli", "aliquot_capacity_share_milli", "Thousandths of devices there are"),
+    ("leased_share_milli", "aliquot_leased_share_milli", "Thousandths of devices that leases hold"),
+    ("capacity_memory_bytes", "aliquot_capacity_memory_bytes", "Device memory that can be leased"),
+    ("leased_memory_bytes", "aliquot_leased_memory_bytes", "Device memory that leases hold"),
+)
+_OF_QUEUES = (
+    ("leased_share_milli", "aliquot_tenant_share_milli", "Thousandths of devices held"),
+    ("leased_memory_bytes", "aliquot_tenant_memory_bytes", "Device memory held"),
+    ("leases", "aliquot_tenant_leases", "Leases that hold something"),
+    ("queued", "aliquot_tenant_queued", "Requests that wait"),
+)
+
+
+def _summed(
+    labels: list[str],
+    fields: tuple[tuple[str, str, str], ...],
+    totals: Mapping[tuple[str, str], ClassTotals | QueueTotals],
+) -> Iterator[Metric]:
+    """These fields of the first `LABELS_MAX`, and of all others together."""
+    items = list(totals.items())
+    for field, name, documentation in fields:
+        family = GaugeMetricFamily(name, documentation, labels=labels)
+        for key, each in items[:LABELS_MAX]:
+            family.add_metric(key, getattr(each, field))
+        if rest := items[LABELS_MAX:]:
+            family.add_metric([OTHER, OTHER], sum(getattr(each, field) for _, each in rest))
+        yield family
+
+
+def _waiting_since(queues: Mapping[tuple[str, str], QueueTotals]) -> Metric:
+    family = GaugeMetricFamily(
+        "aliquot_tenant_waiting_since_seconds",
+        "Since 1970: when the request began to wait that has waited longest",
+        labels=["tenant", "queue"],
+    )
+    waiting = [(key, list(each.waiting.values())) for key, each in list(queues.items())]
+    oldest = [(key, min(since_ms)) for key, since_ms in waiting if since_ms]
+    for key, since_ms in oldest[:LABELS_MAX]:
+        family.add_metric(key, since_ms / 1000)
+    if rest := oldest[LABELS_MAX:]:
+        family.add_metric([OTHER, OTHER], min(since_ms for _, since_ms in rest) / 1000)
+    return family
 
 
 def _fragmentation(latest: dict[tuple[str, str], Fragmentation]) -> Iterator[Metric]:
@@ -267,33 +290,3 @@ def _fragmentation(latest: dict[tuple[str, str], Fragmentation]) -> Iterator[Met
         lost.add_metric(key, part.fragmented_milli)
         ratio.add_metric(key, part.ratio)
     yield from (idle, lost, ratio)
-
-
-def _by_queue(totals: Totals) -> Iterator[Metric]:
-    labels = ["tenant", "queue"]
-    share = GaugeMetricFamily("aliquot_tenant_share_milli", "Thousandths of devices held", labels=labels)
-    memory = GaugeMetricFamily("aliquot_tenant_memory_bytes", "Device memory held", labels=labels)
-    leases = GaugeMetricFamily("aliquot_tenant_leases", "Leases that hold something", labels=labels)
-    queued = GaugeMetricFamily("aliquot_tenant_queued", "Requests that wait", labels=labels)
-    # Sums over all classes are sums over all tenants, so "other" needs no walk over those that have no label.
-    rest = QueueTotals(
-        leased_share_milli=sum(of_class.leased_share_milli for of_class in list(totals.classes.values())),
-        leased_memory_bytes=sum(of_class.leased_memory_bytes for of_class in list(totals.classes.values())),
-        leases=totals.holding,
-        queued=totals.queued,
-    )
-    for key, of_queue in list(islice(list(totals.queues.items()), LABELS_MAX)):
-        share.add_metric(key, of_queue.leased_share_milli)
-        memory.add_metric(key, of_queue.leased_memory_bytes)
-        leases.add_metric(key, of_queue.leases)
-        queued.add_metric(key, of_queue.queued)
-        rest.leased_share_milli -= of_queue.leased_share_milli
-        rest.leased_memory_bytes -= of_queue.leased_memory_bytes
-        rest.leases -= of_queue.leases
-        rest.queued -= of_queue.queued
-    if len(totals.queues) > LABELS_MAX:
-        share.add_metric([OTHER, OTHER], rest.leased_share_milli)
-        memory.add_metric([OTHER, OTHER], rest.leased_memory_bytes)
-        leases.add_metric([OTHER, OTHER], rest.leases)
-        queued.add_metric([OTHER, OTHER], rest.queued)
-    yield from (share, memory, leases, queued)

@@ -7,13 +7,13 @@ kept in one flat array of integers; a device's row is found by its UUID. What is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.values.types import NodeSpec
-from aliquot.v1 import types_pb2
+from aliquot.v1 import agent_pb2, types_pb2
 
 _FIELDS = {field.number: field.name for field in types_pb2.DeviceTelemetry.DESCRIPTOR.fields}
 _WIDTH = max(_FIELDS)
@@ -32,6 +32,8 @@ class AboutNode:
     last_heard_ms: int = 0
     conditions: tuple[tuple[str, str], ...] = ()
     """(subject, text): what keeps the node from being as it should."""
+    unknown: Mapping[str, agent_pb2.SliceReport] = field(default_factory=dict)
+    """Slices that it holds and the books do not know: its session's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,12 @@ class Telemetry:
         if about is not None:
             about.conditions = conditions
 
+    def unknown_slices(self) -> Iterator[tuple[str, agent_pb2.SliceReport]]:
+        """What agents hold and the books do not know, with the node; on any thread."""
+        for node_id, about in list(self._nodes.items()):
+            for report in list(about.unknown.values()):
+                yield node_id, report
+
     def heard(self, node_id: str, at_ms: int) -> None:
         """A node was last heard then."""
         about = self._nodes.get(node_id)
@@ -109,8 +117,8 @@ class Telemetry:
         else:
             self._values[row : row + _WIDTH] = _BLANK
         values = self._values
-        for field, value in reading.ListFields():
-            values[row + field.number - 1] = value
+        for described, value in reading.ListFields():
+            values[row + described.number - 1] = value
 
     def device_message(self, uuid: str) -> types_pb2.DeviceTelemetry | None:
         """The last reading; None when there was none."""

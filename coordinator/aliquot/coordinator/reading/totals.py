@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.books.nodes import Node
@@ -33,12 +33,18 @@ class QueueTotals:
     leased_memory_bytes: int = 0
     leases: int = 0
     """Those that hold something."""
-    queued: int = 0
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Leases that wait, and since when each does (ms)."""
+
+    @property
+    def queued(self) -> int:
+        """How many wait."""
+        return len(self.waiting)
 
     @property
     def empty(self) -> bool:
         """Whether all counts are zero."""
-        return not (self.leases or self.queued or self.leased_share_milli or self.leased_memory_bytes)
+        return not (self.leases or self.waiting or self.leased_share_milli or self.leased_memory_bytes)
 
 
 @dataclass(slots=True)
@@ -126,7 +132,10 @@ class Totals:
         if queue is None:
             queue = self.queues[key] = QueueTotals()
         if state is LeaseState.QUEUED:
-            queue.queued += sign
+            if sign > 0:
+                queue.waiting[lease.lease_id] = lease.requeued_ms or lease.created_ms
+            else:
+                del queue.waiting[lease.lease_id]
             self.queued += sign
         share, memory = self._hold(lease.slices, sign)
         if share:

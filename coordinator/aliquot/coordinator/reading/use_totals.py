@@ -11,10 +11,8 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.use import QUIET, UseState
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
 from aliquot.coordinator.reading.outbox import Follower
-
-TENANTS_MAX = 200
-OTHER = "other"
 
 
 class _Use(NamedTuple):
@@ -77,9 +75,9 @@ class UseTotals(Follower):
             labels=["tenant"],
         )
         most = Counter(dict(self._quiet_milli)).most_common()
-        for tenant, milli in most[:TENANTS_MAX]:
+        for tenant, milli in most[:LABELS_MAX]:
             quiet.add_metric([tenant], milli)
-        if rest := most[TENANTS_MAX:]:
+        if rest := most[LABELS_MAX:]:
             quiet.add_metric([OTHER], sum(milli for _, milli in rest))
         yield quiet
         yield GaugeMetricFamily(

@@ -6,7 +6,7 @@ still take back. Each answer carries `seq`, the number of the last fact it inclu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from aliquot.coordinator.core.books.leases.records import Lease
@@ -87,6 +87,8 @@ class View:
         self.nodes[node_id] = node
         self.totals.node_state_changed(old.state.name if old is not None else None, node.state.name)
         self.totals.node_closure_changed(_closed_by(old), _closed_by(node))
+        if old is None or old.written_off is not node.written_off:
+            self._write_off(node.written_off)
         if old is not None and old.spec is node.spec:
             return
         if old is None:
@@ -107,13 +109,15 @@ class View:
         self._sorted_nodes = None
         if self._node_ids_by_name.get(old.spec.name) == node_id:
             del self._node_ids_by_name[old.spec.name]
-        for slice_id in self._slices_by_node.pop(node_id, ()):
-            self.written_off[slice_id] = None
-        for slice_id in list(islice(self.written_off, max(0, len(self.written_off) - WRITTEN_OFF_KEPT))):
-            del self.written_off[slice_id]
+        self._write_off(self._slices_by_node.pop(node_id, ()))
         self.totals.node_changed(old.spec, None)
         self.totals.node_state_changed(old.state.name, None)
         self.totals.node_closure_changed(_closed_by(old), None)
+
+    def _write_off(self, slice_ids: Iterable[str]) -> None:
+        self.written_off.update(dict.fromkeys(slice_ids))
+        for slice_id in list(islice(self.written_off, max(0, len(self.written_off) - WRITTEN_OFF_KEPT))):
+            del self.written_off[slice_id]
 
     def _put_lease(self, lease_id: str, new: Lease | None) -> tuple[Lease | None, Lease | None]:
         old = self.leases.get(lease_id)

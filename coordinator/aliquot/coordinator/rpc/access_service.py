@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,16 +46,21 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         clock: Clock,
         metrics: Metrics,
         entropy: Callable[[int], bytes],
-        addresses: Callable[[], Sequence[str]],
+        addresses: Callable[[], Awaitable[Sequence[str]]],
+        coordinators: Callable[[], Sequence[str]],
+        pool_id: str,
         authorities: Callable[[], bytes],
         authority: Callable[[], Generations],
         logins: Logins,
     ) -> None:
-        """`addresses` says where others reach the coordinators, `authorities` whom they are to trust there (PEM; empty:
-        not the pool's own authority, which is `authority`).
+        """`addresses` says where others reach the coordinators, `coordinators` the same as of late, without waiting, or
+        nothing where there is only one; `authorities` whom they are to trust there (PEM; empty: not the pool's own
+        authority, which is `authority`).
         """
         super().__init__(metrics)
         self._addresses = addresses
+        self._coordinators = coordinators
+        self._pool_id = pool_id
         self._authorities = authorities
         self._authority = authority
         self._logins = logins
@@ -76,6 +81,8 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
             token_id=who.token_id,
             expires_ms=who.expires_ms,
             lease_id=who.lease_id,
+            pool_id=self._pool_id,
+            coordinators=self._coordinators(),
         )
 
     # -- roles
@@ -143,7 +150,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         token, text = self._make(principal, expires_ms, names.validate_text(note, "note", NOTE_CHARS_MAX))
         command = c.IssueToken(by, token, grants)
         issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token.token_id}", command))
-        return self._told(issued, text)
+        return await self._told(issued, text)
 
     def _make(
         self, principal: str, expires_ms: int, note: str = "", grants: tuple[Grant, ...] = ()
@@ -153,11 +160,11 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         sha256 = tokens.token_sha256(text)
         return Token(token_id, sha256, principal, 0, expires_ms, note, grants=grants), text
 
-    def _told(self, issued: Token, text: str) -> access_pb2.IssueTokenResponse:
+    async def _told(self, issued: Token, text: str) -> access_pb2.IssueTokenResponse:
         return access_pb2.IssueTokenResponse(
             token=text,
             issued=messages.token_message(issued),
-            addresses=self._addresses(),
+            addresses=await self._addresses(),
             authorities_pem=self._authorities(),
         )
 
@@ -219,7 +226,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         except AliquotError as error:
             self.metrics.denials.note("", context.peer(), "Login", error.reason, error.message)
             raise
-        return self._told(issued, text)
+        return await self._told(issued, text)
 
     # -- the pool's own authority
 
@@ -272,8 +279,9 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return self._authority_message()
 
     def _authority_message(self) -> access_pb2.Authority:
+        shown, coordinators = bool(self._authorities()), self._coordinators()
         return messages.authority_message(
-            self._authority(), self._view.books.generations, shown=bool(self._authorities())
+            self._authority(), self._view.books.generations, shown=shown, coordinators=coordinators
         )
 
     # -- the record

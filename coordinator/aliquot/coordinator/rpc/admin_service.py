@@ -9,7 +9,7 @@ from aliquot.common import limits, names
 from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.ledger.invoice import balance_micro, make_invoice
+from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, make_invoice
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import DryRun
 from aliquot.coordinator.reading.metrics import Metrics
@@ -17,7 +17,7 @@ from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
 from aliquot.coordinator.wire import administration as messages
-from aliquot.coordinator.wire import maintenance
+from aliquot.coordinator.wire import maintenance, tenancy
 from aliquot.coordinator.wire.calls import Context, Service, unary
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
@@ -25,7 +25,6 @@ from aliquot.v1 import admin_pb2, admin_pb2_grpc
 T = TypeVar("T")
 
 _DEFAULT_POOL = "default"
-_FOR_EVER_MS = 1 << 62
 
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
@@ -48,7 +47,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ApplyRequest, context: Context
     ) -> admin_pb2.ApplyResponse:
         """Everything is checked before anything is declared."""
-        command = messages.read_apply(request)
+        command = tenancy.read_apply(request)
         may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
         done = on_behalf(context, "Apply", declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)
@@ -134,7 +133,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         caller().must(Action.READ_BILLS, tenant)
         extract = self._view.extract(tenant, request.from_ms, request.to_ms, self._clock.now_ms())
         invoice = await asyncio.to_thread(make_invoice, extract)
-        return messages.invoice_message(invoice)
+        return messages.invoice_message(invoice, await self._balance_micro(tenant))
 
     @unary
     async def PostCredit(  # noqa: N802
@@ -145,9 +144,11 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
         command = c.PostCredit(tenant, request.money_micro, request.reference, note)
         await self._writer.submit(on_behalf(context, "PostCredit", tenant, command))
-        extract = self._view.extract(tenant, 0, _FOR_EVER_MS, self._clock.now_ms())
-        balance = await asyncio.to_thread(balance_micro, extract)
-        return admin_pb2.PostCreditResponse(balance_micro=str(balance))
+        return admin_pb2.PostCreditResponse(balance_micro=str(await self._balance_micro(tenant)))
+
+    async def _balance_micro(self, tenant: str) -> int | None:
+        extract = self._view.extract(tenant, 0, FOR_EVER_MS, self._clock.now_ms())
+        return await asyncio.to_thread(balance_micro, extract)
 
     @unary
     async def CorrectUsage(  # noqa: N802

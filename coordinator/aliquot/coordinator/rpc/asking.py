@@ -43,7 +43,7 @@ class Asking:
         """What the caller wishes, if it may. Raises InvalidFieldError or RoleMissing."""
         if request.idempotency_key:
             names.validate_idempotency_key(request.idempotency_key)
-        read = read_request(at_home(request.request))
+        read = read_request(at_home(request.request), self._view.node_id_of)
         caller().must(Action.ALLOCATE, read.spec.tenant)
         if isinstance(request, leases_pb2.GrantOnRequest):
             return self._there(request, read)

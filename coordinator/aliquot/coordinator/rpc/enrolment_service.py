@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aliquot.common import names, tokens
@@ -34,7 +34,7 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         clock: Clock,
         metrics: Metrics,
         entropy: Callable[[int], bytes],
-        addresses: Callable[[], Sequence[str]],
+        addresses: Callable[[], Awaitable[Sequence[str]]],
         authorities: Callable[[], bytes],
         authority: Callable[[], Generations],
     ) -> None:
@@ -64,7 +64,7 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
             invite=text,
             node=made.node,
             expires_ms=made.expires_ms,
-            addresses=self._addresses(),
+            addresses=await self._addresses(),
             authorities_pem=self._authorities(),
         )
 

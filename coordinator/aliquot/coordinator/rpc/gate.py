@@ -110,6 +110,8 @@ class Gate(grpc.GenericRpcHandler):
         self._door: Door | None = None
         self.leader = ""
         """The address to name; empty while nobody is known to lead."""
+        self.away: AliquotError | None = None
+        """Why nobody is known to lead, where there is more to say: the database is away, or clocks are apart."""
         self._nodes = 0
         self._calls = 0
         self._refusal: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._refuse)
@@ -120,9 +122,9 @@ class Gate(grpc.GenericRpcHandler):
         """Whether calls reach the services."""
         return self._door is not None
 
-    def refer_to(self, leader: str, nodes: int) -> None:
-        """Name this leader from now on. The agents of all `nodes` may ask at the same time."""
-        self.leader, self._nodes = leader, nodes
+    def refer_to(self, leader: str, nodes: int, away: AliquotError | None = None) -> None:
+        """Name this leader from now on, or why nobody is known. The agents of all `nodes` may ask at the same time."""
+        self.leader, self._nodes, self.away = leader, nodes, away
 
     def open(self, services: Sequence[grpc.GenericRpcHandler], door: Door) -> None:
         """This coordinator leads: let calls through to these from now on."""
@@ -173,6 +175,8 @@ class Gate(grpc.GenericRpcHandler):
 
     async def _abort(self, context: Context, retry_ms: int) -> None:
         leader = self.leader
+        if self.away is not None:
+            await rpc_errors.abort(context, self.away)
         message = f"the coordinator at {leader} leads" if leader else "no coordinator leads at the moment"
         status = status_pb2.Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=message)
         info = error_details_pb2.ErrorInfo(reason="NOT_LEADER", domain=DOMAIN)

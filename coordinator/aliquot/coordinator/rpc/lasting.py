@@ -181,6 +181,11 @@ class LastingCalls:
                 elif not set(entry.caller.grants) <= set(now.grants):
                     entry.end(RolesChanged("roles of the caller were taken away; call again with those that are left"))
 
+    def end_all(self, why: AliquotError) -> None:
+        """End everything that is under way, for the same reason."""
+        for entry in [entry for entries in self._open.values() for entry in entries]:
+            entry.end(why)
+
     def sweep(self, now_ms: int) -> None:
         """End what was opened with tokens that have expired."""
         for token_id, entries in list(self._open.items()):

@@ -72,6 +72,7 @@ _EXPLAINED_WITHIN_S = 2.0
 """A lease is shown without why it waits where that can't be said so soon."""
 _ANSWERED_IN_S = 0.1
 """What is kept of a call's time for the answer to arrive."""
+_EXIT_CODE_MAX = 255
 
 
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
@@ -209,7 +210,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
             return leases_pb2.ExplainResponse(explanation=why, lease=seen)
-        read = read_request(at_home(request.request))
+        read = read_request(at_home(request.request), self._view.node_id_of)
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
         return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
@@ -265,7 +266,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
-        await self._writer.submit(c.Release(request.lease_id, detail=detail, by=who.principal))
+        exit_code = request.exit_code if request.HasField("exit_code") else None
+        if exit_code is not None and exit_code > _EXIT_CODE_MAX:
+            raise InvalidFieldError("exit_code", f"{exit_code}; 0 to {_EXIT_CODE_MAX}")
+        await self._writer.submit(c.Release(request.lease_id, detail=detail, by=who.principal, exit_code=exit_code))
         lease = self._lease(request.lease_id)
         if request.wait_gone and not lease.ended:
             await self._waiters.wait(lease, ended, timeout_s)

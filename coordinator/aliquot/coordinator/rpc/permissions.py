@@ -45,6 +45,7 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _POOL + "WatchFleet": (A.READ_POOL,),
     _POOL + "Forecast": (A.READ_POOL,),
     _POOL + "GetHealth": (A.READ_POOL,),
+    _POOL + "SettleSlices": (A.OPERATE,),
     _POOL + "QuarantineDevice": (A.OPERATE,),
     _POOL + "VerifyDevice": (A.OPERATE,),
     _POOL + "ReturnDevice": (A.OPERATE,),

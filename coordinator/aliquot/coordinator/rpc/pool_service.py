@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import AsyncIterator
+from itertools import islice
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -32,6 +33,7 @@ _TENANTS_SHOWN = 1_000
 _DEVICES_PER_PAGE = 4_000
 """A page ends after so many devices, so that it stays a message of ordinary size."""
 _DEVICES_LOOKED_AT = 10_000
+_UNKNOWN_SHOWN_MAX = 1_000
 
 
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
@@ -154,8 +156,26 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     async def GetHealth(  # noqa: N802
         self, request: pool_pb2.GetHealthRequest, context: Context
     ) -> pool_pb2.Health:
-        """Incidents about cards."""
-        return health_message(await self._writer.query(GetHealth(request.incident)))
+        """Incidents about cards, and what is quarantined."""
+        message = health_message(await self._writer.query(GetHealth(request.incident)))
+        message.unknown_slices.extend(islice(self._nodes.unknown_slices(), _UNKNOWN_SHOWN_MAX))
+        return message
+
+    @unary
+    async def SettleSlices(  # noqa: N802
+        self, request: pool_pb2.SettleSlicesRequest, context: Context
+    ) -> pool_pb2.SettleSlicesResponse:
+        """End slices that only their node's agent knows."""
+        node_id = self._node(request.node_id).spec.node_id
+        held = {piece.slice_id: piece for piece in self._nodes.unknown_slices(node_id)}
+        for slice_id in request.slice_ids:
+            if slice_id not in held:
+                hint = "`aliquot health` lists those that the books do not know; others end with their lease"
+                raise InvalidFieldError("slice_ids", f"{slice_id[:64]!r} is not quarantined there", hint=hint)
+        chosen = list(islice(dict.fromkeys(request.slice_ids or held), _UNKNOWN_SHOWN_MAX))
+        command = c.WriteOff(node_id, tuple(chosen))
+        await self._writer.submit(on_behalf(context, "SettleSlices", request.node_id, command))
+        return pool_pb2.SettleSlicesResponse(slices=[held[slice_id] for slice_id in chosen])
 
     # -- looking
 
@@ -216,7 +236,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.FitsRequest, context: Context
     ) -> pool_pb2.FitsResponse:
         """Which nodes could take one member of a request now."""
-        read = read_request(at_home(request.request))
+        read = read_request(at_home(request.request), self._view.node_id_of)
         if request.request.tenant:  # whether a tenant is declared, and what it may, is told to its own
             caller().must(Action.READ_LEASES, request.request.tenant)
         named = read_node_ids(request.node_ids, len(self._view.nodes))

@@ -163,6 +163,10 @@ class Settings:
     """What chooses the leader of several: the shared `journal` itself, or `kubernetes:NAMESPACE/NAME` of a Lease."""
     leader_expiry: DurationMs = field(default=DurationMs(3_000))
     """How long after its last renewal the leader row of a shared journal is free for another."""
+    clock_skew_max: DurationMs = field(default=DurationMs(30_000))
+    """With a clock further than this from the database's this coordinator does not lead; where it is alone, it does not
+    move time by a clock further from most agents'. 0: clocks are not compared.
+    """
     metrics_port: int = 7071
     """0 takes a free one; -1 serves no metrics."""
     metrics_host: str = "127.0.0.1"

@@ -71,6 +71,7 @@ def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadershi
         )
     else:
         seat = load("leadership by PostgreSQL")(journal, holder=holder, expiry_ms=settings.leader_expiry)
+    seat.skew_max_ms = settings.clock_skew_max
     return seat
 
 

@@ -49,6 +49,9 @@ class PythonCollector(GarbageCollector):
     def hold_off(self) -> None:
         """See `GarbageCollector.hold_off`."""
         gc.disable()
+        if gc.get_freeze_count():  # loading anew: what was loaded before is to be freed, cycles and all
+            gc.unfreeze()
+            gc.collect()
 
     def settle(self) -> None:
         """Freeze what is loaded, and raise the thresholds.

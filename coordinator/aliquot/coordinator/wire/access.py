@@ -60,10 +60,13 @@ _GENERATION = Writer(
 )
 
 
-def authority_message(known: Known, generations: Sequence[Generation], *, shown: bool) -> access_pb2.Authority:
+def authority_message(
+    known: Known, generations: Sequence[Generation], *, shown: bool, coordinators: Sequence[str]
+) -> access_pb2.Authority:
     """The pool's authority, without what its keys are made from."""
     return access_pb2.Authority(
         authorities_pem=known.pem.decode(),
         generations=[_GENERATION.message(each, known) for each in generations[-_GENERATIONS_TOLD:]],
         shown=shown,
+        coordinators=coordinators,
     )

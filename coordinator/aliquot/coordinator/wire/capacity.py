@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
-from aliquot.common.fields import Writer
+from aliquot.common.fields import Reader, Writer, word
 from aliquot.coordinator.core.books.capacity import (
     EVERY_MEANS,
     CapacityPolicy,
@@ -19,8 +22,12 @@ from aliquot.coordinator.core.books.capacity import (
 )
 from aliquot.coordinator.core.books.demand import POINTS_MAX, ExpectedUse, Forecast
 from aliquot.coordinator.core.commands import Expected
-from aliquot.coordinator.core.deciding.capacity.queries import CapacityReport
-from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI
+from aliquot.coordinator.core.deciding.capacity.ahead import Advice
+from aliquot.coordinator.core.deciding.capacity.giving_back import Going
+from aliquot.coordinator.core.deciding.capacity.plan import Unserved
+from aliquot.coordinator.core.deciding.capacity.queries import CapacityReport, NodeHere
+from aliquot.coordinator.core.deciding.capacity.waiting import Served
+from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, NodeSpec
 from aliquot.coordinator.wire.nodes import DEFAULT_POOL, read_declared
 from aliquot.v1 import capacity_pb2, types_pb2
 
@@ -38,118 +45,70 @@ _READY_PERMILLE = 930
 """What is meant where a declaration leaves them out."""
 _DEFAULT = CapacityPolicy()
 
+# -- what is put on offer
+
 
 def read_spec(message: capacity_pb2.CapacitySpec) -> CapacitySpec:
     """What is put on offer. Raises InvalidFieldError for what nobody could mean; the core checks what fits together."""
     for field, count in (("shapes", len(message.shapes)), ("pools", len(message.pools))):
         if count > SHAPES_MAX:
             raise InvalidFieldError(field, f"{count}; at most {SHAPES_MAX}")
-    return CapacitySpec(
-        tuple(_shape(shape, f"shapes[{number}]") for number, shape in enumerate(message.shapes)),
-        _policy(message),
-        tuple(
-            PoolBound(
-                names.validate_pool(bound.pool or DEFAULT_POOL, f"pools[{number}].pool"),
-                bound.nodes_max if bound.HasField("nodes_max") else -1,
-                _permille(bound.headroom_permille) if bound.HasField("headroom_permille") else -1,
-            )
-            for number, bound in enumerate(message.pools)
-        ),
-    )
+    spec = _SPEC.read(message, "")
+    if not message.policy.HasField("spare_permille"):
+        # What is kept free by ordering ahead: as much as stays when nodes are given back, of the pool with least.
+        own = [bound.headroom_permille for bound in spec.pools if bound.headroom_permille >= 0]
+        spare = min(spec.policy.headroom_permille, _SPARE_PERMILLE, *own)
+        spec = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, spare_permille=spare))
+    return spec
 
 
-def _shape(message: capacity_pb2.NodeShape, field: str) -> NodeShape:
-    name = names.validate_node(message.name, f"{field}.name")
+def _node(message: capacity_pb2.NodeShape, path: str) -> NodeSpec:
+    """What such a node has, declared as an administrator would."""
     if not 1 <= message.devices <= limits.MAX_DEVICES_PER_NODE:
         raise InvalidFieldError(
-            f"{field}.devices", f"{message.devices}; a node has 1 to {limits.MAX_DEVICES_PER_NODE} devices"
+            f"{path}.devices", f"{message.devices}; a node has 1 to {limits.MAX_DEVICES_PER_NODE} devices"
         )
     if not 1 <= message.nodes_max <= limits.MAX_NODES:
-        raise InvalidFieldError(f"{field}.nodes_max", f"{message.nodes_max}; 1 to {limits.MAX_NODES}")
-    if len(message.machines) > MACHINES_MAX:
-        raise InvalidFieldError(f"{field}.machines", f"{len(message.machines)}; at most {MACHINES_MAX}")
+        raise InvalidFieldError(f"{path}.nodes_max", f"{message.nodes_max}; 1 to {limits.MAX_NODES}")
     if message.lead_s > SECONDS_MAX or message.price_micro > MICRO_MAX:
-        raise InvalidFieldError(f"{field}.lead_s", "no node takes so long, or costs so much")
-    node = types_pb2.Node(node_id=name, name=name, pool=message.pool, labels=dict(message.labels))
+        raise InvalidFieldError(f"{path}.lead_s", "no node takes so long, or costs so much")
+    node = types_pb2.Node(node_id=message.name, name=message.name, pool=message.pool, labels=dict(message.labels))
     for index in range(message.devices):
-        node.devices.add(model=message.model, memory_total_bytes=message.memory_bytes, index=index)
+        device = node.devices.add(model=message.model, memory_total_bytes=message.memory_bytes, index=index)
+        if message.linked:
+            device.fabric_island = 0
     if message.HasField("cpu_milli"):
         node.cpu_milli = message.cpu_milli
     if message.HasField("host_memory_bytes"):
         node.host_memory_bytes = message.host_memory_bytes
-    if message.linked:
-        for device in node.devices:
-            device.fabric_island = 0
-    return NodeShape(
-        name=name,
-        node=read_declared(node, field),
-        nodes_max=message.nodes_max,
-        nodes_min=message.nodes_min,
-        lead_ms=message.lead_s * 1000,
-        price_micro=message.price_micro,
-        machines=tuple(names.validate_node(machine, f"{field}.machines") for machine in message.machines),
-    )
+    return read_declared(node, path)
 
 
-def _policy(spec: capacity_pb2.CapacitySpec) -> CapacityPolicy:
-    message = spec.policy
-
-    def milliseconds(name: str, default_ms: int) -> int:
-        if not message.HasField(name):  # type: ignore[arg-type]
-            return default_ms
-        seconds: int = getattr(message, name)
-        if seconds > SECONDS_MAX:
-            raise InvalidFieldError(f"policy.{name}", f"{seconds} s; at most {SECONDS_MAX}")
-        return seconds * 1000
-
-    return CapacityPolicy(
-        act=message.act,
-        target_wait_ms=milliseconds("target_wait_s", _DEFAULT.target_wait_ms),
-        means=() if message.no_means else _means(message.means) or EVERY_MEANS,
-        means_ms=milliseconds("means_s", _DEFAULT.means_ms),
-        idle_ms=milliseconds("idle_s", _DEFAULT.idle_ms),
-        keep_ms=milliseconds("keep_s", _DEFAULT.keep_ms),
-        rest_ms=milliseconds("rest_s", _DEFAULT.rest_ms),
-        headroom_permille=_permille(message.headroom_permille)
-        if message.HasField("headroom_permille")
-        else _DEFAULT.headroom_permille,
-        late_ms=milliseconds("late_s", _DEFAULT.late_ms),
-        orders_max=min(message.orders_max, SHOWN_MAX) if message.HasField("orders_max") else _DEFAULT.orders_max,
-        spare_permille=_spare(spec),
-        ready_permille=_ready(spec),
-        hour_micro=message.hour_micro,
-        month_micro=message.month_micro,
-    )
+def _machines(message: capacity_pb2.NodeShape, path: str) -> tuple[str, ...]:
+    if len(message.machines) > MACHINES_MAX:
+        raise InvalidFieldError(f"{path}.machines", f"{len(message.machines)}; at most {MACHINES_MAX}")
+    return tuple(names.validate_node(machine, f"{path}.machines") for machine in message.machines)
 
 
-def _spare(message: capacity_pb2.CapacitySpec) -> int:
-    """What is kept free by ordering ahead: what is left out is as much as stays when nodes are given back."""
-    policy = message.policy
-    if policy.HasField("spare_permille"):
-        return _permille(policy.spare_permille)
-    headroom = policy.headroom_permille if policy.HasField("headroom_permille") else _DEFAULT.headroom_permille
-    own = [bound.headroom_permille for bound in message.pools if bound.HasField("headroom_permille")]
-    return min(headroom, _SPARE_PERMILLE, *own)
+_SHAPE = Reader(
+    capacity_pb2.NodeShape,
+    NodeShape,
+    {
+        "name": lambda message, path: names.validate_node(message.name, f"{path}.name"),
+        "node": _node,
+        "machines": _machines,
+    },
+)
 
 
-def _ready(message: capacity_pb2.CapacitySpec) -> int:
-    policy = message.policy
-    if not policy.HasField("ready_permille"):
-        return _READY_PERMILLE
-    if policy.ready_permille >= WHOLE_SHARE_MILLI:
-        raise InvalidFieldError("policy.ready_permille", f"{policy.ready_permille}; nothing is certain: at most 999")
-    return policy.ready_permille
+def _means(message: capacity_pb2.CapacityPolicy, path: str) -> tuple[Means, ...]:
+    if message.no_means:
+        return ()
+    return tuple(dict.fromkeys(word(Means, text, f"{path}.means") for text in message.means)) or EVERY_MEANS
 
 
-def _means(words: Iterable[str]) -> tuple[Means, ...]:
-    found: dict[Means, None] = {}
-    for word in words:
-        try:
-            found[Means(word)] = None
-        except ValueError:
-            known = ", ".join(EVERY_MEANS)
-            raise InvalidFieldError("policy.means", f"{word[:32]!r} is none of: {known}", hint=known) from None
-    return tuple(found)
+def _headroom(message: capacity_pb2.CapacityPolicy | capacity_pb2.PoolBound, otherwise: int) -> int:
+    return _permille(message.headroom_permille) if message.HasField("headroom_permille") else otherwise
 
 
 def _permille(value: int) -> int:
@@ -158,40 +117,62 @@ def _permille(value: int) -> int:
     return value
 
 
-def spec_message(spec: CapacitySpec) -> capacity_pb2.CapacitySpec:
-    """What is on offer, with everything that was left to be as it is by default."""
-    return _SPEC.message(spec)
+def _ready(message: capacity_pb2.CapacityPolicy, path: str) -> int:
+    if message.ready_permille >= WHOLE_SHARE_MILLI:
+        said = f"{message.ready_permille}; nothing is certain: at most 999"
+        raise InvalidFieldError(f"{path}.ready_permille", said)
+    return message.ready_permille if message.HasField("ready_permille") else _READY_PERMILLE
 
 
-_SPEC = Writer(
-    capacity_pb2.CapacitySpec,
-    CapacitySpec,
+def _policy(message: capacity_pb2.CapacitySpec, _: str) -> CapacityPolicy:
+    for field, value in message.policy.ListFields():
+        if field.name.endswith("_s") and value > SECONDS_MAX:
+            raise InvalidFieldError(f"policy.{field.name}", f"{value} s; at most {SECONDS_MAX}")
+    return _POLICY.read(message.policy, "policy")
+
+
+_POLICY = Reader(
+    capacity_pb2.CapacityPolicy,
+    CapacityPolicy,
     {
-        "shapes": lambda spec, _: map(_shape_message, spec.shapes),
-        "policy": Writer(capacity_pb2.CapacityPolicy, CapacityPolicy, {"no_means": lambda policy, _: not policy.means}),
+        "means": _means,
+        "headroom_permille": lambda message, _: _headroom(message, _DEFAULT.headroom_permille),
+        "orders_max": lambda message, _: (
+            min(message.orders_max, SHOWN_MAX) if message.HasField("orders_max") else _DEFAULT.orders_max
+        ),
+        "spare_permille": lambda message, _: _permille(message.spare_permille),
+        "ready_permille": _ready,
     },
 )
+_BOUND = Reader(
+    capacity_pb2.PoolBound,
+    PoolBound,
+    {
+        "pool": lambda message, path: names.validate_pool(message.pool or DEFAULT_POOL, f"{path}.pool"),
+        "headroom_permille": lambda message, _: _headroom(message, -1),
+    },
+)
+_SPEC = Reader(capacity_pb2.CapacitySpec, CapacitySpec, {"policy": _policy})
+
+_SHAPE_OUT = Writer(
+    capacity_pb2.NodeShape,
+    NodeShape,
+    {
+        "pool": "node.pool",
+        "labels": "node.labels",
+        "cpu_milli": "node.cpu_milli",
+        "host_memory_bytes": "node.host_memory_bytes",
+        "model": lambda shape, _: shape.node.devices[0].model,
+        "devices": lambda shape, _: len(shape.node.devices),
+        "memory_bytes": lambda shape, _: shape.node.devices[0].memory_total_bytes,
+        "linked": lambda shape, _: shape.node.devices[0].nvlink_island != UNKNOWN,
+    },
+)
+_POLICY_OUT = Writer(capacity_pb2.CapacityPolicy, CapacityPolicy, {"no_means": lambda policy, _: not policy.means})
+_SPEC_OUT = Writer(capacity_pb2.CapacitySpec, CapacitySpec, {"shapes": _SHAPE_OUT, "policy": _POLICY_OUT})
 
 
-def _shape_message(shape: NodeShape) -> capacity_pb2.NodeShape:
-    node = shape.node
-    first = node.devices[0]
-    return capacity_pb2.NodeShape(
-        name=shape.name,
-        pool=node.pool,
-        model=first.model,
-        devices=len(node.devices),
-        memory_bytes=first.memory_total_bytes,
-        labels=dict(node.labels),
-        cpu_milli=node.cpu_milli if node.cpu_milli != UNKNOWN else None,
-        host_memory_bytes=node.host_memory_bytes if node.host_memory_bytes != UNKNOWN else None,
-        nodes_max=shape.nodes_max,
-        nodes_min=shape.nodes_min,
-        lead_s=shape.lead_ms // 1000,
-        price_micro=shape.price_micro,
-        machines=shape.machines,
-        linked=first.nvlink_island != UNKNOWN,
-    )
+# -- forecasts
 
 
 def read_series(messages: Iterable[capacity_pb2.ExpectedSeries], now_ms: int) -> Iterator[Expected]:
@@ -200,10 +181,7 @@ def read_series(messages: Iterable[capacity_pb2.ExpectedSeries], now_ms: int) ->
         field = f"series[{number}]"
         if number >= SERIES_MAX or len(series.points) > POINTS_MAX:
             raise InvalidFieldError(field, f"at most {SERIES_MAX} series of {POINTS_MAX} points")
-        points = sorted(
-            ExpectedUse(point.at_ms, min(point.milli, MICRO_MAX), point.low_milli, point.high_milli)
-            for point in series.points
-        )
+        points = sorted(map(_EXPECTED.read, series.points))
         yield Expected(
             names.validate_pool(series.pool or DEFAULT_POOL, f"{field}.pool"),
             names.validate_text(series.model, f"{field}.model", limits.MAX_MODEL_CHARS),
@@ -211,84 +189,109 @@ def read_series(messages: Iterable[capacity_pb2.ExpectedSeries], now_ms: int) ->
         )
 
 
-def order_message(order: Order, *, whole: bool = True) -> capacity_pb2.NodeOrder:
-    """An order. `whole`: its reader may know whose lease it is for."""
-    return _ORDER.message(order, whole)
+_EXPECTED = Reader(capacity_pb2.ExpectedUse, ExpectedUse, {"milli": lambda message, _: min(message.milli, MICRO_MAX)})
+
+# -- what is ordered, and what would be done now
+
+
+class _Told(NamedTuple):
+    """What is said to a reader beside what is so."""
+
+    whole: bool = True
+    """It may know whose lease something is about."""
+    kept: Mapping[str, str] = {}
+    """Why empty nodes stay, by name."""
 
 
 _ORDER = Writer(
     capacity_pb2.NodeOrder,
     Order,
     {
-        "why": lambda order, whole: _why(order.why, whole=whole),
+        "why": lambda order, told: _why(order.why, told),
         "problem": lambda order, _: order.problem[:TEXT_MAX],
     },
 )
 
 
-def _why(text: str, *, whole: bool) -> str:
-    return text[:TEXT_MAX] if whole else "the pool needs it so"
+def order_message(order: Order) -> capacity_pb2.NodeOrder:
+    """An order, for those who may know whose lease it is for."""
+    return _ORDER.message(order, _Told())
+
+
+def _why(text: str, told: _Told) -> str:
+    return text[:TEXT_MAX] if told.whole else "the pool needs it so"
+
+
+def _lease_id(each: Served | Unserved, told: _Told) -> str:
+    return each.lease_id if told.whole else ""
+
+
+_ADD = Writer(
+    capacity_pb2.NodeAdvice,
+    Advice,
+    {
+        "way": lambda *_: int(Way.ADD),
+        "shape": "shape.name",
+        "node_name": "name",
+        "why": lambda advice, told: _why(advice.why, told),
+    },
+)
+_REMOVE = Writer(
+    capacity_pb2.NodeAdvice,
+    Going,
+    {"way": lambda *_: int(Way.REMOVE), "shape": "here.shape.name", "node_name": "here.name"},
+    left_out={"early": "a forecast takes nothing away"},
+)
+
+
+def _advice(report: CapacityReport, told: _Told) -> list[capacity_pb2.NodeAdvice]:
+    added = [_ADD.message(each, told) for each in report.add]
+    return [*added, *map(_REMOVE.message, report.remove)][:SHOWN_MAX]
+
+
+_NODE = Writer(
+    capacity_pb2.ShapedNode,
+    NodeHere,
+    {
+        "node_id": "here.node.spec.node_id",
+        "name": "here.name",
+        "shape": "here.shape.name",
+        "pool": "here.node.spec.pool",
+        "kept": lambda each, told: told.kept.get(each.here.name, ""),
+    },
+)
+_SERVED = Writer(
+    capacity_pb2.ServedRequest, Served, {"lease_id": _lease_id, "story": lambda each, _: each.story[:TEXT_MAX]}
+)
+_UNSERVED = Writer(
+    capacity_pb2.UnservedRequests, Unserved, {"lease_id": _lease_id, "why": lambda each, _: each.why[:TEXT_MAX]}
+)
+_RESTING = Writer(
+    capacity_pb2.RestingShape,
+    tuple,
+    {
+        "shape": lambda named, _: named[0],
+        "until_ms": lambda named, _: named[1].until_ms,
+        "failures": lambda named, _: named[1].failures,
+        "problem": lambda named, _: named[1].problem[:TEXT_MAX],
+    },
+)
+_REPORT = Writer(
+    capacity_pb2.Capacity,
+    CapacityReport,
+    {
+        "spec": _SPEC_OUT,
+        "orders": (lambda report, _: report.open[:SHOWN_MAX], _ORDER),
+        "closed": (lambda report, _: report.closed[:CLOSED_SHOWN_MAX], _ORDER),
+        "nodes": (lambda report, _: report.nodes[:SHOWN_MAX], _NODE),
+        "advice": _advice,
+        "served": (lambda report, _: report.served[:FEW_SHOWN_MAX], _SERVED),
+        "unserved": (lambda report, _: report.unserved[:FEW_SHOWN_MAX], _UNSERVED),
+        "resting": (lambda report, _: report.rests[:FEW_SHOWN_MAX], _RESTING),
+    },
+)
 
 
 def report_message(report: CapacityReport, *, whole: bool) -> capacity_pb2.Capacity:
     """The answer to GetCapacity. `whole`: its reader sees the leases of every tenant."""
-    kept = {each.here.name: each.why for each in report.kept}
-    advice = [
-        capacity_pb2.NodeAdvice(
-            way=int(Way.ADD),  # type: ignore[arg-type]
-            shape=each.shape.name,
-            node_name=each.name,
-            why=_why(each.why, whole=whole),
-            early=each.early,
-        )
-        for each in report.add
-    ]
-    advice += [
-        capacity_pb2.NodeAdvice(
-            way=int(Way.REMOVE),  # type: ignore[arg-type]
-            shape=going.here.shape.name,
-            node_name=going.here.name,
-            why=going.why,
-        )
-        for going in report.remove
-    ]
-    return capacity_pb2.Capacity(
-        spec=spec_message(report.spec) if report.spec is not None else None,
-        version=report.version,
-        orders=[order_message(order, whole=whole) for order in report.open[:SHOWN_MAX]],
-        closed=[order_message(order, whole=whole) for order in report.closed[:CLOSED_SHOWN_MAX]],
-        nodes=[
-            capacity_pb2.ShapedNode(
-                node_id=each.here.node.spec.node_id,
-                name=each.here.name,
-                shape=each.here.shape.name,
-                pool=each.here.node.spec.pool,
-                leases=each.leases,
-                here_ms=each.here_ms,
-                kept=kept.get(each.here.name, ""),
-            )
-            for each in report.nodes[:SHOWN_MAX]
-        ],
-        advice=advice[:SHOWN_MAX],
-        served=[
-            capacity_pb2.ServedRequest(
-                lease_id=each.lease_id if whole else "", means=each.means.value, story=each.story[:TEXT_MAX]
-            )
-            for each in report.served[:FEW_SHOWN_MAX]
-        ],
-        unserved=[
-            capacity_pb2.UnservedRequests(
-                lease_id=each.lease_id if whole else "", requests=each.requests, why=each.why[:TEXT_MAX]
-            )
-            for each in report.unserved[:FEW_SHOWN_MAX]
-        ],
-        resting=[
-            capacity_pb2.RestingShape(
-                shape=name, until_ms=rest.until_ms, failures=rest.failures, problem=rest.problem[:TEXT_MAX]
-            )
-            for name, rest in report.rests[:FEW_SHOWN_MAX]
-        ],
-        hour_micro=report.hour_micro,
-        month_micro=report.month_micro,
-        oldest_wait_ms=report.oldest_wait_ms,
-    )
+    return _REPORT.message(report, _Told(whole, {each.here.name: each.why for each in report.kept}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.coordinator.core.books.demand import HOUR_MS, DemandBooks
+from aliquot.coordinator.core.commands.outcomes import QUOTA
 from aliquot.coordinator.reading.forecasts import DemandForecasts, Start
 from aliquot.forecast.backtest import Score
 from aliquot.forecast.messages import Answer
@@ -69,11 +70,15 @@ def _score_message(score: Score) -> pool_pb2.ForecastScore:
 
 
 def write_start(message: types_pb2.Explanation, start: Start) -> None:
-    """When a request that waits is expected to start, unless what is known of the pool says it for certain."""
-    if message.HasField("expected_start_ms") and not message.expected_uncertainty_ms and not message.ahead:
+    """When a request that waits is expected to start, unless what is known of the pool says it for certain, a limit of
+    its own is in the way, or nothing is known yet of how wrong such forecasts are.
+    """
+    if message.HasField("expected_start_ms") and not message.ahead:
+        return
+    limited = any(missing.reason == QUOTA for missing in message.missing)
+    if limited or start.earliest_ms is None or start.latest_ms is None or start.expected_ms <= start.said_ms:
         return
     message.expected_start_ms = start.expected_ms
-    message.ClearField("expected_uncertainty_ms")
-    if start.earliest_ms is not None and start.latest_ms is not None:
-        message.earliest_start_ms = start.earliest_ms
-        message.latest_start_ms = start.latest_ms
+    message.earliest_start_ms = start.earliest_ms
+    message.latest_start_ms = start.latest_ms
+    message.start_unknown = ""

@@ -11,7 +11,7 @@ from aliquot.common.tiers import NOT_SERVED, Tier
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.books.use import NO_USE
 from aliquot.coordinator.core.commands.outcomes import Explained
-from aliquot.coordinator.core.values.types import Demand, RequestSpec, Shortfall, SlicePlan
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, RequestSpec, Shortfall, SlicePlan
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text
@@ -35,6 +35,28 @@ def _models(demand: Demand) -> list[types_pb2.ModelSet]:
     return [types_pb2.ModelSet(any_of=models) for models in demand.models]
 
 
+def _without_a_start(lease_ids: Iterable[str], told: Told) -> str:
+    """Why no start is told: who would have to give back what no time limit ends, as far as that may be known."""
+    view, sees = told
+    holders: dict[str, list[str]] = {}
+    for lease_id in lease_ids:
+        lease = view.leases.get(lease_id)
+        is_told = lease is not None and (sees is None or sees(lease))
+        whose = f"tenant {lease.request.tenant} gives" if lease is not None and is_told else "others give"
+        holders.setdefault(whose, []).append(lease_id if is_told else "")
+    named = [f"{whose} back {_some(ids) if ids[0] else 'what they hold'}" for whose, ids in holders.items()]
+    return f"not known, waits until {_and(named)} (no time limit)" if named else ""
+
+
+def _and(parts: list[str]) -> str:
+    return " and ".join(parts[:2]) + (f" and {len(parts) - 2} more do" if len(parts) > 2 else "")
+
+
+def _may_share_a_card(demand: Demand) -> bool:
+    in_parts = bool(demand.mig_profile) or demand.share_milli != WHOLE_SHARE_MILLI
+    return in_parts and demand.gang_size > 1 and not demand.apart
+
+
 _REQUEST = Writer(
     types_pb2.LeaseRequest,
     RequestSpec,
@@ -44,6 +66,7 @@ _REQUEST = Writer(
         "serve": lambda spec, _: serve_of(spec.demand.node_selector),
         "topology": lambda spec, _: spec.demand.topology + 1,  # the contract's 0 is "unset"
         "detached": lambda spec, _: spec.ttl_ms == 0,
+        "same_card": lambda spec, _: _may_share_a_card(spec.demand),
     },
     parts=("demand",),
     left_out={"gpu": "`spec` is the text resolved", "no_queue": "it was decided by when the request came"},
@@ -108,9 +131,7 @@ _EXPLANATION = Writer(
         "placement_note": lambda explained, _: explained.placement.note if explained.placement is not None else "",
         "would_preempt": lambda explained, told: shown_ids(explained.would_preempt, *told),
         "expected_start_ms": lambda explained, _: explained.expected_start_ms or None,
-        "expected_uncertainty_ms": lambda explained, _: (
-            explained.expected_uncertainty_ms if explained.expected_start_ms else None
-        ),
+        "start_unknown": lambda explained, told: _without_a_start(explained.waits_for, told),
         "notes": lambda explained, told: [shown_text(note, *told) for note in explained.notes],
     },
     left_out={"earliest_start_ms": "see `forecasts`", "latest_start_ms": "see `forecasts`"},

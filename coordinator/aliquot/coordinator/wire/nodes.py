@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
+from aliquot.common.names import plain_text
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.books.health.records import OUT
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.values.types import (
     UNKNOWN,
@@ -31,7 +31,7 @@ from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
 from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
-from aliquot.v1 import types_pb2
+from aliquot.v1 import pool_pb2, types_pb2
 
 DEFAULT_POOL = "default"
 MAX_DEVICE_MEMORY_BYTES = limits.MAX_SLICE_MEMORY_BYTES
@@ -227,6 +227,12 @@ _CARD = Writer(
 )
 
 
+def _of_unknown(count: int) -> tuple[tuple[str, str], ...]:
+    if not count:
+        return ()
+    return (("slices", f"{count} that the books do not know are quarantined: `aliquot health` lists them"),)
+
+
 class NodeWriter:
     """Makes messages of nodes and devices from the View, with what only memory knows: telemetry, versions, liveness."""
 
@@ -260,7 +266,10 @@ class NodeWriter:
             cards=self._card_messages(node, sees) if with_devices else (),
             remedies=spec.remedies,
             lends=spec.lends,
-            conditions=[types_pb2.NodeCondition(subject=subject, text=text) for subject, text in about.conditions],
+            conditions=[
+                types_pb2.NodeCondition(subject=subject, text=text)
+                for subject, text in (*about.conditions, *_of_unknown(len(about.unknown)))
+            ],
             closure=closure_message(node.closure) if node.closure is not None else None,
         )
         if spec.cpu_milli != UNKNOWN:
@@ -268,6 +277,21 @@ class NodeWriter:
         if spec.host_memory_bytes != UNKNOWN:
             message.host_memory_bytes = spec.host_memory_bytes
         return message
+
+    def unknown_slices(self, node_id: str = "") -> Iterator[pool_pb2.UnknownSlice]:
+        """What agents hold and the books do not know, of one node or of all."""
+        for each_id, report in self._telemetry.unknown_slices():
+            if node_id in ("", each_id):
+                node = self._view.nodes.get(each_id)
+                yield pool_pb2.UnknownSlice(
+                    slice_id=plain_text(report.slice_id, limits.MAX_NAME_CHARS),
+                    lease_id=plain_text(report.lease_id, limits.MAX_NAME_CHARS),
+                    node_id=each_id,
+                    node_name=node.spec.name if node is not None else "",
+                    device_uuid=plain_text(report.device_uuid, limits.MAX_DEVICE_UUID_CHARS),
+                    share_milli=report.share_milli,
+                    memory_bytes=report.memory_bytes,
+                )
 
     def device_messages(self, node: Node, sees: Sees | None = None) -> Iterable[types_pb2.Device]:
         """The devices of a node. `sees`: which leases may be named on them; None: all."""
@@ -327,10 +351,3 @@ class NodeWriter:
         message.standing = int(device.standing)  # type: ignore[assignment]
         message.incident = device.incident
         return message
-
-
-def _why_out(device: Device) -> str:
-    """Why a device takes no new leases: its agent's reason, or that the pool has taken it out; empty: it takes some."""
-    if device.reason or device.standing not in OUT:
-        return device.reason
-    return f"{device.standing.name.lower()}: see `aliquot health {device.incident}`"

@@ -7,9 +7,11 @@ hash of those bytes is also what an idempotency key is compared by.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import msgspec
 
 from aliquot.common import catalog, limits, names
 from aliquot.common.errors import InvalidFieldError
@@ -17,7 +19,7 @@ from aliquot.common.request import GpuRequest, parse_request
 from aliquot.common.stopping import validate_stop_signal
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory.records import asks_for_part
-from aliquot.coordinator.core.values.types import Admits, Demand, RequestSpec, Topology
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Admits, Demand, RequestSpec, Topology
 from aliquot.coordinator.wire.serving import selector_of, without_serving
 from aliquot.v1 import types_pb2
 
@@ -48,12 +50,23 @@ class ReadRequest:
     no_queue: bool
 
 
-def read_request(message: types_pb2.LeaseRequest) -> ReadRequest:
-    """Check and convert. Raises InvalidFieldError or RequestSyntaxError."""
+def read_request(message: types_pb2.LeaseRequest, node_id_of: Callable[[str], str]) -> ReadRequest:
+    """Check and convert; `node_id_of` gives the id of a node that is named by its id or its name.
+
+    Raises InvalidFieldError or RequestSyntaxError.
+    """
     body = message.SerializeToString(deterministic=True)
-    if len(body) > _CACHED_BODY_BYTES_MAX:
-        return _read(message, body)
-    return _read_cached(body)
+    read = _read(message, body) if len(body) > _CACHED_BODY_BYTES_MAX else _read_cached(body)
+    demand = read.spec.demand
+    if not demand.node_ids and not demand.avoid_node_ids:
+        return read
+    # Not remembered with the rest: whose a name is changes as nodes come and go.
+    demand = msgspec.structs.replace(
+        demand,
+        node_ids=tuple(dict.fromkeys(map(node_id_of, demand.node_ids))),
+        avoid_node_ids=tuple(dict.fromkeys(map(node_id_of, demand.avoid_node_ids))),
+    )
+    return replace(read, spec=msgspec.structs.replace(read.spec, demand=demand))
 
 
 @lru_cache(maxsize=_CACHED_BODIES)
@@ -215,6 +228,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         single_on=single_on,
         vendors=gpu.vendors,
         or_mig=message.or_mig,
+        apart=not message.same_card and (message.gang_size > 1 or message.max_count > gpu.count) and _is_part(gpu),
     )
     if demand.or_mig and not asks_for_part(demand):
         raise InvalidFieldError(
@@ -223,6 +237,11 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
             hint="ask for a share below 1 or for memory, such as 0.25,10Gi; or leave out or_mig",
         )
     return demand
+
+
+def _is_part(gpu: GpuRequest) -> bool:
+    """Whether two slices of it may be on one card."""
+    return bool(gpu.mig_profile) or (bool(gpu.count) and gpu.share_milli != WHOLE_SHARE_MILLI)
 
 
 def _node_selector(message: types_pb2.LeaseRequest) -> tuple[tuple[str, str], ...]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader
+from aliquot.coordinator.errors import JournalCorrupt, JournalError, JournalUnavailable, NotLeader, ShuttingDown
 from aliquot.coordinator.writing.journal.replay import Replay
 
 if TYPE_CHECKING:  # psycopg is an extra
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 """Between two looks at the journal and the seat: a small query each."""
 _RETRY_S = 0.5
+_MEET_EVERY_S = 60
+"""Coordinators that have not been seen for a week are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +40,14 @@ class Led:
 
 
 class Standby:
-    """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing) and of how
-    many nodes.
+    """See the module's docstring. `tell` hears, from the thread, who leads (an address, or nothing), of how many
+    nodes, and why nobody leads, where that is known.
     """
 
     def __init__(
         self,
         leadership: ExpiringLeadership,
-        tell: Callable[[str, int], None],
+        tell: Callable[[str, int, AliquotError | None], None],
     ) -> None:
         self._journal = journal = leadership.journal
         self._leadership = leadership
@@ -51,6 +55,7 @@ class Standby:
         self._tell = tell
         self._stop = threading.Event()
         self._warm = False
+        self._meet_at = 0.0
         self.generations = self._replay.state.enrolment.generations
         """Of the pool's authority, as of the facts that it has followed. Read on any thread."""
 
@@ -64,9 +69,19 @@ class Standby:
         self._stop.set()
 
     def prepare(self) -> None:
-        """Make the tables where there are none, and read all there is. Raises JournalError or ConfigError."""
-        self._journal.prepare()
-        self._follow()
+        """Make the tables where there are none, and read all there is, once the database answers. Raises JournalError
+        or ConfigError; ShuttingDown after `stop`.
+        """
+        while not self._stop.is_set():
+            try:
+                self._journal.prepare()
+                self._follow()
+            except JournalUnavailable as error:
+                log.warning("starting goes on when the database answers: %s", error)
+                self._stop.wait(_RETRY_S)
+            else:
+                return
+        raise ShuttingDown("stopped before its database could be reached")
 
     def wait(self) -> Led | None:
         """Follow until we lead; None after `stop`. Raises JournalTooNew and JournalCorrupt: waiting heals neither."""
@@ -83,12 +98,17 @@ class Standby:
             return self._step()
         except (JournalUnavailable, NotLeader) as error:
             log.warning("following goes on in a moment: %s", error)
+            # Whoever led can't either: what was known of it sends callers astray.
+            self._tell("", len(self._replay.state.nodes), error)
             self._stop.wait(_RETRY_S)
             return None
 
     def _step(self) -> Led | None:
         seat = self._leadership.look()
-        self._tell("" if seat.free else seat.address, len(self._replay.state.nodes))
+        if (now := time.monotonic()) >= self._meet_at:
+            self._leadership.meet()
+            self._meet_at = now + _MEET_EVERY_S
+        self._tell("" if seat.free else seat.address, len(self._replay.state.nodes), None)
         self._follow()
         return self._take(seat) if seat.free else None
 

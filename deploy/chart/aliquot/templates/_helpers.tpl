@@ -44,6 +44,35 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{/* Where a part's pods go, and before whom: (list context values). */}}
+{{- define "aliquot.placing" -}}
+{{- $part := index . 1 -}}
+{{- with $part.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with (index . 0).Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A process of ours without a port says that its loop turns by a file. */}}
+{{- define "aliquot.alive" -}}
+exec:
+  command: [python3, -c, "import os, sys, time; sys.exit(time.time() - os.stat('/tmp/alive').st_mtime > 60)"]
+initialDelaySeconds: 30
+periodSeconds: 20
+timeoutSeconds: 10
+{{- end }}
+
 {{/* A client of the coordinator: its address, its authority, and the account's projected token. */}}
 {{- define "aliquot.clientEnv" -}}
 - {name: ALIQUOT_COORDINATOR, value: {{ include "aliquot.address" . | quote }}}
@@ -96,11 +125,6 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- if and (eq .Values.node.mode "dra") (ne .Values.node.injection "cdi") }}
 {{- fail "node.mode=dra gives claims to containers by CDI; set node.injection=cdi" }}
-{{- end }}
-{{- with .Values.scaling }}
-{{- if and .enabled (not (or .custom .external .keda.enabled)) }}
-{{- fail "scaling.enabled without any of scaling.custom, scaling.external and scaling.keda.enabled: nobody would ask" }}
-{{- end }}
 {{- end }}
 {{- if and .Values.metrics.serviceMonitors (not .Values.metrics.tokenSecret) }}
 {{- fail "metrics.serviceMonitors needs metrics.tokenSecret: metrics are shown to who has a token" }}

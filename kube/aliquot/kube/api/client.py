@@ -70,9 +70,9 @@ class KubeClient:
         """Raises KubeError."""
         return await self.call("GET", path, params=params)
 
-    async def post(self, path: str, document: object) -> bytes:
-        """Create. Raises KubeError; KubeConflict where it exists."""
-        return await self.call("POST", path, document=document)
+    async def post(self, path: str, document: object, *, dry_run: bool = False) -> bytes:
+        """Create, or see whether it would be. Raises KubeError; KubeConflict where it exists."""
+        return await self.call("POST", path, document=document, params={"dryRun": "All"} if dry_run else None)
 
     async def put(self, path: str, document: object) -> bytes:
         """Replace, at the resource version in it. Raises KubeError."""

@@ -6,6 +6,7 @@ KubeError
 ├── KubeForbidden        a role lacks a verb (401, 403)
 ├── KubeNotFound         404
 ├── KubeConflict         409: somebody was faster, or it exists
+├── KubeInvalid          422: the object would not be valid
 └── KubeExpired          410: that resource version is no longer kept; list again
 """
 
@@ -66,6 +67,12 @@ class KubeConflict(KubeRefused):
     reason = "KUBE_CONFLICT"
 
 
+class KubeInvalid(KubeRefused):
+    """The object would not be valid: also a patch with the uid of one that was made again under its name."""
+
+    reason = "KUBE_INVALID"
+
+
 class KubeExpired(KubeRefused):
     """That resource version is no longer kept."""
 
@@ -78,6 +85,7 @@ _BY_STATUS: dict[int, type[KubeRefused]] = {
     404: KubeNotFound,
     409: KubeConflict,
     410: KubeExpired,
+    422: KubeInvalid,
 }
 
 

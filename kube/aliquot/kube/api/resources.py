@@ -50,10 +50,7 @@ MUTATING_WEBHOOKS: Final = Resource(
 VALIDATING_POLICIES: Final = Resource(
     "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
 )
-TOKEN_REVIEWS: Final = Resource("authentication.k8s.io/v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
-SUBJECT_REVIEWS: Final = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
-API_SERVICES: Final = Resource("apiregistration.k8s.io/v1", "apiservices", namespaced=False)
 DEPLOYMENTS: Final = Resource("apps/v1", "deployments")
 POD_TEMPLATES: Final = Resource("v1", "podtemplates")
 PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io/v1", "provisioningrequests")

@@ -10,28 +10,24 @@ from dataclasses import asdict, dataclass
 
 import yaml
 
-from aliquot.cli import _options as options
 from aliquot.cli._out import Out
-from aliquot.cli._parser import Parser
+from aliquot.cli._parser import Parser, common
 from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.autoscaling import working
-from aliquot.kube.core.scaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
-from aliquot.kube.core.scaling.objects import HPA, Plan, document
+from aliquot.kube.core.autoscaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
+from aliquot.kube.core.autoscaling.objects import HPA, Plan, document
 
-_SCALER = "aliquot-scaling.aliquot-system.svc:8761"
-_AUTH = "aliquot-scaler"
-_CHOOSES = ("queue", "pool", "model", "tenant")
+_PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
+_CHOOSES = ("queue", "tenant")
 _EPILOG = """\
 Targets are joined by blanks, `,` or `;`, and written with `:` or `=`:
   cpu:70% mem:80%      of what its containers request; measured by Kubernetes itself
   gpu:60%              of each pod's own share of GPUs, whatever its neighbours on the card do
-  gpu-memory:80%       of its GPU memory; nvidia:60%, amd:60%, … of that vendor's devices alone
-  queue:4              requests that wait for each replica   } of the tenants that the
-  wait:90s             how long the oldest has waited        } namespace has, or of one
-  missing:2.5          GPUs that they ask for, each replica  } --queue, --pool, --model"""
+  gpu-memory:80%       of its GPU memory
+  queue:4              requests that wait for each replica, of all or of one --queue, --tenant"""
 
 
 class _Words(Parser):
@@ -65,13 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in _CHOOSES:
         create.add_argument(f"--{name}", default="", help=f"of what waits, only of this {name}")
     create.add_argument("--keda", action="store_true", help="a ScaledObject instead of an HPA")
-    create.add_argument("--scaler", default=_SCALER, metavar="ADDRESS", help=f"of KEDA: where ours is ({_SCALER})")
-    create.add_argument(
-        "--auth",
-        default=_AUTH,
-        metavar="NAME",
-        help=f"a ClusterTriggerAuthentication with KEDA's certificate ({_AUTH})",
-    )
+    create.add_argument("--prometheus", default=_PROMETHEUS, metavar="URL", help=f"that KEDA asks ({_PROMETHEUS})")
+    create.add_argument("--auth", default="", metavar="NAME", help="a ClusterTriggerAuthentication for it (none)")
     create.add_argument("--dry-run", action="store_true", help="print the object as YAML, and ask nobody")
     create.set_defaults(act=_create)
     ls = commands.add_parser("ls", help="the autoscalers that this command has written")
@@ -85,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--name", default="", help="of the autoscaler, where there are several")
     delete.set_defaults(act=_delete)
     for each in (create, ls, status, delete):
-        options.common(each)
+        common(each)
         each.add_argument("--namespace", "-n", default="", help="default: the kubeconfig's")
         each.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
         each.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
@@ -136,7 +127,7 @@ def _plan(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> 
         goals,
         choose,
         args.keda,
-        args.scaler,
+        args.prometheus,
         args.auth,
     )
 

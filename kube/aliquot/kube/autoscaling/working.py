@@ -12,9 +12,8 @@ from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
 from aliquot.kube.api.resources import Resource
-from aliquot.kube.core.scaling.grammar import AutoscaleError, Scaled
-from aliquot.kube.core.scaling.metrics_documents import VERSIONS
-from aliquot.kube.core.scaling.objects import (
+from aliquot.kube.core.autoscaling.grammar import AutoscaleError, Scaled
+from aliquot.kube.core.autoscaling.objects import (
     HPA,
     SCALED_OBJECT,
     Autoscaler,
@@ -25,16 +24,10 @@ from aliquot.kube.core.scaling.objects import (
     refuse_fights,
     scaling,
 )
-from aliquot.kube.core.scaling.pods import RawOwnedPod, facts_of, owner_of
-from aliquot.kube.core.scaling.reasons import Pods, Reason, Seen, reasons
-from aliquot.kube.scaling.registering import look
+from aliquot.kube.core.autoscaling.reasons import Reason, reasons
 
 _TRIES: Final = 4
 _RESOURCES: Final[Mapping[str, Resource]] = {HPA: resources.AUTOSCALERS, SCALED_OBJECT: resources.SCALED_OBJECTS}
-
-
-class _PodList(msgspec.Struct):
-    items: list[RawOwnedPod] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +142,6 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
             f"nothing scales {scaled} in namespace {namespace}",
             hint=f"aliquot autoscale create {scaled} --max 8 gpu:60%",
         )
-    apis = await look(client, tuple(VERSIONS))
-    pods = await _pods(client, namespace, scaled)
     exists = await _exists(client, namespace, scaled)
     found = []
     for kind, item in there:
@@ -158,8 +149,8 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
         if one not in several:
             continue
         hpa = _hpa_of(one, item, there)
-        seen = Seen(hpa, [other for other in several if other != one], apis, pods, exists)
-        found.append(_shown(one, item, hpa, tuple(reasons(seen))))
+        fights = [other for other in several if other != one]
+        found.append(_shown(one, item, hpa, tuple(reasons(hpa, fights, scaled_there=exists))))
     return found
 
 
@@ -169,15 +160,6 @@ async def _exists(client: KubeClient, namespace: str, scaled: Scaled) -> bool:
     except KubeNotFound:
         return False
     return True
-
-
-async def _pods(client: KubeClient, namespace: str, scaled: Scaled) -> Pods:
-    answer = await client.call("GET", resources.PODS.path(namespace), timeout_s=60.0)
-    pods = [
-        pod for pod in msgspec.json.decode(answer, type=_PodList).items or () if owner_of(pod.metadata) == str(scaled)
-    ]
-    facts = [one for one in map(facts_of, pods) if one is not None]
-    return Pods(len(pods), len(facts), tuple(sorted(one.pod.name for one in facts if one.waits)))
 
 
 def _hpa_of(one: Autoscaler, item: Document, there: list[tuple[str, Document]]) -> Document | None:

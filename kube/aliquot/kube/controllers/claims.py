@@ -17,7 +17,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import MERGE, KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeError, KubeInvalid, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -197,8 +197,8 @@ class ClaimController:
         try:
             path = RESOURCE_CLAIMS.path(claim.metadata.namespace, claim.metadata.name)
             await self._client.patch(path, patch, MERGE)
-        except KubeNotFound:
-            return
+        except (KubeNotFound, KubeInvalid):
+            return  # it is gone, or another has its name
 
     async def _end_pods(self, claim: RawClaim, why: str) -> None:
         for pod in claim.pods:

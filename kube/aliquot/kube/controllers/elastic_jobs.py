@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -13,19 +15,20 @@ from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.common.request import format_request
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
+from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
 from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
 from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests
+from aliquot.kube.holding.requests import Requests, given_by
 from aliquot.kube.holding.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -80,11 +83,15 @@ class ElasticJobController:
                 lease = await self._ask(job)
             plan = jobs.plan(job, lease, self._pods.of_gang(meta.namespace, job.gang))
             await self._create(job, plan.create)
-        except (KubeError, Unavailable):
+        except (KubeUnavailable, Unavailable):
             raise
         except AliquotError as error:
-            hopeless = isinstance(error, NeverFits) or not isinstance(error, PoolError)
-            await self._tell(job, RawJobStatus("Failed" if hopeless else "Waiting", message=error.message))
+            hopeless = isinstance(error, NeverFits) or not isinstance(error, PoolError | KubeError)
+            status = RawJobStatus("Failed" if hopeless else "Waiting", restarts=job.status.restarts)
+            await self._tell(job, msgspec.structs.replace(status, message=error.explain()), warning=True)
+            if lease is not None and not self._pods.of_gang(meta.namespace, job.gang):
+                # Its pods may not be there, by a quota or a policy: what they would use is others' meanwhile.
+                await self._granter.undo(lease, f"ElasticJob {meta.name} can't have pods: {error.message}"[:200])
             return
         for pod in plan.delete:
             await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
@@ -98,23 +105,25 @@ class ElasticJobController:
     async def _ask(self, job: RawJob) -> KubeLease:
         meta = job.metadata
         account = await self._requests.account(meta.namespace, meta.labels or {}, job.spec.queue)
-        request = _request_of(job, self._book.cluster, account.tenant, account.queue)
-        jobs.pod_of(job, meta.name, self._scheduler)  # a template that can't be used is said before anything is held
+        # The lease comes last: what the template, our rights or the cluster's policies forbid is heard of before
+        # anything is held that nobody could use.
+        pod = jobs.pod_of(job, f"{meta.name}-0", self._scheduler)
+        options = given_by(Asked(options=annotated(pod["metadata"]["annotations"])))
+        request = replace(_request_of(job, self._book.cluster, account.tenant, account.queue), **options)
+        with contextlib.suppress(KubeConflict):
+            await self._client.post(_SERVICES.path(meta.namespace), jobs.service_of(job))
+        with contextlib.suppress(KubeConflict):
+            await self._client.post(PODS.path(meta.namespace), pod, dry_run=True)
         return await self._granter.for_job(meta.namespace, job.gang, request)
 
     async def _create(self, job: RawJob, names: tuple[str, ...]) -> None:
-        if not names:
-            return
-        namespace = job.metadata.namespace
-        documents = [(_SERVICES.path(namespace), jobs.service_of(job))]
-        documents += [(PODS.path(namespace), jobs.pod_of(job, name, self._scheduler)) for name in names]
-        for path, document in documents:
+        for name in names:
             try:
-                await self._client.post(path, document)
+                await self._client.post(PODS.path(job.metadata.namespace), jobs.pod_of(job, name, self._scheduler))
             except KubeConflict:
-                log.debug("%s is there already", document["metadata"]["name"])
+                log.debug("%s is there already", name)
 
-    async def _tell(self, job: RawJob, status: RawJobStatus) -> None:
+    async def _tell(self, job: RawJob, status: RawJobStatus, *, warning: bool = False) -> None:
         if status == job.status:
             return
         meta = job.metadata
@@ -124,9 +133,9 @@ class ElasticJobController:
             )
         except KubeNotFound:
             return
-        if status.phase != job.status.phase:
+        if warning or status.phase != job.status.phase:
             about = Regarding("ElasticJob", meta.namespace, meta.name, meta.uid, ELASTIC_JOBS.version)
-            self._teller.tell(about, status.phase, status.message, warning=status.phase == "Failed")
+            self._teller.tell(about, status.phase, status.message, warning=warning or status.phase == "Failed")
 
     async def _end(self, namespace: str, uid: str, why: str) -> bool:
         """Of a job that is over or gone: its pods and its lease."""

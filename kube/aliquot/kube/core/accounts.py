@@ -66,17 +66,6 @@ def account_of(
     )
 
 
-def tenants_of(rules: Sequence[AccountRule], namespace: str, namespace_labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The tenants that pods of a namespace may have, whatever their labels."""
-    found: dict[str, None] = {}
-    for rule in rules:
-        if fnmatchcase(namespace, rule.namespace) and _has(namespace_labels, rule.namespace_labels):
-            found[rule.tenant.replace("{namespace}", namespace)] = None
-            if not rule.pod_labels:
-                break
-    return tuple(found)
-
-
 def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in wanted.items())
 

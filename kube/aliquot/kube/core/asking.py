@@ -52,9 +52,7 @@ def asked_by(pod: RawPod) -> Asked:
     """What the pod asks for, as written; what can't be read is in its `problem`."""
     annotations = pod.metadata.annotations or {}
     request = annotations.get(names.REQUEST, "").strip()
-    options = tuple(
-        (field.name, said) for field in _ANNOTATED.values() if (said := annotations.get(field.annotation, "").strip())
-    )
+    options = annotated(annotations)
     containers, inits = pod.spec.containers or [], pod.spec.init_containers or []
     try:
         percent = _effective(containers, inits, _percent_of)
@@ -114,6 +112,13 @@ def request_text(asked: Asked) -> str:
     if asked.memory_mib:
         _same(names.GPU_MEMORY_MIB, asked.memory_mib * MIB, request.memory_bytes, request.count)
     return format_request(request)
+
+
+def annotated(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What annotations say of a request, by the names of its fields, as written."""
+    return tuple(
+        (field.name, said) for field in _ANNOTATED.values() if (said := annotations.get(field.annotation, "").strip())
+    )
 
 
 def options_of(asked: Asked) -> dict[str, Any]:

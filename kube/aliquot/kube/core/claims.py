@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -120,6 +120,23 @@ def results_of(claim: RawClaim) -> list[RawResult]:
     """Our devices in a claim's allocation."""
     allocation = claim.status.allocation
     return [each for each in (allocation.devices.results or () if allocation else ()) if each.driver == DRIVER]
+
+
+def asked_for(spec: Mapping[str, Any]) -> str:
+    """What a claim's spec asks for of our devices, in the request grammar; empty: nothing. Raises ClaimRefused."""
+    results: list[RawResult] = []
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        exactly: Mapping[str, Any] = request.get("exactly") or next(iter(request.get("firstAvailable") or ()), {})
+        if exactly.get("deviceClassName") == DRIVER:
+            consumed = (exactly.get("capacity") or {}).get("requests")
+            results += [
+                RawResult(driver=DRIVER, consumed_capacity=consumed) for _ in range(int(exactly.get("count", 1)))
+            ]
+    for number, result in enumerate(results):
+        result.device = f"{number}"
+    devices = RawAllocation(RawDevices(results))
+    found = wanted(RawClaim(status=RawClaimStatus(allocation=devices)))
+    return found.gpu if found is not None else ""
 
 
 def wanted(claim: RawClaim) -> Wanted | None:

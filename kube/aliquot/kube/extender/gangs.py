@@ -3,6 +3,9 @@
 Where a member goes is decided by the lease, so its filter leaves one node. A pod that replaces a member of a gang that
 runs takes over that member's place.
 
+No member is bound before all have their places: one that its scheduler can't place, for want of processors or by a
+taint, is heard of by its absence only, and others that ran meanwhile would wait for it on GPUs.
+
 Where others of lower priority are in the way, the scheduler asks for one member's room at a time, which is no gang's.
 So the pool makes room for the whole: its lease waits in the pool's queue while theirs are taken back, and their pods
 deleted.
@@ -11,6 +14,7 @@ deleted.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +33,15 @@ from aliquot.kube.holding.granting import Granter, Locks
 from aliquot.kube.holding.pods import PodIndex
 from aliquot.kube.holding.requests import PodRequest
 
+log = logging.getLogger(__name__)
+
 _REFUSAL_KEPT_S: Final = 1.0
 """A refusal is told to all members that ask within this time, instead of asking for each of them."""
 _GANGS_KEPT: Final = 1000
+_TOGETHER_S: Final = 10.0
+"""How long a bind waits for the other members' places. Well below the time in which a scheduler wants its answer."""
+_WAITING_MAX: Final = 512
+"""Binds that wait so, each on a connection of its own; others are tried again by their scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,10 @@ class GangPlaces:
 
     def __init__(self, book: LeaseBook, granter: Granter, pods: PodIndex) -> None:
         self.locks = Locks()
+        self.together_s = _TOGETHER_S
+        self._waiting = 0
+        self._gathering: dict[str, asyncio.Event] = {}
+        """Of leases whose members wait at their binds: set when all have their places, or the lease has ended."""
         self.on_reserved: list[Callable[[], None]] = []
         """Told that a gang has got its lease. Somebody else may have asked for it, and its pods been refused before."""
         self._holding: set[str] = set()
@@ -97,6 +111,8 @@ class GangPlaces:
                     return NotNow(f"gang {gang.name} has {lease.size} members, and all are bound")
                 return NotNow(f"gang {gang.name} has its places on {', '.join(free[:4])}, which don't suit this pod")
             self._members.tell(lease.lease_id, member, pod.metadata.uid)
+            if self._complete(lease):
+                self._end_wait(lease.lease_id)
             return Place(lease, member, places[member])
 
     def placed(self, uid: str, gang: Gang) -> Place | None:
@@ -108,11 +124,39 @@ class GangPlaces:
         node = lease.node_of(member) if member is not None else ""
         return Place(lease, member, node) if member is not None and node else None
 
+    async def together(self, lease: KubeLease) -> str:
+        """Wait until every member has its place; returns why not, or empty."""
+        if lease.owner != "gang" or self._complete(lease):
+            return ""  # others' gangs may start with fewer pods
+        if self._waiting < _WAITING_MAX:
+            gathered = self._gathering.setdefault(lease.lease_id, asyncio.Event())
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(self.together_s):
+                    await gathered.wait()
+                    return ""
+            except TimeoutError:
+                log.debug("gang %s: a bind waited for %g s", lease.gang, self.together_s)
+            finally:
+                self._waiting -= 1
+        placed = len(self._members.used(lease.lease_id))
+        return f"{placed} of {lease.size} members of gang {lease.gang} have a place; it starts when all have"
+
+    def _complete(self, lease: KubeLease) -> bool:
+        """Whether all may be bound. Where one is, all could be; who comes later replaces one that has ended."""
+        return self._members.started(lease.lease_id) or len(self._members.used(lease.lease_id)) >= lease.size
+
+    def _end_wait(self, lease_id: str) -> None:
+        gathered = self._gathering.pop(lease_id, None)
+        if gathered is not None:
+            gathered.set()
+
     def _lease_changed(self, lease: KubeLease) -> None:
         if not lease.gang:
             return
         if not lease.holding:
             self._holding.discard(lease.lease_id)
+            self._end_wait(lease.lease_id)
         elif lease.lease_id not in self._holding:
             self._holding.add(lease.lease_id)
             for tell in self.on_reserved:

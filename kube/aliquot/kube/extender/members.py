@@ -43,6 +43,10 @@ class Members:
             self._forget(uid)
         return {member: uid for member, (uid, _) in told.items()} | self._bound.get(lease_id, {})
 
+    def started(self, lease_id: str) -> bool:
+        """Whether any member is bound."""
+        return lease_id in self._bound
+
     def tell(self, lease_id: str, member: int, uid: str) -> None:
         """This pod is told that it is this member."""
         self._forget(uid)

@@ -207,6 +207,12 @@ class Extender:
             return blind
         if gang is not None:
             place = self.gangs.placed(args.uid, gang)
+            if place is not None:
+                waits = await self.gangs.together(place.lease)
+                if waits:
+                    self._tell(pod, "AliquotGangWaiting", waits)
+                    return f"aliquot: {waits}"
+                place = self.gangs.placed(args.uid, gang)  # its lease may have ended meanwhile
             if place is None or place.node != args.node:
                 return f"aliquot: gang {gang.name} has no place for this pod on {args.node} any more"
             return await self._bound(args, place.lease, place.member, shared=True)
@@ -273,16 +279,15 @@ class Extender:
         explanation = await self._pool.explain(request)
         if explanation.fits_now:
             return proposed
-        uids = [victim.uid for victim in proposed.pods or ()]
+        # The pool's choice, and not the scheduler's beside it: both would evict more than is in the way. Where the node
+        # lacks something of Kubernetes' own then, the scheduler asks again, and goes by what it proposes itself.
+        victims: list[MetaPod] = []
         for lease_id in explanation.would_preempt:
             lease = self._book.get(lease_id)
             if lease is None or not lease.pod_uid:
                 return None  # somebody else's: not the scheduler's to evict
-            if lease.pod_uid not in uids:
-                uids.append(lease.pod_uid)
-        if not explanation.would_preempt:
-            return None
-        return MetaVictims([MetaPod(uid) for uid in uids], proposed.pdb_violations)
+            victims.append(MetaPod(lease.pod_uid))
+        return MetaVictims(victims, proposed.pdb_violations) if victims else None
 
     # ---------------------------------------------------------------------------------------------------- the rest
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aliquot.kube.api.client import MERGE, KubeClient
-from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, level_of
+from aliquot.kube.api.errors import KubeRefused, KubeUnavailable, level_of
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core.names import ROOM
 from aliquot.kube.core.shapes import RawPod
@@ -87,8 +87,10 @@ class Waker:
         try:
             await self._client.patch(PODS.path(one.namespace, one.name), patch, MERGE)
             self.woken += 1
-        except (KubeNotFound, KubeConflict):
-            self.forget(uid)
-        except KubeError as error:
+        except KubeUnavailable as error:
             one.asked_at = before
-            log.log(level_of(error), "pod %s/%s could not be woken: %s", one.namespace, one.name, error.message)
+            log.warning("pod %s/%s could not be woken: %s", one.namespace, one.name, error.message)
+        except KubeRefused as error:
+            # It is gone, made again under its name, or may not be written: it must not take others' turns for ever.
+            self.forget(uid)
+            log.log(level_of(error), "pod %s/%s is not woken: %s", one.namespace, one.name, error.message)

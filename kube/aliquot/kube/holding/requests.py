@@ -12,7 +12,7 @@ from aliquot.common import tiers
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.objects import namespace_labels
-from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of, tenants_of
+from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of
 from aliquot.kube.core.asking import Asked, asked_by, options_of, request_text
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.names import QUEUE
@@ -69,10 +69,6 @@ class Requests:
     async def account(self, namespace: str, labels: Mapping[str, str], queue: str) -> Account:
         """Who pays. Raises NoAccount, and KubeError where the namespace's labels can't be read."""
         return account_of(self._rules, namespace, await self._namespace(namespace), labels, queue)
-
-    async def tenants(self, namespace: str) -> tuple[str, ...]:
-        """Whose figures are a namespace's own. Raises KubeError where its labels can't be read."""
-        return tenants_of(self._rules, namespace, await self._namespace(namespace))
 
     async def _namespace(self, name: str) -> Mapping[str, str]:
         if not self._looks_at_namespaces:

@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import STRATEGIC, KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeError, KubeInvalid, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.node.core.devices import same_devices
@@ -203,7 +203,7 @@ class ApiServer:
         """See `seam.Cluster`. One that has gone, or is another, needs none."""
         try:
             await objects.patch_pod_condition(self._client, pod.namespace, pod.name, pod.uid, _written(condition))
-        except KubeNotFound:
+        except (KubeNotFound, KubeInvalid):
             return
         except KubeError as error:
             raise ClusterUnreachable(error.message) from error

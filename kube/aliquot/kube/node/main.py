@@ -20,6 +20,7 @@ from aliquot.client import AsyncPool
 from aliquot.common import config
 from aliquot.common import logging as logs
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.node.api_server import ApiServer
@@ -56,7 +57,11 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     node = settings.node_name or socket.gethostname()
-    async with KubeClient(find_cluster(settings.kubeconfig)) as client, _releaser(settings) as releaser:
+    async with (
+        alive(settings.alive_file),
+        KubeClient(find_cluster(settings.kubeconfig)) as client,
+        _releaser(settings) as releaser,
+    ):
         running = asyncio.create_task(_serve(settings, node, client, releaser), name="node")
         waiting = asyncio.create_task(ended.wait(), name="wait for a signal")
         try:

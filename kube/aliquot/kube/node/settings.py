@@ -55,5 +55,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Give back leases of pods that have gone, by the coordinator that the client's settings name."""
     interval_s: float = 2.0
     """How often all pods are compared with what the agent has, beside each change."""
+    alive_file: str = ""
+    """Touched every ten seconds while the process's loop turns, for a probe; empty: none."""
     log_level: str = "info"
     log_json: bool = False

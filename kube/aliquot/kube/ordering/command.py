@@ -8,8 +8,8 @@ import logging
 import signal
 import sys
 
-from aliquot.cli import _options as options
 from aliquot.cli._out import Out
+from aliquot.cli._parser import common, seconds
 from aliquot.client import AsyncPool
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
@@ -33,7 +33,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.common(parser)
+    common(parser)
     parser.add_argument("--namespace", "-n", default="", help="of what is written (default: the kubeconfig's)")
     parser.add_argument("--name", default="kubernetes", help="under which orders are taken: one for each cluster")
     parser.add_argument("--provisioning", default="", metavar="CLASS", help="write ProvisioningRequests of this class")
@@ -41,7 +41,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--resource", default="nvidia.com/gpu", metavar="NAME", help="that counts whole devices (nvidia.com/gpu)"
     )
     parser.add_argument("--image", default=Means("").image, help="of placeholders: one that does nothing")
-    parser.add_argument("--every", type=options.seconds, default=10.0, metavar="TIME", help="how often to look (10s)")
+    parser.add_argument("--every", type=seconds, default=10.0, metavar="TIME", help="how often to look (10s)")
     parser.add_argument("--once", action="store_true", help="look once, and end")
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
     parser.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import aliquot.remote.torch  # noqa: F401 - makes the tensors known to PyTorch
-from aliquot.remote.compat import amp, cuda, leaving, signals, tensors
+from aliquot.remote.compat import amp, collectives, cuda, leaving, saving, signals, tensors
 from aliquot.remote.torch import guard
 
 _active = False
@@ -24,5 +24,7 @@ def activate() -> None:
         # Builds for CUDA have kernels of their own, which are replaced.
         warnings.simplefilter("ignore")
         tensors.install()
+    saving.install()
+    collectives.install()
     cuda.install()
     amp.install()

@@ -37,6 +37,8 @@ class Properties:
     warp_size: int = 32
     is_integrated: bool = False
     is_multi_gpu_board: bool = False
+    uuid: str = ""
+    """The lease's slice: a part has no number of the card's."""
 
 
 class Event(backend.Event):
@@ -130,7 +132,8 @@ def _properties(device: Any = None) -> Properties:
     part = devices.parts()[devices.index(device)]
     major, minor = capability(part.device_model)
     # As many multiprocessors as the part's share of a hundred: what scripts do with the number is divide work by it.
-    return Properties(part.device_model, part.memory_bytes, major, minor, max(1, part.share_milli // 10))
+    processors = max(1, part.share_milli // 10)
+    return Properties(part.device_model, part.memory_bytes, major, minor, processors, uuid=part.slice_id)
 
 
 def capability(model: str) -> tuple[int, int]:
@@ -195,7 +198,7 @@ def _set_states(states: list[torch.Tensor]) -> None:
 
 
 def _initial_seed() -> int:
-    return devices.session().welcome.seed
+    return devices.session().welcome.seed if devices.chosen_seed is None else devices.chosen_seed
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -268,6 +271,32 @@ PROVIDED: dict[str, Any] = {
 }
 """By name in `torch.cuda`."""
 
+
+def _anew(function: Any) -> Any:
+    """The same as another function: the compiler knows what it traces by identity, and each by one name."""
+    return lambda *args, **kwargs: function(*args, **kwargs)  # noqa: PLW0108 - that is what it is for
+
+
+_ACCELERATOR: dict[str, Any] = {
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),
+    "current_device_index": _anew(PROVIDED["current_device"]),
+    "current_device_idx": _anew(PROVIDED["current_device"]),
+    "set_device_index": _anew(PROVIDED["set_device"]),
+    "set_device_idx": _anew(PROVIDED["set_device"]),
+    "device_index": Device,
+    "get_memory_info": _anew(_mem_get_info),
+    "empty_host_cache": _nothing,
+} | {
+    name: _anew(PROVIDED[name])
+    for name in (
+        "is_available", "device_count",
+        "synchronize", "current_stream", "set_stream", "empty_cache", "memory_stats", "memory_allocated",
+        "memory_reserved", "max_memory_allocated", "max_memory_reserved", "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
+    )
+}  # fmt: skip
+"""By name in `torch.accelerator`, which means whatever device there is."""
+
 _KEPT = frozenset({"CudaError", "DeferredCudaCallError", "cudaStatus", "amp", "has_half", "has_magma", "nvtx"})
 """What may stay as it is, besides modules."""
 _INSTEAD = {
@@ -301,6 +330,8 @@ def install() -> None:
         for name, value in PROVIDED.items():
             if hasattr(place, name) and name != "device":
                 setattr(place, name, value)
+    for name, value in _ACCELERATOR.items():
+        setattr(torch.accelerator, name, value)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _nothing)
     torch.backends.cudnn.is_acceptable = lambda _: False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,21 @@ def refusing(feature: str, instead: str = "") -> Callable[..., Any]:
         raise NotOnRemoteError(feature, instead)
 
     return refuse
+
+
+def translating(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of PyTorch's whose errors call the devices by the names that the program has for them."""
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return plain(*args, **kwargs)
+        except RuntimeError as error:
+            if error.args and isinstance(error.args[0], str):
+                error.args = (error.args[0].replace("aliquot:", "cuda:").replace("[aliquot", "[torch.cuda."),)
+            raise
+
+    return call
 
 
 def refusing_class(feature: str, instead: str = "") -> type:

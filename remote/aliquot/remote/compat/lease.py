@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aliquot.remote.compat import leaving
 from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.core import messages
 from aliquot.remote.errors import RemoteError
@@ -31,8 +33,11 @@ class Devices:
         self._lock = threading.RLock()
         self._session: Any = None
         self._connected_in = 0
-        self._seed: int | None = None
+        self.chosen_seed: int | None = None
+        """What the program has called `manual_seed` with."""
         self.current = 0
+        self._count = 0
+        """Of the lease's parts, once known: the compiler follows what reads a number, and nothing that takes a lock."""
 
     @property
     def connected(self) -> bool:
@@ -47,7 +52,9 @@ class Devices:
     def parts(self) -> tuple[TicketPart, ...]:
         """The lease's, whether it is connected to or not; none where the lease's ticket is gone."""
         with self._lock:
-            return tuple(self._opened().parts)
+            found = tuple(self._opened().parts)
+            self._count = len(found)
+            return found
 
     def _opened(self) -> Any:
         if self._session is None:
@@ -75,8 +82,9 @@ class Devices:
             except BaseException:
                 self._connected_in = 0
                 raise
-            if self._seed is not None:
-                self.seed(self._seed)
+            if self.chosen_seed is not None:
+                self.seed(self.chosen_seed)
+            atexit.register(leaving.settle)
 
     def session(self, device: torch.device | str | int | None = None) -> DeviceSession:
         """That of a device; connects first. Raises `RuntimeError` where there is no such device."""
@@ -92,7 +100,7 @@ class Devices:
                 raise ValueError(f"Expected a cuda device, but got: {device}")
             device = device.index
         index = self.current if device is None or device == -1 else int(device)
-        count = len(self.parts())
+        count = self._count or len(self.parts())
         if not 0 <= index < count:
             raise RuntimeError(f"invalid device ordinal cuda:{index}: the lease has {count}, from cuda:0 on")
         return index
@@ -108,9 +116,9 @@ class Devices:
     def seed(self, seed: int, device: Any = None, *, every: bool = True) -> None:
         """Seed the generators there: now where they are connected to, else once they are."""
         with self._lock:
+            if every or self.index(device) == self.current:
+                self.chosen_seed = seed
             if not self.connected:
-                if not self.forked:
-                    self._seed = seed
                 return
             chosen = range(len(self.parts())) if every else (self.index(device),)
             for index in chosen:

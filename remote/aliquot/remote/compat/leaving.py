@@ -10,12 +10,18 @@ import os
 import sys
 from types import TracebackType
 
-from aliquot.remote.errors import SessionLeaseEnded
+from aliquot.remote.errors import RemoteError, SessionClosed, SessionLeaseEnded
+from aliquot.remote.torch.session import ATTACHED
 
 LEASE_LOST = 8
 """The exit code: the command line's own for a lease that ended while it was needed."""
 
-_lost: list[bool] = []
+FAILED = 1
+"""The exit code of a program that ended well but for what it had asked of a device, and did not wait for."""
+
+_codes: list[int] = []
+"""Of the program's end, where it is not the program that says."""
+_raised: list[bool] = []
 
 
 def install() -> None:
@@ -25,16 +31,36 @@ def install() -> None:
 
     def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
         before(kind, raised, trace)
+        _raised.append(True)
         if isinstance(raised, SessionLeaseEnded):
-            _lost.append(True)
+            _codes.append(LEASE_LOST)
             hint = f" {raised.hint}." if raised.hint else ""
             sys.stderr.write(f"aliquot: the program has ended because {raised.message}.{hint}\n")
 
     sys.excepthook = hook
 
 
+def settle() -> None:
+    """Wait for what nobody has waited for: it was the program's work, and so is its failure."""
+    if _raised:
+        return
+    for session in ATTACHED:
+        if session is None or session.closed is not None:
+            continue
+        try:
+            session.synchronize()
+        except SessionClosed:
+            continue  # by the program itself
+        except SessionLeaseEnded as error:
+            _codes.append(LEASE_LOST)
+            sys.stderr.write(f"aliquot: the lease ended before the program's last results came: {error.message}\n")
+        except RemoteError as error:
+            _codes.append(FAILED)
+            sys.stderr.write(f"aliquot: what the program asked for last has failed: {error}\n")
+
+
 def _leave(pid: int) -> None:
-    if _lost and os.getpid() == pid:
+    if _codes and os.getpid() == pid:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(LEASE_LOST)
+        os._exit(_codes[0])

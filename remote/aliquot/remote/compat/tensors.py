@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as trees
 
-from aliquot.remote.compat import generators
-from aliquot.remote.compat.errors import refusing
+from aliquot.remote.compat import collectives, generators
+from aliquot.remote.compat.errors import translating
 from aliquot.remote.compat.lease import devices
 from aliquot.remote.errors import NotOnRemoteError
 from aliquot.remote.torch import backend, prediction
@@ -19,14 +19,12 @@ from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor
 
 _aten = torch.ops.aten
 _library = torch.library.Library("aten", "IMPL")
-_BEFORE_CUDA = 14
-"""PyTorch restores storages of `cuda` at 20; lower numbers are asked first, and none may be taken twice."""
-_plain_load = torch.load
 _plain_compile = torch.compile
 _plain_data: Any = torch._C.TensorBase.data
 _plain_miss = prediction.miss
 _plain_session_of = backend.session_of
 _plain_to = torch.Tensor.to
+_plain_type = torch.Tensor.type
 _plain_to_copy = SPECIAL[_aten._to_copy.default]
 
 
@@ -34,30 +32,34 @@ def install() -> None:
     """Put it in place, once a process."""
     backend.session_of = _session_of
     backend.register_factories("CUDA")
+    torch.Tensor.cuda = _from_cpu_to_cuda  # type: ignore[assignment, method-assign]
     RemoteTensor.device = property(_device)  # type: ignore[assignment]
     RemoteTensor.is_cuda = property(lambda _: True)  # type: ignore[assignment]
     RemoteTensor.to = _to  # type: ignore[assignment, method-assign]
     RemoteTensor.cuda = _to_cuda  # type: ignore[assignment, method-assign]
+    RemoteTensor.type = _type  # type: ignore[assignment, method-assign]
     SPECIAL[_aten._to_copy.default] = _to_copy
     for name in generators.FACTORIES:
         base, _, overload = name.partition(".")
         _library.impl(name, generators.factory(getattr(getattr(_aten, base), overload)), "CUDA")
-    SPECIAL[_aten._has_compatible_shallow_copy_type.default] = lambda *_: False
-    tensors.miss = _miss
+    SPECIAL[_aten._has_compatible_shallow_copy_type.default] = _compatible
+    tensors.miss = translating(_miss)
     torch.Generator = generators.PublicGenerator  # type: ignore[assignment, misc]
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment, return-value]
     torch.Tensor.is_pinned = lambda tensor, device=None: False  # type: ignore[method-assign, assignment]
     torch.Tensor.data = property(_get_data, _set_data)  # type: ignore[assignment]
+    torch.utils.swap_tensors = _swap
     torch.Tensor.share_memory_ = _shared(torch.Tensor.share_memory_)  # type: ignore[method-assign]
     torch.__future__.set_swap_module_params_on_conversion(True)
-    torch.serialization.register_package(_BEFORE_CUDA, lambda _: None, _restore)
-    torch.load = _load
     torch.compile = _compile
-    torch.UntypedStorage.cuda = refusing("a storage on cuda", "move the tensor")  # type: ignore[method-assign]
+    torch.autograd._engine_run_backward = translating(torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
+    for name in ("empty", "zeros", "ones", "full", "rand", "randn", "tensor", "empty_like", "zeros_like"):
+        setattr(torch, name, _unpinned(getattr(torch, name)))
 
 
 def _session_of(device: torch.device | str | int | None = None) -> Session:
-    """As the one of `backend`, for the names by which a program knows the devices too."""
+    """As the one of `backend`, for the names by which a program knows the devices too; connects first."""
+    devices.connect()
     if isinstance(device, (torch.device, str)):
         device = own(device)
     return _plain_session_of(device)
@@ -91,6 +93,30 @@ def _to_cuda(tensor: RemoteTensor, device: Any = None, non_blocking: bool = Fals
     return _plain_to(tensor, torch.device("aliquot", index), non_blocking=non_blocking)
 
 
+def _from_cpu_to_cuda(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **_: Any) -> torch.Tensor:  # noqa: FBT001
+    return tensor.to(torch.device("cuda", devices.index(device)), non_blocking=non_blocking)
+
+
+def _type(tensor: RemoteTensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: FBT001
+    """Of a tensor, or a tensor of that type; names are those of `torch.cuda`."""
+    if dtype is None:
+        return _plain_type(tensor).replace("torch.aliquot.", "torch.cuda.")
+    if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
+        dtype = getattr(torch, dtype.removeprefix("torch.cuda.")).dtype
+    return _plain_type(tensor, dtype, non_blocking)
+
+
+def _unpinned(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing is pinned here: where a program asks for that, it gets memory as it is."""
+
+    @functools.wraps(plain)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
+        return plain(*args, **kwargs)
+
+    return make
+
+
 def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": own(kwargs["device"])}
@@ -100,13 +126,19 @@ def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _miss(session: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if generators.find(args, kwargs):
         return generators.draw(func, args, kwargs)
+    if func.namespace == "c10d":
+        return collectives.run(func, args, kwargs)
     return _plain_miss(session, func, args, kwargs)
+
+
+def _compatible(_: Any, args: Any, __: Any) -> bool:
+    return all(isinstance(arg, RemoteTensor) for arg in args)
 
 
 def _get_data(tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, RemoteTensor):
-        with torch.no_grad():
-            return tensor.detach()
+        # Made anew rather than detached: what is written to it must not count as written to the tensor.
+        return tensors.wrap(tensor._allocation, tensor._layout, tensor._offset)
     data: torch.Tensor = _plain_data.__get__(tensor)
     return data
 
@@ -116,6 +148,10 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     if not isinstance(tensor, RemoteTensor) and not isinstance(value, RemoteTensor):
         _plain_data.__set__(tensor, value)
         return
+    if isinstance(tensor, RemoteTensor) and isinstance(value, RemoteTensor):
+        _plain_data.__set__(tensor, value)
+        tensor._allocation, tensor._layout, tensor._offset = value._allocation, value._layout, value._offset
+        return
     needed = tensor.requires_grad
     with torch.no_grad():
         taken: torch.Tensor = value.detach()
@@ -124,7 +160,16 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     elif needed:
         taken.requires_grad_()
     taken.grad = tensor.grad
-    torch.utils.swap_tensors(tensor, taken)
+    _swap(tensor, taken)
+
+
+def _swap(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Let two tensors change places, whoever refers to them: a weak reference, or a graph that was made of the one,
+    which PyTorch's own function refuses, are common where a model is loaded, cast or moved after its first use.
+    """
+    one.__class__, other.__class__ = other.__class__, one.__class__
+    one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+    torch._C._swap_tensor_impl(one, other)
 
 
 def _shared(plain: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -134,31 +179,6 @@ def _shared(plain: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Te
         return plain(tensor)
 
     return share
-
-
-# ------------------------------------------------------------------------------------------------------------ loading
-
-
-def _restore(storage: Any, location: str) -> Any:
-    """Storages saved on a GPU are read here first; `_load` then moves the tensors that were asked for there."""
-    return storage if location.startswith("cuda") else None
-
-
-def _load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """`torch.load`, with `map_location` on `cuda` too: what lies in dicts, lists and tuples is moved there."""
-    wanted = torch.device(map_location) if isinstance(map_location, (str, torch.device)) else None
-    if wanted is None or wanted.type != "cuda":
-        return _plain_load(f, map_location, *args, **kwargs)
-    loaded = _plain_load(f, "cpu", *args, **kwargs)
-    return trees.tree_map_only(torch.Tensor, lambda tensor: _moved(tensor, wanted), loaded)
-
-
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    with torch.no_grad():
-        there = tensor.to(device)
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(there, tensor.requires_grad)
-    return there.requires_grad_(tensor.requires_grad)
 
 
 # ----------------------------------------------------------------------------------------------------------- compiling
@@ -175,8 +195,27 @@ def _compile(model: Any = None, **options: Any) -> Any:
     if options.get("backend", "inductor") == "inductor":
         from aliquot.remote.torch.compiling import backend as compiler  # noqa: PLC0415 - loads the compiler: seconds
 
+        _name_for_compiler()
+
         # Where a trace fails, as with cuda by name within the function, the function runs as it is.
         torch._dynamo.config.suppress_errors = True
         options = {name: value for name, value in options.items() if name not in ("mode", "options")}
         options |= {"backend": compiler, "dynamic": options.get("dynamic") or False}
     return _plain_compile(model, **options)
+
+
+@functools.cache
+def _name_for_compiler() -> None:
+    """Have what a traced function makes on `cuda` be on the devices that its other tensors are on, as the compiler
+    knows them.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - part of the compiler
+
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs and kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": own(kwargs["device"])}
+        return plain(self, func, types, args, kwargs or {})
+
+    FakeTensorMode.dispatch = dispatch  # type: ignore[method-assign]

@@ -388,7 +388,7 @@ class DriverEngine:
         image = bytes(self._images.pop(message.handle, b""))
         self._images_bytes -= len(image)
         if len(image) < 8:
-            raise MessageError("no image was sent")
+            raise MessageError(f"{len(image)} bytes are no image: PTX, a cubin or a fat binary is needed")
         check_image(image)
         self._held.load(message.handle, image)
         self._send(driving.Reply(message.request))

@@ -24,7 +24,7 @@ from aliquot.remote.core.layouts import LayoutError
 from aliquot.remote.core.messages import DATA_HEADER, Kind, MessageError
 from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError, unpack
 from aliquot.remote.server.blobs import Blobs
-from aliquot.remote.server.executor import Executable, TemplateError
+from aliquot.remote.server.executor import Executable, Refusal, TemplateError
 from aliquot.remote.server.graphs import Graphs
 from aliquot.remote.server.memory import keep_freed
 from aliquot.remote.server.randomness import Generator
@@ -100,7 +100,7 @@ class TorchEngine:
         self._store = Store(settings.budget or settings.memory_bytes)
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
-        self._templates: dict[int, Executable] = {}
+        self._templates: dict[int, Executable | Refusal] = {}
         self._blobs = blobs
         self._graphs = Graphs(self._store, device, self._generator)
         self._recordings = Recordings()
@@ -231,7 +231,7 @@ class TorchEngine:
                 template, self._store, self._device
             )
         except Exception as error:  # noqa: BLE001 - one bad template must not end what other operators do
-            self._fail(error, template.operator, 0)
+            self._templates[template.number] = Refusal(template, error)
 
     def _run_operators(self, frame: bytes) -> None:
         self._run_words(unpack(frame[1], memoryview(frame)[2:]), 0)
@@ -239,7 +239,6 @@ class TorchEngine:
     def _run_words(self, words: list[int], depth: int) -> None:
         templates, store, generator = self._templates, self._store, self._generator
         at, end = 0, len(words)
-        executable: Executable | None = None
         while at < end:
             number = words[at]
             if number == FREE:
@@ -267,7 +266,7 @@ class TorchEngine:
                     self._fail(error, executable.operator, words[at + 1] if at + 1 < end else 0)
             at += executable.width
 
-    def _run_timed(self, executable: Executable, words: list[int], at: int) -> None:
+    def _run_timed(self, executable: Executable | Refusal, words: list[int], at: int) -> None:
         began_s = time.perf_counter()
         try:
             executable.run(words, at, self._store, self._generator)

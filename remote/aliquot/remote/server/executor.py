@@ -14,6 +14,7 @@ import torch
 
 from aliquot.remote.core import messages
 from aliquot.remote.core.bounds import ARGUMENTS_MAX
+from aliquot.remote.core.recording import shape_of
 from aliquot.remote.core.words import words_float, words_int
 from aliquot.remote.operators import find, is_random
 from aliquot.remote.server.randomness import Generator
@@ -66,6 +67,21 @@ def constant(arg: object, device: torch.device) -> object:
             raise TemplateError("an argument of this kind is no constant")
 
 
+class Refusal:
+    """A template that can't be run. Its record is as wide as it would be, so that what stands behind it is found."""
+
+    __slots__ = ("_error", "operator", "width")
+
+    def __init__(self, template: messages.Template, error: Exception) -> None:
+        self.operator = template.operator
+        self.width = shape_of(template).width
+        self._error = error
+
+    def run(self, *_: object) -> None:
+        """Say why. Raises that."""
+        raise self._error.with_traceback(None)
+
+
 class Executable:
     """One template, ready to run."""
 
@@ -92,7 +108,7 @@ class Executable:
         # Each part is what stands in the stream, or a constant; each place puts one part or a run of them into a call.
         self._parts: list[tuple[int, Any, bool]] = []
         self._places: list[tuple[int | str, int, int]] = []
-        self.width = 2
+        self.width = shape_of(template).width
         for position, arg in enumerate(template.args):
             self._add(position, arg, store, device)
         self._plain = not template.kwargs and all(end < 0 for _, _, end in self._places)
@@ -105,7 +121,6 @@ class Executable:
             for result in template.results
         ]
         self.need_bytes = sum(layout.extent_bytes for layout in self.results if layout is not None)
-        self.width += sum(layout is not None for layout in self.results)
         self._checked = False
         # Where sizes come from numbers of the stream, each run is foreseen.
         self._varies = template.operator.startswith(_SHAPED_BY_NUMBERS)
@@ -125,13 +140,10 @@ class Executable:
         match arg:
             case messages.TensorArg(dtype, shape, stride, shifted):
                 self._parts.append((_TENSOR, store.layouts.of(dtype, shape, stride), shifted))
-                self.width += 5 if shifted else 1
             case messages.FloatArg():
                 self._parts.append((_FLOAT, None, False))
-                self.width += 4
             case messages.IntArg():
                 self._parts.append((_INT, None, False))
-                self.width += 4
             case _:
                 self._parts.append((_FIXED, constant(arg, device), False))
 

@@ -123,6 +123,10 @@ class Stream:
         self.synchronize()
         return True
 
+    def is_capturing(self) -> bool:
+        """Never: nothing of CUDA is recorded here."""
+        return False
+
     def __enter__(self) -> Self:
         return self
 
@@ -309,6 +313,11 @@ def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = 
     return copied
 
 
+def _element(tensor: torch.Tensor) -> Any:
+    """Elements that PyTorch asks for below our tensors' own path, as for `torch.tensor([one of ours, 2.0])`."""
+    return SPECIAL[_aten._local_scalar_dense.default](None, (tensor,), {})
+
+
 def _factory(operator: Any) -> Any:
     """A kernel for an operator that makes tensors of nothing: it is run there."""
     named = {argument.name for argument in operator._schema.arguments}
@@ -325,6 +334,7 @@ def _factory(operator: Any) -> Any:
 
 _FACTORIES = (
     *("arange", "arange.start", "arange.start_step", "linspace", "logspace"),
+    *("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"),
     *("eye", "eye.m", "randperm", "tril_indices", "triu_indices"),
 )
 
@@ -351,6 +361,7 @@ def register_factories(key: str) -> None:
     _library.impl("empty_strided", _empty_strided, key)
     _library.impl("_efficientzerotensor", _zeros, key)
     _library.impl("_copy_from", _copy_from, key)
+    _library.impl("_local_scalar_dense", _element, key)
     for name in _FACTORIES:
         base, _, overload = name.partition(".")
         operator = getattr(getattr(_aten, base), overload or "default")

@@ -214,6 +214,16 @@ def _pack_padded_sequence(
     return data, torch.tensor(going, device="cpu")
 
 
+def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """By scattering, as on a GPU, which fails for a class that there is not. PyTorch compares where tensors are such as
+    ours, and then says nothing.
+    """
+    if num_classes == -1:
+        num_classes = int(classes.max()) + 1
+    zeros = classes.new_zeros((*classes.shape, num_classes))
+    return zeros.scatter_(-1, classes.unsqueeze(-1), 1)
+
+
 def _silu_backward(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
     if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
         result: torch.Tensor = issue(None, _aten.silu_backward.default, (grad, mat), None)
@@ -243,6 +253,7 @@ def register() -> None:
     _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
     _library.impl("silu_backward", _silu_backward, "AutogradPrivateUse1")
     _library.impl("mish_backward", _mish_backward, "AutogradPrivateUse1")
+    _library.impl("one_hot", _one_hot, "AutogradPrivateUse1")
     _library.impl("dropout", _dropout, "AutogradPrivateUse1")
     _library.impl("_pack_padded_sequence", _pack_padded_sequence, "AutogradPrivateUse1")
     _library.impl("_thnn_fused_lstm_cell", _lstm_cell, "AutogradPrivateUse1")

@@ -202,7 +202,8 @@ def _predict(session: Session, func: Any, args: Sequence[Any], kwargs: dict[str,
         return entry
     meta_args = [_on_meta(value) for value in args]
     meta_kwargs = {name: _on_meta(value) for name, value in kwargs.items()}
-    if func in _MISPREDICTED or func.name() in session.mispredicted:
+    asked = func in _MISPREDICTED or torch.Tag.data_dependent_output in func.tags
+    if asked or func.name() in session.mispredicted:
         entry.run = lambda args, kwargs: ask(session, func, args, kwargs)
         return entry
     try:

@@ -82,6 +82,8 @@ class Session:
         self.device = torch.device("aliquot", index)
         self.pending: list[int] = []
         self.free_handles: list[int] = []
+        self.live_bytes = 0
+        """Of the tensors that this process knows: the server holds as much at least."""
         self.threshold = _WORDS_FIRST
         self.counters = Counters()
         self.sites: list[tuple[CodeType, int] | None] = [None]
@@ -124,6 +126,7 @@ class Session:
         if not isinstance(welcome, messages.Welcome):
             raise RemoteError("the server does not answer as one of remote GPUs does")
         self.welcome = welcome
+        self.limit_bytes = welcome.memory_bytes
 
     # ----------------------------------------------------------------------------------------------------- issuing
 
@@ -424,6 +427,15 @@ class Session:
         """
         request = self.request()
         self.ask(messages.Mark(request), request, self.site(sys._getframe(1)), "synchronize()")
+
+    def overfull(self) -> None:
+        """More lives than fits: the operator that was issued just now fails there, so that its line is the one to tell.
+
+        Raises:
+            RemoteError: it did.
+        """
+        if self.recording is None:
+            self.synchronize()
 
     def statistics(self, *, timed: bool = False) -> dict[str, int]:
         """The session's numbers on the server: bytes used, at most, allowed, allocations, and microseconds it was busy;

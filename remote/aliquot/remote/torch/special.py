@@ -126,7 +126,7 @@ def _follow(source: RemoteTensor) -> None:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             torch._C._set_meta_in_tls_dispatch_include(True)
             try:
-                source.set_(other.untyped_storage(), source._offset, layout.shape, layout.stride)
+                source.set_(torch.Tensor.untyped_storage(other), source._offset, layout.shape, layout.stride)
             finally:
                 torch._C._set_meta_in_tls_dispatch_include(False)
 
@@ -155,9 +155,20 @@ for _operator in (_aten.set_.source_Storage, _aten.set_.source_Storage_storage_o
     SPECIAL[_operator] = _refused
 
 
-def _record_stream(_: Any, __: Sequence[Any], ___: dict[str, Any]) -> None:
-    """Nothing to do: the server does one operator after another."""
+def _arange_out(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:
+    """Window functions fill a tensor of no elements by it, which takes the sizes that come."""
+    out: RemoteTensor = kwargs["out"]
+    plain = _aten.arange.default if func is _aten.arange.out else _aten.arange.start_step
+    made = issue(out._layout.session, plain, args, {"dtype": out.dtype, "device": out._layout.session.device})
+    return _set(None, (out, made), {})
 
 
-SPECIAL[_aten.record_stream.default] = _record_stream
+def _assert_there(_: Any, args: Sequence[Any], __: dict[str, Any]) -> None:
+    """Waits: where the assertion fails on a GPU, nothing works there any more."""
+    if not args[0].item():
+        raise RuntimeError(args[1] if len(args) > 1 else "Expected Tensor with single nonzero value, but got zero")
+
+
+SPECIAL[_aten.arange.out] = SPECIAL[_aten.arange.start_out] = _arange_out
+SPECIAL[_aten._assert_async.default] = SPECIAL[_aten._assert_async.msg] = _assert_there
 SPECIAL[_aten.is_pinned.default] = lambda *_: False

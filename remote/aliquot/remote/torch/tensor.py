@@ -9,16 +9,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from aliquot.remote.core.layouts import extent
 from aliquot.remote.core.words import FREE, float_words, int_words
 from aliquot.remote.torch.saving import deep_copy, describe, reduce
-
-if TYPE_CHECKING:
-    from aliquot.remote.torch.session import Session
+from aliquot.remote.torch.session import Session, naming
 
 _make = torch.Tensor._make_wrapper_subclass
 _getframe = sys._getframe
@@ -44,18 +42,75 @@ class Layout:
 class Allocation:
     """Memory on the server. It is let go when no tensor has it any more."""
 
-    __slots__ = ("__weakref__", "handle", "session", "size_bytes")
+    __slots__ = ("__weakref__", "_address", "handle", "session", "size_bytes")
 
     def __init__(self, session: Session, handle: int, size_bytes: int) -> None:
         self.session = session
         self.handle = handle
         self.size_bytes = size_bytes
+        session.live_bytes += size_bytes
+
+    @property
+    def address(self) -> int:
+        """A number that no other allocation has or had, as far from theirs as it is large. Nothing is there: it says
+        which tensors share memory, to those who compare addresses.
+        """
+        try:
+            return self._address
+        except AttributeError:
+            self._address: int = _addresses.take(self.size_bytes)
+            return self._address
 
     def __del__(self) -> None:
         session, handle = self.session, self.handle
+        session.live_bytes -= self.size_bytes
         # The order matters: whoever takes the handle next puts it down behind this.
         session.pending.extend((FREE, handle))
         session.free_handles.append(handle)
+
+
+class _Addresses:
+    """Numbers where no process has memory: above what a processor's addresses can be."""
+
+    def __init__(self) -> None:
+        self._next = 1 << 60
+
+    def take(self, size_bytes: int) -> int:
+        taken, self._next = self._next, self._next + (size_bytes + 512) // 512 * 512
+        return taken
+
+
+_addresses = _Addresses()
+
+
+class Storage:
+    """What a tensor says of its memory, to those who compare storages or add up their sizes."""
+
+    __slots__ = ("_allocation", "device")
+
+    def __init__(self, allocation: Allocation, device: torch.device) -> None:
+        self._allocation = allocation
+        self.device = device
+
+    def data_ptr(self) -> int:
+        """Tells storages apart; nothing is at this address (`Allocation.address`)."""
+        return self._allocation.address
+
+    @property
+    def _cdata(self) -> int:
+        return self._allocation.address
+
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return self._allocation.size_bytes
+
+    size = __len__ = nbytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and other._allocation is self._allocation
+
+    def __hash__(self) -> int:
+        return hash(self._allocation.address)
 
 
 class Entry:
@@ -123,8 +178,16 @@ class RemoteTensor(torch.Tensor):
         return self.detach().cpu().numpy()
 
     def data_ptr(self) -> int:
-        """There is no address here."""
-        raise RuntimeError(f"a tensor of {self.device} has no address in this process")
+        """Where it begins among the addresses of remote memory, at which nothing is in this process."""
+        return self._allocation.address + self._offset * self._layout.dtype.itemsize
+
+    def untyped_storage(self) -> Any:
+        """Which memory it lies in: a `Storage`."""
+        # The compiler keeps what it asks for, and compares none of it.
+        return super().untyped_storage() if naming.get() else Storage(self._allocation, self.device)
+
+    def record_stream(self, stream: object) -> None:
+        """Nothing to do: the server does one operator after another."""
 
 
 SPECIAL: dict[Any, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {}
@@ -196,7 +259,7 @@ def _add(value: Any, place: int | str, func: Any, key: list[Any], words: list[in
         key.append(value)
 
 
-def issue(  # noqa: C901, PLR0912 - the path of every operator
+def issue(  # noqa: C901, PLR0912, PLR0915 - the path of every operator
     session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
 ) -> Any:
     """Call an operator on the server; returns tensors that will be there."""
@@ -252,6 +315,8 @@ def issue(  # noqa: C901, PLR0912 - the path of every operator
         pending.extend(words)
         if len(pending) > session.threshold:
             session.flush()
+        if session.live_bytes > session.limit_bytes:
+            session.overfull()
         return tensor
     made: list[RemoteTensor] = []
     for each in entry.layouts:
@@ -265,6 +330,8 @@ def issue(  # noqa: C901, PLR0912 - the path of every operator
     pending.extend(words)
     if len(pending) > session.threshold:
         session.flush()
+    if session.live_bytes > session.limit_bytes:
+        session.overfull()
     assert entry.build is not None
     return entry.build(made, args, kwargs or {})
 

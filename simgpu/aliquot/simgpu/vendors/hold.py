@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--grow", type=parse_bytes, default=0)
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=10.0)
+    for name in ("--device", "--percent"):
+        parser.add_argument(name, type=int, help="taken for the sake of `aliquot.simgpu.burn`'s callers")
     options = parser.parse_args(arguments)
     take = _shown(options.directory)
     if take is None:

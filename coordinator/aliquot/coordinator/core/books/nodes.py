@@ -10,6 +10,8 @@ from aliquot.coordinator.core.books.maintenance import Closure
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Cut, NodeSpec, NodeState
 
+WRITTEN_OFF_KEPT = 1_000
+
 
 class Node(msgspec.Struct, frozen=True):
     """A machine of the pool, as far as the coordinator is concerned."""
@@ -28,6 +30,8 @@ class Node(msgspec.Struct, frozen=True):
     """The maintenance window that closes it; what an administrator closed by hand is `cordoned`, and stays so."""
     care: tuple[CareOrder, ...] = ()
     """What its agent is to do to cards that are not well."""
+    written_off: tuple[str, ...] = ()
+    """Slices that nobody knows and its agent is to end if it holds them: the latest `WRITTEN_OFF_KEPT`."""
 
     @property
     def grantable(self) -> bool:
@@ -99,6 +103,13 @@ class NodeCordoned(Fact, frozen=True, tag="cordon"):
     cordoned: bool
     draining: bool = False
     reason: str = ""
+
+
+class SlicesWrittenOff(Fact, frozen=True, tag="swrittenoff"):
+    """Somebody has decided that slices which only a node's agent knows are to end."""
+
+    node_id: str
+    slice_ids: tuple[str, ...]
 
 
 class NodeRemoved(Fact, frozen=True, tag="nremove"):

@@ -68,6 +68,7 @@ from aliquot.coordinator.core.commands.nodes import (
     ReportSlices,
     ReportStatus,
     SliceReport,
+    WriteOff,
 )
 from aliquot.coordinator.core.commands.tenancy import (
     ANY_VERSION,

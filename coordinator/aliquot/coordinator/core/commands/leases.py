@@ -57,6 +57,8 @@ class Release(Command[None]):
     detail: str = ""
     by: str = ""
     """The principal that ends it; empty: the pool itself."""
+    exit_code: int | None = None
+    """Of the program that ran in it; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

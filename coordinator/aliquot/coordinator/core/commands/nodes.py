@@ -39,6 +39,14 @@ class Cordon(Command[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class WriteOff(Command[None]):
+    """Have slices ended which a node's agent holds and the books do not know."""
+
+    node_id: str
+    slice_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareMaintenance(Command[None]):
     """An administrator says when nodes are to be left alone. Nodes may be named by id or name.
 

@@ -54,6 +54,10 @@ class SetAside:
     found: tuple[Trouble, ...]
 
 
+QUOTA = "QUOTA"
+"""The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """Why a request would be granted, wait or be refused."""
@@ -70,8 +74,8 @@ class Explained:
     """Who would have to end for it to start at once, where somebody may be ended for it."""
     expected_start_ms: int = 0
     """From the time limits of what runs; 0: unknown."""
-    expected_uncertainty_ms: int = 0
-    """How much of the wait is guessed, because leases without a time limit must end first."""
+    waits_for: tuple[str, ...] = ()
+    """Then: leases that must end first, and that no time limit ends."""
     notes: tuple[str, ...] = ()
 
 

@@ -32,6 +32,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.memory import GrowthRound
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.placement.gang import on_cards_of
 from aliquot.coordinator.core.rules.elastic import Ceiling, ceiling_of
 from aliquot.coordinator.core.rules.granting import offer, sterner
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
@@ -121,7 +122,7 @@ def _look(known: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> l
 
 def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     wanted = sterner(known, lease.request, one_member(lease.request.demand), now_ms)
-    demand = wanted.avoiding(lease.avoid_device_uuids)
+    demand = wanted.avoiding(lease.avoid_device_uuids + _own_cards(known, lease))
     found = offer(known, lease.request, demand, now_ms)
     if found.placement is None:
         return []
@@ -131,6 +132,12 @@ def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
         for index, plan in enumerate(found.placement.members[0])
     )
     return [LeaseGrown(at_ms=now_ms, lease_id=lease.lease_id, slices=grants)]
+
+
+def _own_cards(known: Planning, lease: Lease) -> tuple[str, ...]:
+    """Devices on which it may have no further member, as it has one on their card."""
+    own = [piece.plan.device_uuid for piece in lease.holding] if lease.request.demand.apart else ()
+    return on_cards_of(known.inventory, own)
 
 
 def _give_back(known: Planning, lease: Lease, ceiling: Ceiling, now_ms: int) -> list[Fact]:
@@ -222,7 +229,8 @@ def replace_members(
     numbers = {piece.member for piece in leaving if not piece.ending}
     if not (request.movable and settled and rested and numbers) or lease.lease_id not in known.elastic:
         return None
-    demand = sterner(known, request, one_member(request.demand), now_ms).avoiding(lease.avoid_device_uuids)
+    demand = sterner(known, request, one_member(request.demand), now_ms)
+    demand = demand.avoiding(lease.avoid_device_uuids + _own_cards(known, lease))
     if len(numbers) > 1:
         demand = msgspec.structs.replace(demand, gang_size=len(numbers))
     found = offer(known, request, demand, now_ms)

@@ -30,7 +30,8 @@ def release(known: Planning, command: Release, now_ms: int) -> Decision[None]:
     lease = known.lease(command.lease_id)
     if lease.ended or (lease.ending and not lease.requeue):
         return NOTHING
-    return Decision(tuple(end(known, lease, command.reason, now_ms, detail=command.detail, by=command.by)))
+    facts = end(known, lease, command.reason, now_ms, detail=command.detail, by=command.by, exit_code=command.exit_code)
+    return Decision(tuple(facts))
 
 
 def end(
@@ -42,6 +43,7 @@ def end(
     detail: str = "",
     grace_ms: int | None = None,
     by: str = "",
+    exit_code: int | None = None,
 ) -> list[Fact]:
     """Facts that end a lease for good: at once where nothing is held, else when its agents have confirmed."""
     given_up = holding.give_up_of(known, lease.lease_id, now_ms, "the lease it was for has ended")
@@ -55,7 +57,7 @@ def end(
         deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
     facts: list[Fact] = [
         *given_up,
-        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by),
+        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by, exit_code=exit_code),
     ]
     gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
@@ -67,7 +69,9 @@ def end(
 def send_back(
     known: Planning, lease: Lease, reason: EndReason, now_ms: int, *, detail: str, grace_ms: int
 ) -> list[Fact]:
-    """Facts that end a lease's grant and return it to its queue, at its old place, when its slices are gone."""
+    """Facts that end a lease's grant and, when its slices are gone, return it to its queue at its old place. One that
+    was put on a place ends then, and may be reprieved until then like any other.
+    """
     facts: list[Fact] = [
         LeaseReleasing(
             at_ms=now_ms,
@@ -81,7 +85,7 @@ def send_back(
     gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
     facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
     if len(gone) == len(lease.holding):
-        facts.append(LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason))
+        facts.append(_concluded(lease, reason, detail, now_ms, requeue=True))
     return facts
 
 
@@ -143,7 +147,8 @@ def conclude(
     left = [piece for piece in lease.holding if piece.slice_id not in over]
     if lease.ending:
         if not left:
-            facts.append(_close(lease, now_ms))
+            reason = EndReason(lease.end_reason)
+            facts.append(_concluded(lease, reason, lease.end_detail, now_ms, requeue=lease.requeue))
         return facts
     lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
     if not lost or lease.waiting:
@@ -161,12 +166,11 @@ def conclude(
     return facts + retry_elsewhere(known, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
 
 
-def _close(lease: Lease, now_ms: int) -> Fact:
-    if lease.requeue:
-        return LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=lease.end_reason)
-    return LeaseEnded(
-        at_ms=now_ms, lease_id=lease.lease_id, reason=EndReason(lease.end_reason), detail=lease.end_detail
-    )
+def _concluded(lease: Lease, reason: EndReason, detail: str, now_ms: int, *, requeue: bool) -> Fact:
+    """What becomes of a lease whose last slice is gone. Whoever chose its place decides where it goes next, too."""
+    if requeue and not lease.request.placed:
+        return LeaseRequeued(at_ms=now_ms, lease_id=lease.lease_id, reason=reason)
+    return LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=detail)
 
 
 def _give_up(
@@ -194,7 +198,13 @@ def _give_up(
 def retry_elsewhere(
     known: Planning, lease: Lease, left: list[Slice], avoid: list[str], story: str, now_ms: int
 ) -> list[Fact]:
-    """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices."""
+    """Give up a grant that did not come up: its slices go, the lease waits again and avoids those devices. One that was
+    put on a place ends.
+    """
+    if lease.request.placed:
+        return _give_up(
+            known, lease, left, EndReason.FAILED, f"{story}; it was asked for there and nowhere else", now_ms
+        )
     facts: list[Fact] = []
     siblings = [piece for piece in left if not piece.ending or resizing.on_notice(piece)]
     if siblings:

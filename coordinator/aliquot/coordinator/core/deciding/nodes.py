@@ -18,6 +18,7 @@ from aliquot.coordinator.core.books.nodes import (
     NodePut,
     NodeRemoved,
     NodeStateChanged,
+    SlicesWrittenOff,
 )
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
@@ -169,6 +170,19 @@ def cordon(known: Planning, command: c.Cordon, now_ms: int) -> Decision[None]:
         for lease_id in dict.fromkeys(lease_id_of(slice_id) for slice_id in known.slice_ids_by_node[node_id]):
             facts += drain_lease(known, known.leases[lease_id], node_id, detail, command.grace_ms, now_ms)
     return Decision(tuple(facts))
+
+
+def write_off(known: Planning, command: c.WriteOff, now_ms: int) -> Decision[None]:
+    """Have slices ended that nobody knows. One that a lease holds ends with its lease, and in no other way.
+
+    Raises InvalidField for one that is known.
+    """
+    node = known.node(command.node_id)
+    for slice_id in command.slice_ids:
+        if lease_id_of(slice_id) in known.leases:
+            raise InvalidField("slice_ids", f"{slice_id[:64]!r} is known", hint="release its lease")
+    fresh = tuple(slice_id for slice_id in command.slice_ids if slice_id not in node.written_off)
+    return Decision((SlicesWrittenOff(now_ms, node.spec.node_id, fresh),)) if fresh else NOTHING
 
 
 def drain_lease(known: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
@@ -345,6 +359,7 @@ DECIDES = Decides(
         c.DeclareNode: declare,
         c.RemoveNode: remove,
         c.Cordon: cordon,
+        c.WriteOff: write_off,
         c.RegisterNode: register,
         c.NodeSilent: silent,
         c.NodeHeard: heard,

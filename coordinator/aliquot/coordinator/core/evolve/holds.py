@@ -35,7 +35,14 @@ def _preemption_started(state: State, fact: PreemptionStarted) -> None:
     for lease_id in fact.victims:
         lease = state.leases[lease_id]
         times = (*lease.preempted_at_ms, fact.at_ms)[-max(fact.kept, 1) :]
-        put_lease(state, replace(lease, preemptions=lease.preemptions + 1, preempted_at_ms=times, seq=state.seq))
+        preempted = replace(
+            lease,
+            preemptions=lease.preemptions + 1,
+            reclaims=lease.reclaims + fact.reclaim,
+            preempted_at_ms=times,
+            seq=state.seq,
+        )
+        put_lease(state, preempted)
         if not fact.reclaim:
             state.disrupted(lease.request.tenant, fact.at_ms)
 

@@ -116,6 +116,7 @@ def _check_guarantees(state: State) -> None:
 
 def _check_lease(lease: Lease) -> None:
     name = lease.lease_id
+    require(not (lease.request.placed and lease.requeues), f"{name} went back to its queue, but was put on a place")
     require(not (lease.ended and lease.holding), f"{name} has ended and holds capacity")
     require(
         all(piece.lease_epoch <= lease.lease_epoch for piece in lease.slices),

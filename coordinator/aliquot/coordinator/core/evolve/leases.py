@@ -241,6 +241,7 @@ def _lease_releasing(state: State, fact: LeaseReleasing) -> None:
             end_detail=fact.detail,
             requeue=fact.requeue,
             ended_by=fact.by,
+            exit_code=lease.exit_code if fact.exit_code is None else fact.exit_code,
         ),
     )
     state.lenders.pop(fact.lease_id, None)

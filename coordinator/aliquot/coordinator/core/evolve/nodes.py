@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.books.leases.records import SliceEvent
 from aliquot.coordinator.core.books.maintenance import Phase, closure_of
 from aliquot.coordinator.core.books.nodes import (
+    WRITTEN_OFF_KEPT,
     Device,
     DeviceChanged,
     Node,
@@ -14,6 +15,7 @@ from aliquot.coordinator.core.books.nodes import (
     NodePut,
     NodeRemoved,
     NodeStateChanged,
+    SlicesWrittenOff,
 )
 from aliquot.coordinator.core.evolve import health, holds, saving
 from aliquot.coordinator.core.evolve.leases import move_slice
@@ -80,6 +82,11 @@ def _node_state_changed(state: State, fact: NodeStateChanged) -> None:
 def _node_cordoned(state: State, fact: NodeCordoned) -> None:
     node = state.nodes[fact.node_id]
     set_node(state, replace(node, cordoned=fact.cordoned, draining=fact.draining, reason=fact.reason))
+
+
+def _slices_written_off(state: State, fact: SlicesWrittenOff) -> None:
+    node = state.nodes[fact.node_id]
+    set_node(state, replace(node, written_off=(*node.written_off, *fact.slice_ids)[-WRITTEN_OFF_KEPT:]))
 
 
 def _node_removed(state: State, fact: NodeRemoved) -> None:
@@ -173,6 +180,7 @@ SUBJECT = Subject(
         NodePut: _node_put,
         NodeStateChanged: _node_state_changed,
         NodeCordoned: _node_cordoned,
+        SlicesWrittenOff: _slices_written_off,
         NodeRemoved: _node_removed,
         DeviceChanged: _device_changed,
     },

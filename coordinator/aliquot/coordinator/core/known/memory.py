@@ -27,8 +27,8 @@ SearchKey = tuple[Demand, str, str, int, frozenset[str] | None]
 holds in the way. None for these: it is a limit that keeps the request out, not the devices.
 """
 
-Outlook = tuple[tuple[str, ...], int, int, tuple[str, ...]]
-"""(who would have to end, when it could start or 0, how much of that is guessed, notes on it)."""
+Outlook = tuple[tuple[str, ...], int, tuple[str, ...], tuple[str, ...]]
+"""(who would have to end, when it could start or 0, leases without an end that keep it waiting, notes on it)."""
 
 _T = TypeVar("_T")
 

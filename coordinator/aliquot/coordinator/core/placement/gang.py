@@ -8,6 +8,8 @@ spread: traffic between members is cheapest there, and the larger domains stay w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 
@@ -43,7 +45,8 @@ def place_gang(placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: 
             found = placer.choose(demand, shape, within)
             if found is None:
                 break
-            chosen.append(_held(inventory, demand, found))
+            hold_member(inventory, demand, found.node_id, found.slices, apart=shape.apart)
+            chosen.append(found)
         else:
             return _placement(chosen, note)
     # A policy that fills devices one by one can corner members of several parts of devices each.
@@ -54,16 +57,32 @@ def place_gang(placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: 
                 found = _balanced(inventory, demand, shape, row)
                 if found is None:
                     break
-                chosen.append(_held(inventory, demand, found))
+                hold_member(inventory, demand, found.node_id, found.slices, apart=shape.apart)
+                chosen.append(found)
         return _placement(chosen, note) if len(chosen) == demand.gang_size else None
 
 
-def _held(inventory: Inventory, demand: Demand, chosen: Chosen) -> Chosen:
-    """Hold what one member gets, so that the next ones see it."""
-    for plan in chosen.slices:
+def hold_member(
+    inventory: Inventory, demand: Demand, node_id: str, slices: tuple[SlicePlan, ...], *, apart: bool
+) -> None:
+    """Hold what one member gets, so that the next ones see it; its cards are closed to them where members are apart."""
+    for plan in slices:
         inventory.reserve(plan)
-    inventory.reserve_member(chosen.node_id, demand)
-    return chosen
+    inventory.reserve_member(node_id, demand)
+    if apart:
+        for uuid in on_cards_of(inventory, [plan.device_uuid for plan in slices]):
+            inventory.withhold(uuid, TRIAL_GROUP)
+
+
+def on_cards_of(inventory: Inventory, uuids: Iterable[str]) -> tuple[str, ...]:
+    """Every device that is on the same card as one of these."""
+    found: dict[str, None] = {}
+    for uuid in uuids:
+        if inventory.has_device(uuid):
+            own = inventory.device_record(uuid)
+            others = inventory.node(own.node_id).devices if own.spec.parent_uuid else (own,)
+            found |= {other.spec.uuid: None for other in others if other.spec.card == own.spec.card}
+    return tuple(found)
 
 
 def _placement(chosen: list[Chosen], note: str) -> Placement:

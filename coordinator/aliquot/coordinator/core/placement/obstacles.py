@@ -198,11 +198,12 @@ class ClassObstacles:
                 f"no node has {shape.cpu_milli / 1000:g} CPUs and {gib(shape.host_memory_bytes)} of memory",
                 "ask for less CPU or memory",
             )
+        cards, or_share = (" on a card each", ", or let them share cards (same_card)") if shape.apart else ("", "")
         if empty < demand.gang_size:
             return self._missing(
                 Reason.GANG_OVER_POOL,
-                f"{demand.gang_size} members were asked for; the empty pool has room for {empty}",
-                f"ask for at most {empty} members",
+                f"{demand.gang_size} members{cards} were asked for; the empty pool has room for {empty}",
+                f"ask for at most {empty} members{or_share}",
             )
         now = self._members(eligible, demand)
         if now >= demand.gang_size:
@@ -212,8 +213,8 @@ class ClassObstacles:
         if now:
             return self._missing(
                 Reason.GANG_TOO_LARGE_NOW,
-                f"{now} of {demand.gang_size} members fit now",
-                f"a gang of {now}, or {demand.gang_size - now} more places of {describe(shape)}",
+                f"{now} of {demand.gang_size} members fit now{cards}",
+                f"a gang of {now}, or {demand.gang_size - now} more places of {describe(shape)}{or_share}",
             )
         ready = eligible & self._inventory.table.grantable[: self._rows]
         if not ready.any():

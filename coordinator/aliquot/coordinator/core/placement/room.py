@@ -98,12 +98,29 @@ def _by_devices(
     numbers: Ints = np.arange(table.rows)[rows]
     for device in [inventory.device_record(uuid) for uuid in avoid if inventory.has_device(uuid)]:
         slots[numbers == device.row, device.col] = 0
+    if shape.apart:
+        slots = _one_on_a_card(inventory, slots, numbers)
     if shape.topology != Topology.REQUIRE_ISLAND:
         return members_by_slots(slots, shape.count)
     members: Ints = np.zeros(len(slots), np.int64)
     for island in range(int(table.islands[rows].max(initial=0))):
         members += members_by_slots(np.where(table.island[rows] == island, slots, 0), shape.count)
     return members
+
+
+def _one_on_a_card(inventory: Inventory, slots: Ints, numbers: Ints) -> Ints:
+    """The same, with one slot for each card at most; `numbers`: the rows that these are."""
+    found: Ints = np.minimum(slots, 1)
+    for at, row in enumerate(numbers.tolist()):
+        devices = inventory.table.devices_of_row[row]
+        if devices and devices[0].spec.parent_uuid:
+            cards: set[str] = set()
+            for device in devices:
+                if found[at, device.col] and device.spec.card in cards:
+                    found[at, device.col] = 0
+                elif found[at, device.col]:
+                    cards.add(device.spec.card)
+    return found
 
 
 def _host_members(

@@ -28,9 +28,20 @@ def objection(engine: Engine, demand: Demand, placement: Placement) -> str:
         members_on = zip(placement.node_ids, placement.members, strict=True)
         problems = (_of_member(inventory, demand, shape, node_id, plans) for node_id, plans in members_on)
         why = next((problem for problem in problems if problem), "")
+        why = why or (_together(inventory, placement) if shape.apart else "")
         if not why:
             break
     return why
+
+
+def _together(inventory: Inventory, placement: Placement) -> str:
+    on_card: dict[str, int] = {}
+    for member, plans in enumerate(placement.members):
+        for plan in plans:
+            card = inventory.device_record(plan.device_uuid).spec.card if inventory.has_device(plan.device_uuid) else ""
+            if on_card.setdefault(card, member) != member:
+                return f"members {on_card[card]} and {member} would be on one card (same_card allows that)"
+    return ""
 
 
 def _of_node(inventory: Inventory, demand: Demand, node_id: str, members: int) -> str:

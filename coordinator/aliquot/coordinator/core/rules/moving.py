@@ -175,7 +175,7 @@ def cheapest(known: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int
         return None
     best: Expected | None = None
     for candidate in candidates(engine, by_node, demand, IN_THE_WAY_MAX, tried=NODES_LOOKED_AT):
-        start_ms, guessed_ms = _start(known, candidate.leases, moves, now_ms)
+        start_ms = _start(known, candidate.leases, moves, now_ms)
         if best is not None and start_ms >= best.start_ms:
             continue
         wanted = msgspec.structs.replace(demand, node_ids=(candidate.node_id,))
@@ -184,15 +184,14 @@ def cheapest(known: Planning, by_node: LeasesByNode, demand: Demand, now_ms: int
                 let_go(inventory, placed.demand, placed.placement)
             placement = engine.place(wanted)
         if placement is not None:
-            best = Expected(placement, start_ms, guessed_ms)
+            best = Expected(placement, start_ms)
     return best
 
 
-def _start(known: Planning, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> tuple[int, int]:
-    """(when these have gone, how much of the wait until then is guessed)."""
-    ends = sorted((*end_of(known.leases[placed.lease_id], now_ms), placed.demand.count == 1) for placed in leases)
-    while ends and ends[-1][2] and moves:
+def _start(known: Planning, leases: Sequence[PlacedLease], moves: int, now_ms: int) -> int:
+    """When these have gone."""
+    ends = sorted((end_of(known.leases[placed.lease_id], now_ms)[0], placed.demand.count == 1) for placed in leases)
+    while ends and ends[-1][1] and moves:
         ends.pop()
         moves -= 1
-    guessed_ms = max((end_ms - now_ms for end_ms, guess, _ in ends if guess), default=0)
-    return (ends[-1][0] if ends else now_ms), guessed_ms
+    return ends[-1][0] if ends else now_ms

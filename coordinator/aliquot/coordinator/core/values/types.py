@@ -43,6 +43,11 @@ class DeviceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One process at a time may use it, as its driver is set, so that parts of it would be of no use."""
 
     @property
+    def card(self) -> str:
+        """The UUID of the physical GPU: of a MIG instance, its parent's."""
+        return self.parent_uuid or self.uuid
+
+    @property
     def leasable_bytes(self) -> int:
         """Memory that leases may hold while no foreign process is on the device."""
         return self.memory_total_bytes - self.memory_reserved_bytes
@@ -198,6 +203,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a device that a MIG instance may serve as well, for all of which it is then charged."""
     instances: tuple[tuple[str, str], ...] = ()
     """Of a shape: (model, MIG profile) of the instances that it accepts beside undivided devices."""
+    apart: bool = False
+    """Members are on cards of their own: NCCL, for one, refuses two ranks on one card."""
 
     def takes_vendor(self, vendor: str) -> bool:
         """Whether a device of this vendor will do."""
@@ -320,3 +327,5 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_text: str = ""
     stop_signal: str = ""
     """By which its programs are told to end, without SIG; empty: TERM."""
+    placed: bool = False
+    """It was asked for on a place of its caller's choice: when it can't stay there, it ends."""

@@ -146,7 +146,8 @@ def _of_the_whole(fact: Fact) -> tuple[str, str] | None:
             return "REQUEUED", _sentence(fact.reason, "to another place" if fact.moved else "")
         case LeaseReleasing():
             word = "PREEMPTED" if fact.requeue else "RELEASING"
-            return word, _sentence(str(fact.reason), fact.detail, f"by {fact.by}" if fact.by else "")
+            code = "" if fact.exit_code is None else f"exit code {fact.exit_code}"
+            return word, _sentence(str(fact.reason), fact.detail, code, f"by {fact.by}" if fact.by else "")
         case LeaseEnded():
             return "ENDED", _sentence(str(fact.reason), fact.detail, f"by {fact.by}" if fact.by else "")
         case LeaseExtended():

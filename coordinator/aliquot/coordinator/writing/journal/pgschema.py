@@ -12,7 +12,7 @@ from psycopg import sql
 from aliquot.coordinator.errors import JournalCorrupt, JournalTooNew
 from aliquot.coordinator.writing.journal.pglink import Link
 
-FORMAT = 1
+FORMAT = 2
 """Of the tables. `_STEPS[n]` turns format n - 1 into n; 0 is an empty database."""
 
 _LOCK = 0x616C6971
@@ -48,6 +48,7 @@ _STEPS: dict[int, tuple[sql.SQL, ...]] = {
         ),
         sql.SQL("ALTER TABLE aliquot.snapshots ALTER COLUMN data SET STORAGE EXTERNAL"),
     ),
+    2: (sql.SQL("CREATE TABLE aliquot.coordinators (address text PRIMARY KEY, seen_at timestamptz NOT NULL)"),),
 }
 
 _GET = sql.SQL("SELECT value FROM aliquot.meta WHERE key = %s")

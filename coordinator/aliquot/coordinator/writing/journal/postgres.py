@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
@@ -50,6 +51,13 @@ _PRUNE = sql.SQL(
     "DELETE FROM aliquot.groups WHERE last_seq IN"
     " (SELECT last_seq FROM aliquot.groups WHERE last_seq <= %s ORDER BY last_seq LIMIT %s)"
 )
+_MEET = sql.SQL(
+    "INSERT INTO aliquot.coordinators SELECT address, clock_timestamp() FROM unnest(%s::text[]) AS address"
+    " ON CONFLICT (address) DO UPDATE SET seen_at = excluded.seen_at"
+)
+_FORGET = sql.SQL("DELETE FROM aliquot.coordinators WHERE seen_at < clock_timestamp() - interval '7 days'")
+_MET = sql.SQL("SELECT address FROM aliquot.coordinators ORDER BY address LIMIT %s")
+_CLOCK = sql.SQL("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _PROBE = sql.SQL("INSERT INTO aliquot.meta VALUES ('probe', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
 _DAMAGED = (
     "keep a dump of the schema aliquot as it is; then `aliquot journal repair postgres:CONNINFO NEW` writes what can "
@@ -178,6 +186,23 @@ class PostgresJournal:
         """The pool's secret and the leader epoch, read without opening or changing anything."""
         with self.reader() as link:
             return pgschema.secret_of(link), int(link.execute(_EPOCH)[0][0])
+
+    def meet(self, addresses: Sequence[str], at_most: int) -> tuple[str, ...]:
+        """Put down where a coordinator is reached, and give where all are that were seen within a week."""
+        with self.reader() as link:
+            link.execute(_MEET, (list(addresses),))
+            link.execute(_FORGET)
+            return tuple(address for (address,) in link.execute(_MET, (at_most,)))
+
+    def clock_ahead_ms(self) -> int:
+        """How far this machine's clock is ahead of the database's (negative: behind), at least: what the question took
+        does not count.
+        """
+        with self.reader() as link:
+            before_ms = time.time_ns() // 1_000_000
+            there_ms = int(link.execute(_CLOCK)[0][0])
+            after_ms = time.time_ns() // 1_000_000
+        return max(0, before_ms - there_ms) + min(0, after_ms - there_ms)
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread; one reader at a time."""

@@ -13,9 +13,11 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aliquot.coordinator.errors import JournalError, JournalLocked
+from aliquot.common.connection_string import ADDRESSES_MAX
+from aliquot.coordinator.errors import JournalError, JournalLocked, NotLeader
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,8 @@ class Seat:
 class ExpiringLeadership(abc.ABC):
     """See the module's docstring. It implements `Leadership`; a standby uses `look` and `take` instead of `acquire`.
 
-    `address` is where launchers and agents reach this coordinator; `holder` names it among its kind. Calls block, and
-    all but `lost` and `why_lost` belong to one thread at a time.
+    `addresses` are where launchers and agents reach this coordinator; `holder` names it among its kind. Calls block,
+    and all but `lost`, `why_lost` and `meet` belong to one thread at a time.
     """
 
     what = "the leader's place"
@@ -51,7 +53,13 @@ class ExpiringLeadership(abc.ABC):
     def __init__(
         self, journal: PostgresJournal, *, holder: str, address: str = "", expiry_ms: int = DEFAULT_EXPIRY_MS
     ) -> None:
-        self.address = address
+        self.addresses: Sequence[str] = (address,)
+        self.everybody: tuple[str, ...] = ()
+        """Where all coordinators are reached, as of the last `meet`. Read on any thread."""
+        self.clock_ahead_ms = 0
+        """How far this machine's clock is ahead of the database's, as of then."""
+        self.skew_max_ms = 0
+        """No further than this, or it does not lead; 0: however far."""
         self._journal = journal
         self._holder = holder
         self._expiry_ms = int(expiry_ms)
@@ -83,10 +91,31 @@ class ExpiringLeadership(abc.ABC):
     def _close(self) -> None:
         """Drop connections."""
 
+    # -- for both
+
+    @property
+    def address(self) -> str:
+        """By which standbys name this coordinator when it leads."""
+        return self.addresses[0]
+
+    def meet(self) -> None:
+        """Say where this coordinator is reached, learn where all are, and compare clocks. Raises JournalUnavailable."""
+        self.everybody = self._journal.meet(self.addresses, ADDRESSES_MAX)
+        self.clock_ahead_ms = self._journal.clock_ahead_ms()
+
     # -- for a standby
 
     def take(self, seat: Seat) -> int | None:
-        """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster."""
+        """Take a free seat and keep it from now on; returns the leader epoch, or None when another was faster. Raises
+        NotLeader where this machine's clock, which would be the pool's, is too far from the database's.
+        """
+        self.meet()
+        if 0 < self.skew_max_ms < abs(self.clock_ahead_ms):
+            apart = f"{abs(self.clock_ahead_ms) // 1000} s {'ahead of' if self.clock_ahead_ms > 0 else 'behind'}"
+            raise NotLeader(
+                f"this coordinator does not lead, as its clock is {apart} the database's",
+                hint="set the one right that is wrong; `clock_skew_max` is how far apart they may be",
+            )
         asked = time.monotonic()
         epoch = self._take(seat)
         if epoch is None:

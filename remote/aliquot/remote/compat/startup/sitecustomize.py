@@ -37,11 +37,11 @@ class _Loader:
         try:
             from aliquot.remote.compat import activate  # noqa: PLC0415 - only now is it known to be needed
         except ImportError as error:
-            sys.stderr.write(
+            # Going on would run for hours on this machine's processor, beside a lease that is paid for.
+            raise SystemExit(
                 f"aliquot run --remote: {sys.executable} has PyTorch but can't use the lease ({error}): "
-                "install 'aliquot[remote]' there. There is no cuda.\n"
-            )
-            return
+                f"install 'aliquot[remote]' there, or set {VARIABLE}=0 to run without cuda"
+            ) from error
         activate()
 
 

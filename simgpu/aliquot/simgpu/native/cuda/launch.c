@@ -97,6 +97,12 @@ static CUresult launch(CUfunction function, CUstream handle, void **arguments, v
     return CUDA_SUCCESS;
 }
 
+/* What every architecture since Fermi takes: at most 1024 threads, 64 of them deep. */
+static bool block_fits(unsigned x, unsigned y, unsigned z)
+{
+    return x <= 1024 && y <= 1024 && z <= 64 && (uint64_t)x * y * z <= 1024;
+}
+
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                CUstream stream, void **arguments, void **extra)
@@ -104,6 +110,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
     ENTER("cuda_launch");
     (void)shared_bytes;
     NEED(grid_x && grid_y && grid_z && block_x && block_y && block_z);
+    NEED(block_fits(block_x, block_y, block_z));
     return launch(function, stream, arguments, extra);
 }
 
@@ -111,6 +118,7 @@ EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction functi
 {
     ENTER("cuda_launch");
     NEED(config && config->gridDimX && config->blockDimX);
+    NEED(block_fits(config->blockDimX, config->blockDimY, config->blockDimZ));
     return launch(function, config->hStream, arguments, extra);
 }
 
@@ -121,6 +129,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
     ENTER("cuda_launch");
     (void)shared_bytes;
     NEED(grid_x && grid_y && grid_z && block_x && block_y && block_z);
+    NEED(block_fits(block_x, block_y, block_z));
     return launch(function, stream, arguments, NULL);
 }
 

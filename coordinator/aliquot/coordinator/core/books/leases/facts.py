@@ -85,6 +85,8 @@ class LeaseReleasing(Fact, frozen=True, tag="releasing"):
     requeue: bool = False
     by: str = ""
     """The principal that ended it; empty: the pool itself did."""
+    exit_code: int | None = None
+    """Of the program that ran in it, where its launcher ends it and says so."""
 
 
 class LeaseExtended(Fact, frozen=True, tag="extended"):

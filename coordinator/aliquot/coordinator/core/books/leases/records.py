@@ -215,6 +215,8 @@ class Lease(msgspec.Struct, frozen=True):
     seq: int = 0
     preemptions: int = 0
     """How often it was preempted; these are among `requeues`."""
+    reclaims: int = 0
+    """How often for a guarantee, and not for a higher priority; these are among `preemptions`."""
     preempted_at_ms: tuple[int, ...] = ()
     """The latest of those times: what bounds how often it may happen."""
     shape: int = 0
@@ -241,6 +243,8 @@ class Lease(msgspec.Struct, frozen=True):
     """When it last came back to its queue; 0: never, or before that was kept."""
     entitled: bool = False
     """A guarantee of its owner covered it when it came, and nobody of that owner waited before it."""
+    exit_code: int | None = None
+    """Of the program that ran in it; None: nobody has said, or it has not ended."""
 
     @property
     def state(self) -> LeaseState:

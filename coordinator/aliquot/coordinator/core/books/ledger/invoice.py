@@ -22,6 +22,8 @@ from aliquot.coordinator.core.values.errors import InvalidField, PeriodClosed
 
 MILLI_HOUR = GPU_HOUR // 1000
 """share_milli_ms of a thousandth of a device-hour."""
+FOR_EVER_MS = 1 << 62
+"""The end of a period that is not over as long as there is a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,15 @@ def check_period(extract: Extract) -> None:
             )
 
 
-def balance_micro(extract: Extract) -> int:
-    """What a tenant has paid less what it owes, over the extract's period: below zero, it owes."""
+def has_paid(entries: Iterable[Entry]) -> set[str]:
+    """The tenants that money was ever posted of."""
+    return {entry.tenant for entry in entries if entry.kind is EntryKind.CREDIT}
+
+
+def balance_micro(extract: Extract) -> int | None:
+    """What a tenant has paid less what it owes, over the extract's period: below zero, it owes; None: it never paid."""
+    if not has_paid(extract.entries):
+        return None
     invoice = make_invoice(extract)
     return invoice.paid_micro - invoice.total_micro
 

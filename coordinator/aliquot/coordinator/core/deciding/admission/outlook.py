@@ -42,14 +42,14 @@ def look_ahead(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Ou
             if hold.victims
             else "devices are kept for it"
         )
-        return hold.victims, hold.start_ms, 0, (note,)
+        return hold.victims, hold.start_ms, (), (note,)
     key = (demand, lease.request.tenant, lease.request.queue, lease.request.priority)
     old = known.memory.outlooks.get(key)
     if old is not None and old[0] <= now_ms < old[0] + OUTLOOK_MS:
         return old[1]
-    victims, start_ms, uncertainty_ms = foresee(known, lease, demand, now_ms, PREEMPT, RESERVE) or Foreseen()
+    victims, start_ms, endless = foresee(known, lease, demand, now_ms, PREEMPT, RESERVE) or Foreseen()
     notes = _notes_on(known, lease, demand, victims, now_ms, start_ms=start_ms)
-    found = victims, start_ms, uncertainty_ms, notes
+    found = victims, start_ms, endless, notes
     if len(known.memory.outlooks) >= OUTLOOKS_MAX:
         known.memory.outlooks.clear()
     known.memory.outlooks[key] = (now_ms, found)

@@ -13,6 +13,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from aliquot.coordinator.core.books.elastic import is_elastic
 from aliquot.coordinator.core.books.leases.facts import LeaseQueued
 from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
@@ -22,7 +23,7 @@ from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_b
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
+from aliquot.coordinator.core.placement.gang import TRIAL_GROUP, hold_member
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, gib
 from aliquot.coordinator.core.placement.picking import slice_on
 from aliquot.coordinator.core.placement.reasons import RESTRICTED, RESTRICTIONS, Reason
@@ -70,10 +71,10 @@ def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     replay = replayed(known, command)
     if replay is not None:
         return replay
-    request = check_access(known, command.request)
+    request = replace(check_access(known, command.request), placed=True)
     refuse_held_back(known, request, now_ms)
     demand = sterner(known, request, request.demand, now_ms)
-    _check_places(demand, command.places)
+    _check_places(request, command.places)
     with _opened(known, request, [place.node_id for place in command.places], now_ms) as inventory:
         try:
             placement = _placed(known, demand, command.places)
@@ -112,7 +113,11 @@ def _opened(known: Planning, request: RequestSpec, node_ids: Sequence[str], now_
         yield inventory
 
 
-def _check_places(demand: Demand, places: tuple[MemberPlace, ...]) -> None:
+def _check_places(request: RequestSpec, places: tuple[MemberPlace, ...]) -> None:
+    for field, leads_away in (("movable", request.movable), ("min_count", is_elastic(request))):
+        if leads_away:
+            raise InvalidField(f"request.{field}", "a lease that is put on a place stays there: leave it out")
+    demand = request.demand
     if len(places) != demand.gang_size:
         raise InvalidField("places", f"{len(places)} places for {demand.gang_size} members: name one for each")
     for number, place in enumerate(places):
@@ -147,9 +152,7 @@ def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[Memb
             plans = _member(known, demand, shape, place)
             if plans is None:
                 return _obstacle(known, demand, place)
-            for plan in plans:
-                inventory.reserve(plan)
-            inventory.reserve_member(place.node_id, demand)
+            hold_member(inventory, demand, place.node_id, plans, apart=shape.apart)
             members.append(plans)
     return Placement(tuple(members), tuple(place.node_id for place in places))
 
@@ -234,6 +237,8 @@ def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
     if device.admits > demand.admitted_on:
         said = RESTRICTED[device.admits]
         return said.reason, f"device {uuid} is one of those that {said.why}"
+    if device.withheld_for == TRIAL_GROUP:
+        return Reason.MISMATCH, f"device {uuid} is on the card of another member (same_card allows that)"
     if device.withheld_for:
         return Reason.WITHHELD, f"device {uuid} is kept for somebody else"
     share, memory = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy import ceilings
-from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.commands.outcomes import QUOTA, Explained
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead, notes_on_ahead, notes_on_order
@@ -20,8 +20,6 @@ from aliquot.coordinator.core.values.errors import DomainError, QuotaExceeded
 from aliquot.coordinator.core.values.types import Demand, Missing
 
 AHEAD_SHOWN = 16
-QUOTA = "QUOTA"
-"""The reason where a limit, a budget or a bound keeps a request waiting, not a lack of devices."""
 
 
 def explain_request(known: Planning, query: Explain, now_ms: int) -> Explained:
@@ -58,7 +56,8 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         found = offer(known, lease.request, wanted, now_ms)
     missing: tuple[Missing, ...] = ()
     would_preempt: tuple[str, ...] = ()
-    start_ms = uncertainty_ms = 0
+    endless: tuple[str, ...] = ()
+    start_ms = 0
     notes = [*notes_on_ahead(known, lease, ahead, count), *notes_on_order(known, lease)]
     impossible = False
     if found.placement is not None:
@@ -84,10 +83,10 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
             given, start_ms, _ = shrunk
             notes.append(f"elastic leases give back {len(given)} slices for it: {', '.join(given[:AHEAD_SHOWN])}")
         else:
-            would_preempt, start_ms, uncertainty_ms, why = look_ahead(known, lease, demand, now_ms)
+            would_preempt, start_ms, endless, why = look_ahead(known, lease, demand, now_ms)
             notes += why
             if over_ms and not start_ms > now_ms:
-                start_ms = over_ms
+                start_ms, endless = over_ms, ()
     if held is not None:
         notes.append(held.story(now_ms))
         if found.placement is None:
@@ -109,8 +108,8 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
         queue_length=known.lines.length_of(known.tenancy.queue_of(lease.request.tenant, lease.request.queue)),
         ahead=tuple(ahead),
         would_preempt=would_preempt,
-        expected_start_ms=start_ms,
-        expected_uncertainty_ms=uncertainty_ms,
+        expected_start_ms=start_ms if start_ms > now_ms else 0,
+        waits_for=endless,
         notes=tuple(notes),
     )
 

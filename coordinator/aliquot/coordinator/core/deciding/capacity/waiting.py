@@ -186,8 +186,8 @@ def _reclaim(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: 
 
 
 def _wait(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    victims, start_ms, uncertainty_ms, _ = look_ahead(known, lease, demand, now_ms)
-    if start_ms and not victims and not uncertainty_ms and start_ms <= by_ms:
+    victims, start_ms, _, _ = look_ahead(known, lease, demand, now_ms)
+    if start_ms and not victims and start_ms <= by_ms:
         return "what runs has ended by then"
     return ""
 

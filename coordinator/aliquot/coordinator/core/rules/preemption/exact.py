@@ -252,7 +252,7 @@ class _Search:
             most = min(most, self._by_host((cpu, memory)))
         front: _Front = [(0, ()), *[None] * most]
         for devices in node.groups:
-            slots = [_slots(device, ended, most) for device in devices]
+            slots = [_slots(device, ended, 1 if self._demand.apart else most) for device in devices]
             front = _joined(front, _members(slots, self._demand.count, most), most)
         return front
 

@@ -17,6 +17,7 @@ import msgspec
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.rules.trial import let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
 
@@ -74,16 +75,16 @@ class Expected(NamedTuple):
 
     placement: Placement
     start_ms: int
-    uncertainty_ms: int
-    """How much of the wait rests on guesses, because leases without a time limit must end first."""
+    """NEVER_MS: only when leases have ended that no time limit ends."""
+    endless: tuple[str, ...] = ()
+    """These leases."""
 
 
 class _Leaver(NamedTuple):
     """A member of a lease, and when it is expected to be gone."""
 
     ends_ms: int
-    guess: bool
-    demand: Demand
+    lease: Lease
     placement: Placement
 
 
@@ -96,15 +97,15 @@ def end_of(lease: Lease, now_ms: int) -> tuple[int, bool]:
     return now_ms + max(60_000, now_ms - lease.granted_ms), True
 
 
-def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expected | None:
+def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, guessing: bool = True) -> Expected | None:
     """The earliest start on the nodes looked at, and where the engine would then place the demand; None where it fits
-    none of them whoever leaves.
+    none of them whoever leaves. `guessing`: what no time limit ends is taken to run as long again as it has.
     """
     node_ids = _nodes(known, demand)
     if not node_ids:
         return None
     here = msgspec.structs.replace(demand, node_ids=node_ids)
-    leavers = _leavers(known, node_ids, now_ms)
+    leavers = _leavers(known, node_ids, now_ms, guessing=guessing)
     hold = known.holds.get(lease.lease_id)
     with known.inventory.trial() as inventory:
         inventory.open_devices(hold.device_uuids if hold is not None else ())
@@ -116,7 +117,7 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
                 inventory.undo_to(marks[number])
                 del marks[number + 1 :]
             for leaver in leavers[len(marks) - 1 : number]:
-                let_go(inventory, leaver.demand, leaver.placement)
+                let_go(inventory, leaver.lease.request.demand, leaver.placement)
                 marks.append(inventory.mark)
             return known.engine.fits(here)
 
@@ -130,10 +131,12 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expect
         placement = known.engine.place(here)
     if placement is None:
         return None
+    start_ms = leavers[number - 1].ends_ms if number else now_ms
+    if start_ms < NEVER_MS:
+        return Expected(placement, start_ms)
     devices = _devices_of(placement)
-    gone = leavers[:number]
-    guessed = [leaver.ends_ms - now_ms for leaver in gone if leaver.guess and devices & _devices_of(leaver.placement)]
-    return Expected(placement, gone[-1].ends_ms if gone else now_ms, max(guessed, default=0))
+    endless = [each for each in leavers[:number] if each.ends_ms == NEVER_MS and devices & _devices_of(each.placement)]
+    return Expected(placement, start_ms, tuple(dict.fromkeys(each.lease.lease_id for each in endless)))
 
 
 def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
@@ -143,7 +146,7 @@ def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
-def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Leaver]:
+def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int, *, guessing: bool) -> list[_Leaver]:
     """All members on these nodes, those expected to leave first at the front."""
     members: dict[tuple[str, int, int], list[Slice]] = {}
     for piece in held_on(known, node_ids):
@@ -151,18 +154,19 @@ def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int) -> list[_Lea
     found: list[_Leaver] = []
     for (lease_id, _, _), pieces in members.items():
         lease = known.leases[lease_id]
-        ends = [_end_of_slice(known, lease, piece, now_ms) for piece in pieces]
+        ends = [_end_of_slice(known, lease, piece, now_ms, guessing=guessing) for piece in pieces]
         placement = Placement((tuple(piece.plan for piece in pieces),), (pieces[0].plan.node_id,))
-        found.append(_Leaver(max(ends)[0], any(guess for _, guess in ends), lease.request.demand, placement))
+        found.append(_Leaver(max(ends), lease, placement))
     found.sort(key=lambda leaver: leaver.ends_ms)
     return found
 
 
-def _end_of_slice(known: Planning, lease: Lease, piece: Slice, now_ms: int) -> tuple[int, bool]:
+def _end_of_slice(known: Planning, lease: Lease, piece: Slice, now_ms: int, *, guessing: bool) -> int:
     if not leaves(piece):
-        return end_of(lease, now_ms)
+        end_ms, is_guess = end_of(lease, now_ms)
+        return NEVER_MS if is_guess and not guessing else end_ms
     soon = piece.deadline_ms <= now_ms + known.config.reclaim_grace_ms
-    return now_ms + SOON_MS if soon else piece.deadline_ms, False
+    return now_ms + SOON_MS if soon else piece.deadline_ms
 
 
 def _devices_of(placement: Placement) -> set[str]:

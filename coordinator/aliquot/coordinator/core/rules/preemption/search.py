@@ -198,6 +198,8 @@ def _look(
         return None, NEVER_MS
     share, memory = load.left(eligible.soon_ms)
     used = taken.get(record.spec.uuid)
+    if used is not None and need.demand.apart:
+        return None, NEVER_MS
     if used is not None:
         share, memory = share - used[0], memory - used[1]
     candidates: dict[str, tuple[int, int]] = {}

@@ -85,6 +85,10 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
 
 
 def foresee(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Foreseen | None:
-    """When enough of what runs will have ended by itself."""
-    found = expect(known, lease, demand, now_ms)
-    return Foreseen((), found.start_ms, found.uncertainty_ms) if found is not None else None
+    """When enough of what runs will have ended by its time limits, or what else must be given back. Guesses are for
+    deciding: told, they would grow with every minute that nothing is given back.
+    """
+    found = expect(known, lease, demand, now_ms, guessing=False)
+    if found is None:
+        return None
+    return Foreseen((), 0, found.endless) if found.endless else Foreseen((), found.start_ms)

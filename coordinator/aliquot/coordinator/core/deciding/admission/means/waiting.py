@@ -73,7 +73,8 @@ class Foreseen(NamedTuple):
     """The leases, or slices of elastic ones, that would end for it."""
     start_ms: int = 0
     """When it could start; 0: not known."""
-    uncertainty_ms: int = 0
+    endless: tuple[str, ...] = ()
+    """Then: leases that must end first, and that no time limit ends."""
 
 
 @dataclass(frozen=True, slots=True)

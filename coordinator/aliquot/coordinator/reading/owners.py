@@ -1,0 +1,115 @@
+"""What is told of owners, by tenant and queue: what became of their leases, and how much is used of what is theirs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
+from aliquot.coordinator.core.values.types import EndReason
+from aliquot.coordinator.reading.books import DurableBooks
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.telemetry import Telemetry
+
+_KINDS = {"t": "tenant", "q": "queue"}
+_GIVES_WAY: dict[str, str] = {EndReason.PREEMPTED: "RECALL", EndReason.DRAINED: "DRAINED", EndReason.IDLE: "IDLE"}
+"""What else than a preemption sends a lease back: its lender has its share back, its node closes, or it is idle."""
+
+
+class OwnerCounts:
+    """Counts of words by tenant and queue: of as many owners as labels may name, and of all others together."""
+
+    def __init__(self) -> None:
+        self._owners: set[tuple[str, str]] = set()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def count(self, lease: Lease, word: str, times: int = 1) -> None:
+        """Count a word. 0 times: from now on it is shown, so that its first time is seen as a rise."""
+        owner = lease.request.tenant, lease.request.queue
+        if owner not in self._owners:
+            if len(self._owners) < LABELS_MAX:
+                self._owners.add(owner)
+            else:
+                owner = OTHER, OTHER
+        self._counts[(*owner, word)] += times
+
+    def collect(self, name: str, documentation: str, label: str) -> Metric:
+        """As a counter; on any thread."""
+        family = CounterMetricFamily(name, documentation, labels=["tenant", "queue", label])
+        for key, value in list(self._counts.items()):
+            family.add_metric(key, value)
+        return family
+
+
+def preemption_of(old: Lease, new: Lease) -> str:
+    """Why a lease has just been told to give way and to wait again; empty: it has not."""
+    if new.preemptions > old.preemptions:
+        return "RECLAIM" if new.reclaims > old.reclaims else "PRIORITY"
+    if old.requeue or new.moves > old.moves:
+        return ""
+    # On a node without an agent nobody confirms: it waits again in the same step.
+    told = new.end_reason if new.requeue else new.note if new.requeues > old.requeues else ""
+    return _GIVES_WAY.get(told, "")
+
+
+def outcome_of(lease: Lease) -> str:
+    """What became of what ran in a lease that has ended; empty: it never had a place."""
+    if not lease.granted_ms:
+        return ""
+    if lease.end_reason != EndReason.RELEASED:
+        return "STOPPED"
+    if lease.exit_code is None:
+        return "UNKNOWN"
+    return "FAILED" if lease.exit_code else "SUCCEEDED"
+
+
+def unknown_slices(telemetry: Telemetry) -> Iterator[Metric]:
+    """What nobody owns any more."""
+    family = GaugeMetricFamily(
+        "aliquot_slices_unknown", "Slices that an agent holds and the books do not know", labels=["node"]
+    )
+    by_node = Counter(node_id for node_id, _ in telemetry.unknown_slices()).most_common()
+    for node_id, count in by_node[:LABELS_MAX]:
+        family.add_metric([node_id], count)
+    if rest := by_node[LABELS_MAX:]:
+        family.add_metric([OTHER], sum(count for _, count in rest))
+    yield family
+
+
+def quota_metrics(books: DurableBooks, now_ms: int) -> Iterator[Metric]:
+    """What was declared of tenants and queues, beside what they hold: read on the scraper's thread."""
+    labels = ["kind", "name", "bound"]
+    share = GaugeMetricFamily(
+        "aliquot_quota_share_milli", "Thousandths of devices: guaranteed, the limit, and held of it", labels=labels
+    )
+    memory = GaugeMetricFamily(
+        "aliquot_quota_memory_bytes", "Device memory: guaranteed, the limit, and held of it", labels=labels
+    )
+    accounts = books.accounts
+    for kind, names in (("t", books.tenants), ("q", accounts.queues)):
+        for name in list(names)[:LABELS_MAX]:
+            account = accounts.account(kind, name)
+            # A limit of a tenant is one of all tenants below it, too.
+            whole = accounts.account("s", name) if kind == "t" and ("s", name) in accounts.accounts else account
+            quota, key = account.quota, (_KINDS[kind], name)
+            guaranteed = guaranteed_in_all(quota.guaranteed, quota.models)
+            for bound, share_milli, memory_bytes in (
+                ("guaranteed", guaranteed.share_milli, guaranteed.memory_bytes),
+                ("limit", quota.limit.share_milli, quota.limit.memory_bytes),
+                ("held", whole.share_milli, whole.memory_bytes),
+            ):
+                if share_milli >= 0:
+                    share.add_metric([*key, bound], share_milli)
+                if memory_bytes >= 0:
+                    memory.add_metric([*key, bound], memory_bytes)
+    yield from (share, memory)
+    used = GaugeMetricFamily(
+        "aliquot_budget_used_ratio", "Part of its budget of this period that a tenant has used up", labels=["tenant"]
+    )
+    for name, meter in list(books.meters.items())[:LABELS_MAX]:
+        used.add_metric([name], meter.permille(now_ms) / 1000)
+    yield used

@@ -1,0 +1,1 @@
+"""Targets of autoscalers and the objects that they become: no I/O."""

@@ -1,1 +1,0 @@
-"""What autoscalers ask: KEDA's external scaler, and the metrics APIs behind the API server."""

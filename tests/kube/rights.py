@@ -1,0 +1,46 @@
+"""What the chart's own account may do, as rendered: the fake API server refuses everything else to our parts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import yaml
+
+from tests.kube.fake_api.rights import Rule
+from tests.kube.fake_api.server import ADMIN, FakeApi
+from tools import manifests
+
+TOKEN = "token-of-aliquot-kube"
+ACCOUNT = "aliquot-kube"
+
+
+@cache
+def chart_rules() -> tuple[Rule, ...] | None:
+    """Of extender and controllers; None where there is no Helm to render the chart."""
+    try:
+        rendered = manifests.render({"kube": {"remotePods": True}})
+    except ModuleNotFoundError:
+        return None
+    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(rendered["kube.yaml"]) if each]
+    roles = {(each["kind"], each["metadata"]["name"]): each for each in documents if each["kind"].endswith("Role")}
+    found: list[Rule] = []
+    for binding in documents:
+        if not binding["kind"].endswith("RoleBinding") or binding["subjects"][0]["name"] != ACCOUNT:
+            continue
+        role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        if role is not None:  # others are Kubernetes' own, for the stock scheduler
+            namespace = binding["metadata"].get("namespace", "") if binding["kind"] == "RoleBinding" else ""
+            found += [Rule.of(rule, namespace) for rule in role["rules"]]
+    return tuple(found)
+
+
+def limited(api: FakeApi) -> str:
+    """The token of the chart's account, which may there what its roles say; without Helm the administrator's."""
+    rules = chart_rules()
+    if rules is None:
+        return ADMIN
+    user = f"system:serviceaccount:{manifests.NAMESPACE}:{ACCOUNT}"
+    api.tokens[TOKEN] = user
+    api.rules[user] = rules
+    return TOKEN
