@@ -132,7 +132,7 @@ def backend_discovery() -> Any:
 
 def ways(bench: Bench) -> dict[str, Any]:
     """Each way of taking memory, in a lease: it must be refused, and never exceed the lease by the driver's count."""
-    from aliquot.agent.doctor.ways import WAYS
+    from bench.lib.cuda_ways import WAYS
 
     results: dict[str, Any] = {}
     for way in WAYS:
@@ -149,7 +149,7 @@ def probe_way(lease: Lease, way: str, lookup: str) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
-        "aliquot.agent.doctor.probe",
+        "bench.lib.cuda_ways",
         "--way",
         way,
         "--piece",

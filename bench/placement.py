@@ -35,7 +35,7 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.values.types import Demand, NodeSpec
 from aliquot.plan.arrivals import tuned_arrivals
-from aliquot.plan.nodes import read_openb_nodes
+from aliquot.plan.nodes import read_nodes
 from aliquot.plan.replay import capacity_milli, fill, pool_of
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
@@ -58,7 +58,7 @@ LARGE = 8
 
 def read_lists(trace: Path, pods_name: str, variant: str) -> tuple[list[NodeSpec], list[TraceRequest]]:
     """The nodes, and the request list or a variant of it."""
-    nodes, pods = read_openb_nodes(trace / NODES), read_openb_pods(trace / pods_name)
+    nodes, pods = read_nodes(trace / NODES), read_openb_pods(trace / pods_name)
     return nodes, vary(pods, variant, nodes) if variant else pods
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = [str(ROOT / name) for name in ("agent", "common", "proto")]
+ROOTS = [str(ROOT), *(str(ROOT / name) for name in ("agent", "common", "proto"))]
 sys.path[:0] = ROOTS
 
 GIB = 1 << 30

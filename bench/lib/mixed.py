@@ -28,7 +28,7 @@ from aliquot.common.limits import GIB
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
-from aliquot.plan.nodes import read_openb_nodes
+from aliquot.plan.nodes import read_nodes
 from aliquot.plan.replay import capacity_milli, demanded_milli
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
@@ -99,7 +99,7 @@ def _openb(traces: Path) -> list[NodeSpec]:
                 for device in node.devices
             ),
         )
-        for node in read_openb_nodes(traces / OPENB_NODES)
+        for node in read_nodes(traces / OPENB_NODES)
     ]
 
 

@@ -27,7 +27,7 @@ from aliquot.coordinator.core.placement.mix import mix_type
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.learning import online
-from aliquot.plan.nodes import read_openb_nodes
+from aliquot.plan.nodes import read_nodes
 from aliquot.plan.replay import Curve, capacity_milli, demanded_milli, fill, pool_of
 from aliquot.plan.traces import read_openb_pods
 
@@ -50,7 +50,7 @@ def composition(inventory: Inventory) -> tuple[float, float, float]:
 
 def run(trace: Path, name: str) -> tuple[Curve, list[tuple[float, tuple[float, float, float]]]]:
     """The curve, and the composition of what is idle as requests arrive."""
-    nodes = read_openb_nodes(trace / "openb_node_list_gpu_node.csv")
+    nodes = read_nodes(trace / "openb_node_list_gpu_node.csv")
     pods = read_openb_pods(trace / "openb_pod_list_default.csv")
     random.Random(SEED).shuffle(nodes)
     inventory = pool_of(nodes)

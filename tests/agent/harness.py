@@ -60,6 +60,7 @@ def desired(
     secret: str = SECRET,
     reason: str = "",
     stop_signal: str = "",
+    cuda_ordinals: bool = False,
 ) -> agent_pb2.DesiredSlice:
     """A slice as a coordinator orders it."""
     return agent_pb2.DesiredSlice(
@@ -78,6 +79,7 @@ def desired(
         queue="default",
         reason=reason,
         stop_signal=stop_signal,
+        cuda_ordinals=cuda_ordinals,
     )
 
 

@@ -20,7 +20,6 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.nvml_processes import ProcessLists
-from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
 from aliquot.agent.processes.cgroups import CgroupTree, Mount, find_mount
 from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
@@ -29,6 +28,7 @@ from tests.agent.coordinator import Coordinator
 from tests.agent.foreign_cgroups import why_no_tree
 from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node
 from tests.agent.test_enforcement_on_processes import grant
+from tests.devices.recorder import Recorder
 
 INFO = DeviceInfo("GPU-a", 0, "NVIDIA A100", "A100-40", "nvidia", 40 * GIB, GIB)
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -171,6 +172,20 @@ async def test_a_stopping_lease_takes_no_processes(node: Node, coordinator: Coor
     response = await asyncio.to_thread(attach, node)
     assert response.error.reason == "LEASE_NOT_HERE"
     assert "being ended" in response.error.message
+
+
+async def test_a_lease_may_have_its_devices_named_by_number(node: Node, coordinator: Coordinator) -> None:
+    second = node.uuids[1]
+    await grant(node, coordinator, desired(second, cuda_ordinals=True))
+    job = await asyncio.to_thread(node.burn, "1Gi")  # it would be held on the first device, were the number wrong
+    await auntil(
+        lambda: (piece := node.slice_of("l-1.1.0")) is not None and piece.observed_bytes >= GIB, "it holds that there"
+    )
+    environ = await asyncio.to_thread(Path(f"/proc/{job.pid}/environ").read_text)
+    variables = dict(entry.split("=", 1) for entry in environ.split("\0") if entry)
+    assert variables["CUDA_VISIBLE_DEVICES"] == "1"
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == second
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 async def test_the_environment_names_the_devices_and_what_is_held(node: Node, coordinator: Coordinator) -> None:

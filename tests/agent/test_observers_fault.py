@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pynvml
+import pytest
 
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import Node, desired
@@ -96,6 +97,28 @@ async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and
     assert device.whole_only
     assert "nvidia-smi -c DEFAULT" in conditions(coordinator)["unleasable"]
     assert "whole only" in conditions(coordinator)["whole-only"]
+
+
+async def test_a_display_card_serves_nothing_and_one_whose_mig_mode_will_change_no_parts(
+    node: Node, coordinator: Coordinator
+) -> None:
+    node.scenario.set_name(0, "NVIDIA DGX Display")
+    node.scenario.set_mig_mode(1, enabled=True, pending=True)
+    await grant(node, coordinator)
+    (device,) = coordinator.snapshots[0].node.devices
+    assert (device.uuid, device.whole_only) == (node.uuids[1], True)
+    assert "serves a screen" in conditions(coordinator)["unleasable"]
+    assert "nvidia-smi --gpu-reset -i 1" in conditions(coordinator)["whole-only"]
+
+
+@pytest.mark.parametrize("by", ["uuid", "model", "index", "pci_bus_id"])
+async def test_a_device_is_left_out_by_whatever_names_it(node: Node, coordinator: Coordinator, by: str) -> None:
+    names = {"uuid": node.uuids[0], "model": "a100-40", "index": "0", "pci_bus_id": "0000:07:00.0"}
+    node.environment["ALIQUOT_AGENT_LEAVE_OUT"] = names[by]
+    await grant(node, coordinator)
+    left = [device.uuid for device in coordinator.snapshots[0].node.devices]
+    assert left == ([] if by == "model" else [node.uuids[1]])
+    assert "`leave_out`" in conditions(coordinator)["unleasable"]
 
 
 async def test_a_card_that_does_not_tell_its_memory_is_named(node: Node, coordinator: Coordinator) -> None:

@@ -13,13 +13,13 @@ import pytest
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, DriverInfo, MemorySample, ProcessList
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
 from aliquot.agent.devices.kinds import make_backend
-from aliquot.agent.devices.recorder import Recorder
 from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace
 from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
 from aliquot.common.errors import ConfigError
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node
 from tests.agent.test_metrics_endpoint import scrape
+from tests.devices.recorder import Recorder
 
 NVIDIA = DeviceInfo("GPU-a", 0, "NVIDIA A100", "A100-40", "nvidia", 40 * GIB, GIB)
 AMD = DeviceInfo("GPU-00000000000000b0", 0, "Instinct MI300X", "MI300X", "amd", 192 * GIB, 0)

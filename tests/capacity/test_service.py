@@ -77,7 +77,9 @@ async def test_what_a_file_leaves_out_is_as_the_documentation_says(tmp_path: Pat
             ("policy: {headroom: 30, ready: 99}", (300, 100, 990)),
             ("policy: {ready: 0}\npools: [{name: default, headroom: 0}]", (100, 0, 0)),
         ):
-            await cli(pool.address, "capacity", "apply", offered(tmp_path, shape + policy))
+            said = await cli(pool.address, "capacity", "apply", offered(tmp_path, shape + policy))
+            assert ("--yes" in said[2]) == ("ready: 0" in policy), "the last one drops what was said of headroom"
+            await cli(pool.address, "capacity", "apply", "--yes", offered(tmp_path, shape + policy))
             found = (await sdk.capacity.get(advice=False)).spec.policy
             assert (found.headroom_permille, found.spare_permille, found.ready_permille) == wanted
         with pytest.raises(InvalidRequest):

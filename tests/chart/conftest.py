@@ -30,7 +30,6 @@ FULL: dict[str, Any] = {
             "type": "postgres",
             "postgres": {"dsn": "host=db dbname=aliquot user=aliquot", "passwordSecret": {"name": "db"}},
         },
-        "leadership": "kubernetes",
         "names": ["gpu.example.org"],
         "podRules": [{"namespace": "training", "account": "trainer", "role": "user", "tenant": "vision"}],
         "extraConfig": '[coordinator.mig]\npatience = "10s"',

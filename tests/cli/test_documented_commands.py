@@ -29,8 +29,8 @@ def shown() -> list[tuple[str, str, bool]]:
 
 @pytest.mark.parametrize(("page", "words", "whole"), shown())
 def test_it_is_taken(page: str, words: str, whole: bool) -> None:
-    arguments = shlex.split(words)
+    arguments = [*shlex.split(words), *(() if whole else ("--help",))]
     try:
-        build_parser(commands([])).parse_whole(arguments if whole else [*arguments, "--help"])
+        build_parser(commands(arguments), arguments).parse_whole(arguments)
     except SystemExit as helped:
         assert helped.code == 0

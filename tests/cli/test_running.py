@@ -7,12 +7,14 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,15 @@ def test_signals_reach_the_program(env: dict[str, str], number: signal.Signals) 
         assert running.wait(30) == 9
 
 
+def test_a_program_that_reads_integers_may_have_its_devices_by_number(program: Cli) -> None:
+    told = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES")
+    usual, numbered = program("run", "--gpu", "1", *told), program("run", "--gpu", "1", "--cuda-ordinals", *told)
+    assert len(set(usual.out.split())) == 1
+    number, uuid = numbered.out.split()
+    assert number.isdigit()
+    assert uuid.startswith("GPU-")
+
+
 def test_an_interrupted_wait_withdraws_the_request(cli: Cli, env: dict[str, str]) -> None:
     cli("alloc", "2x1", "--gang", "2")
     with subprocess.Popen(
@@ -158,6 +169,19 @@ def test_exec_joins_a_standing_lease(cli: Cli, program: Cli) -> None:
     ran = program("exec", "--lease", lease["lease_id"], "--", "sh", "-c", "echo $ALIQUOT_LEASE_ID; exit 5")
     assert (ran.code, ran.out) == (5, f"{lease['lease_id']}\n")
     assert cli("get", lease["lease_id"], "--json").document["state"] == "ACTIVE"
+
+
+def test_a_container_of_a_lease_gets_its_flags(cli: Cli, program: Cli) -> None:
+    lease = cli("alloc", "0.25,4Gi", "--json").document
+    ran = program("exec", "--lease", lease["lease_id"], "--print-docker")
+    assert ran.code == 0, ran
+    flags = shlex.split(ran.out)
+    assert flags[:2] == ["--gpus", f'"device={lease["slices"][0]["device_uuid"]}"']
+    variables = [value for flag, value in pairwise(flags) if flag == "--env"]
+    assert f"ALIQUOT_LEASE_ID={lease['lease_id']}" in variables
+    own = program("exec", "--lease", lease["lease_id"], "--", "cat", "/proc/self/cgroup").out
+    if lease["lease_id"] in own:
+        assert f"0::{flags[flags.index('--cgroup-parent') + 1]}\n" in own
 
 
 def test_exec_needs_the_secret(cli: Cli, program: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

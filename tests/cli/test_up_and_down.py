@@ -20,6 +20,7 @@ import pytest
 
 from aliquot import simgpu
 from aliquot.cli._exits import Exit
+from aliquot.cli._out import Out
 from aliquot.cli.commands import pools
 from aliquot.cli.localpool import Layout, PoolRecord
 from aliquot.cli.localpool.record import ProcessId
@@ -57,6 +58,30 @@ def up(root: Path, *more: str) -> Any:
     done = aliquot("up", "--detach", "--json", "--state-dir", str(root), *UP, *more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_machine_without_a_gpu_is_told_so_before_anything_starts(root: Path) -> None:
+    for more in ((), ("--detach",)):
+        refused = aliquot("up", "--real", "--json", "--state-dir", str(root), *UP, *more)
+        error = json.loads(refused.stderr)["error"]
+        assert (refused.returncode, error["reason"]) == (Exit.FAILED, "NO_GPUS")
+        assert "no GPU that could be leased: NVML" in error["message"]
+        assert "aliquot doctor" in error["hint"]
+    told = aliquot("up", "--real", "--state-dir", str(root), *UP)
+    assert "doctor: driver: NVML" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert not list(root.glob("**/*.log"))
+
+
+def test_a_machine_with_gpus_is_told_how_many_can_be_leased(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the driver is simulated: whose scenario a pool of real GPUs would not be given."""
+    simgpu.create(tmp_path / "machine", ["A100-40", "A100-40"])
+    env = os.environ | simgpu.environment(tmp_path / "machine")
+    monkeypatch.setattr(pools, "clean_environment", lambda extra: env | extra)
+    pools._ask_doctor(Out())
+    assert "doctor: 2 GPUs can be leased" in capsys.readouterr().err
 
 
 def test_up_down_and_up_again_with_the_leases_of_before(root: Path) -> None:

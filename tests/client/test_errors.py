@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 
+import grpc
 import pytest
 
 import aliquot.client
@@ -13,6 +14,7 @@ from aliquot.client import _errors as errors
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import ALLOCATE
 from aliquot.client._transport import RpcFailure
+from aliquot.coordinator.wire.errors import _CODES as SENT_WITH
 from aliquot.v1 import errors_pb2
 
 REASONS = [name for name in errors_pb2.ErrorReason.keys() if name != "ERROR_REASON_UNSPECIFIED"]  # noqa: SIM118
@@ -20,7 +22,8 @@ REASONS = [name for name in errors_pb2.ErrorReason.keys() if name != "ERROR_REAS
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_of_the_contract_becomes_a_class_of_its_own_branch(reason: str) -> None:
-    error = to_error(RpcFailure("UNKNOWN", "said", "here:1", reason=reason, hint="do this"), ALLOCATE, ["here:1"], 1.0)
+    code = SENT_WITH.get(reason, grpc.StatusCode.INTERNAL).name
+    error = to_error(RpcFailure(code, "said", "here:1", reason=reason, hint="do this"), ALLOCATE, ["here:1"], 1.0)
     assert type(error) is not PoolError
     assert (type(error) is InternalError) == (reason == "INTERNAL")
     assert (error.message, error.hint, error.stated_reason) == ("said", "do this", reason)

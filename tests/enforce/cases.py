@@ -12,13 +12,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aliquot import simgpu
 from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
-from aliquot.agent.doctor.ways import WAYS
 from aliquot.common.tiers import Tier
+from bench.lib.cuda_ways import WAYS
 from tests.enforce import scripts
 from tests.enforce.verdict import Verdict, denied, killed, not_run
 from tests.enforce.world import LIMIT_BYTES, NEIGHBOUR, STRANGER, Program, World
@@ -274,7 +274,11 @@ def threads(world: World) -> Verdict:
 
 @case("processes racing at the limit")
 def processes(world: World) -> Verdict:
-    racers = [world.probe("--piece", str(2 * MIB)) for _ in range(4)]
+    return race(world, [world.probe("--piece", str(2 * MIB)) for _ in range(4)])
+
+
+def race(world: World, racers: Sequence[Program]) -> Verdict:
+    """Of programs that take what they can at the same time: all that the driver has booked counts."""
     answers = [racer.answer() for racer in racers]
     held = world.held_bytes()
     if held > LIMIT_BYTES:
@@ -284,6 +288,34 @@ def processes(world: World) -> Verdict:
             denied() if held > LIMIT_BYTES - 8 * MIB else Verdict(killed(None).kind, detail=f"only {held} were given")
         )
     return killed(within_limit_ms(world), "some were ended")
+
+
+def in_parts(world: World, *, limited: bool = False) -> Verdict:
+    """Two cgroups below the lease's own, and a program in each that takes what it can. `limited`: each with the lease's
+    limit set on itself, as NVIDIA's toolkit does for a container that asks for it.
+    """
+    own = world.cgroup() if os.geteuid() == 0 else None
+    if own is None:
+        return not_run("needs root, and a cgroup for the lease")
+    parts = [own / f"{'limited' if limited else 'plain'}-{number}" for number in range(2)]
+    for part in parts:
+        part.mkdir()
+        if limited:
+            command = [sys.executable, "-c", scripts.SET_LIMIT, world.device_uuid, str(part), str(LIMIT_BYTES)]
+            subprocess.run(command, env=world.node.base_environment(), check=True)
+    enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    probe = (sys.executable, "-m", "aliquot.agent.doctor.probe", "--most", str(6 << 30), "--hold")
+    return race(world, [world.start("sh", "-c", enter, str(part), *probe, "--piece", str(2 * MIB)) for part in parts])
+
+
+CASES["two cgroups made below the lease's own"] = in_parts
+
+
+@case("two containers below the lease's cgroup, each with a limit of its own")
+def limited_parts(world: World) -> Verdict:
+    if world.tier is not Tier.DRIVER:
+        return not_run("this tier has no such limits")
+    return in_parts(world, limited=True)
 
 
 @case("kill -9, then the memory used again")

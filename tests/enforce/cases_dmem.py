@@ -185,11 +185,7 @@ def real(world: DmemWorld) -> Path | Verdict:
     mount = find_mount(MOUNTINFO.read_text())
     if mount is None or os.geteuid() != 0:
         return not_run("needs root and cgroup v2")
-    starter = world.start("sh", "-c", 'grep ^0:: /proc/self/cgroup | sed \'s/.*/{"it":"&"}/\'')
-    answer = starter.answer()
-    assert answer is not None
-    directory = mount.directory_of(answer["it"].removeprefix("0::"))
-    return directory if directory is not None else not_run("its cgroup can't be seen from here")
+    return world.cgroup() or not_run("its cgroup can't be seen from here")
 
 
 @case("another card, of which the lease has nothing")

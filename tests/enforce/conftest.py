@@ -38,6 +38,25 @@ def shared_worlds() -> Iterator[dict[Tier, World]]:
         yield Lazy()
 
 
+@pytest.fixture(scope="module")
+def shared_nested_world() -> Iterator[World]:
+    """One in which the driver's limits of cgroups nest."""
+    if problem := why_not(Tier.DRIVER):
+        pytest.skip(problem)
+    with (
+        tempfile.TemporaryDirectory(prefix="aliquot-enforce-") as folder,
+        world(Path(folder) / "nested", Tier.DRIVER, nested=True) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def nested_world(shared_nested_world: World) -> Iterator[World]:
+    """The same, with an empty device again after the test."""
+    yield shared_nested_world
+    shared_nested_world.settle()
+
+
 @pytest.fixture
 def worlds(shared_worlds: dict[Tier, World]) -> Iterator[dict[Tier, World]]:
     """The same, each with an empty device again after the test, however that ended."""

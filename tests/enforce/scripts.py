@@ -6,7 +6,7 @@ _HEAD = """
 import ctypes, json, os, sys, time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from aliquot.agent.doctor.cuda import Driver, DriverError
-from aliquot.agent.doctor.ways import WAYS
+from bench.lib.cuda_ways import WAYS
 MIB = 1 << 20
 LIMIT = 4096 * MIB
 def take(driver, piece=64 * MIB, most=6144 * MIB, way="malloc"):
@@ -243,7 +243,7 @@ hold()
 GRAPH_OVERFLOW = (
     _HEAD
     + """
-from aliquot.agent.doctor.cuda import AllocationNode, Location, PoolProperties
+from bench.lib.cuda_ways import AllocationNode, Location, PoolProperties
 driver = Driver()
 graph, node, executable = c_void_p(), c_void_p(), c_void_p()
 driver.call("cuGraphCreate", byref(graph), c_uint(0))
@@ -306,7 +306,7 @@ hold()
 EXPORTED = (
     _HEAD
     + """
-from aliquot.agent.doctor.cuda import AllocationProperties, Location
+from bench.lib.cuda_ways import AllocationProperties, Location
 driver = Driver()
 held, error, descriptors = 0, 0, []
 while held < 6144 * MIB:
@@ -367,7 +367,7 @@ hold()
 IN_A_PART_OF_THE_DEVICE = (
     _HEAD
     + """
-from aliquot.agent.doctor.cuda import AllocationProperties, Location
+from bench.lib.cuda_ways import AllocationProperties, Location
 driver = Driver()
 held, error = 0, 0
 while held < 6144 * MIB and not error:
@@ -389,3 +389,11 @@ say(take(driver))
 hold()
 """
 )
+
+SET_LIMIT = """
+import sys, pynvml
+pynvml.nvmlInit()
+limits = pynvml.c_nvmlSetMemoryLimits_v1_t(sys.argv[2].encode(), 0, int(sys.argv[3]))
+pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1]), limits)
+"""
+"""Of a cgroup on a device, as root."""

@@ -25,7 +25,13 @@ from tests.enforce.world import World, world
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs/enforcement.md",)
 BYPASS, DMEM = "bypass table", "dmem table"
-TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
+COLUMNS = {
+    "driver, own books": (Tier.DRIVER, False),
+    "driver, nested": (Tier.DRIVER, True),
+    "preload": (Tier.PRELOAD, False),
+    "watchdog": (Tier.WATCHDOG, False),
+}
+"""The tier, and whether the driver's limits nest."""
 POLL_MS = 1000
 """The agent's default: what users get."""
 
@@ -35,7 +41,7 @@ def main() -> int:
     parser.add_argument("--print", action="store_true", help="print the table, change no file")
     parser.add_argument("--dmem", action="store_true", help="only the table of dmem")
     options = parser.parse_args()
-    tables = {} if options.dmem else {BYPASS: render({tier.word: column(tier) for tier in TIERS}, CASES)}
+    tables = {} if options.dmem else {BYPASS: render({name: column(*of) for name, of in COLUMNS.items()}, CASES)}
     tables[DMEM] = render({"dmem, on its model": dmem_column(), "on hardware": {}}, cases_dmem.CASES)
     for name, table in tables.items():
         sys.stdout.write(table + "\n")
@@ -60,14 +66,14 @@ def dmem_column() -> dict[str, Verdict]:
     return found
 
 
-def column(tier: Tier) -> dict[str, Verdict]:
+def column(tier: Tier, nested: bool) -> dict[str, Verdict]:
     """Every attempt in one tier."""
     problem = why_not(tier)
     if problem:
         return {title: not_run(problem) for title in CASES}
     with (
         tempfile.TemporaryDirectory(prefix="aliquot-bypass-") as directory,
-        world(Path(directory) / tier.word, tier, POLL_MS) as made,
+        world(Path(directory) / tier.word, tier, POLL_MS, nested=nested) as made,
     ):
         return {title: attempt(made, title) for title in CASES}
 

@@ -26,6 +26,8 @@ KILLED_UNDER_DRIVER = {
     "allocate: managed",
     "allocate: managed, by cuGetProcAddress",
 }
+TWICE_LIMITED = "two containers below the lease's cgroup, each with a limit of its own"
+"""The driver's own books allow it, until the agent lifts these at its next look; the watchdog sees what was taken."""
 UNDER_WATCHDOG = (
     "allocate: malloc",
     "allocate: async",
@@ -36,6 +38,14 @@ UNDER_WATCHDOG = (
     "setuid binary",
 )
 """One of each kind: to the watchdog they are all alike."""
+UNDER_NESTED = (
+    "allocate: malloc",
+    "child of a child",
+    "processes racing at the limit",
+    "two cgroups made below the lease's own",
+    TWICE_LIMITED,
+)
+"""Those that look at how limits of cgroups stand to each other."""
 
 
 def attempt(world: World, title: str) -> Verdict:
@@ -59,7 +69,16 @@ def test_driver_denies(worlds: dict[Tier, World], title: str) -> None:
     allowed = {Kind.DENIED}
     if title in KILLED_UNDER_DRIVER:
         allowed = {Kind.KILLED}
+    if title == TWICE_LIMITED:
+        allowed |= {Kind.KILLED}
     assert verdict.kind in allowed, verdict
+
+
+@pytest.mark.root("to set the memory limit of a cgroup")
+@pytest.mark.parametrize("title", UNDER_NESTED)
+def test_nested_limits_deny_too(nested_world: World, title: str) -> None:
+    verdict = attempt(nested_world, title)
+    assert verdict.kind is Kind.DENIED, verdict
 
 
 @pytest.mark.parametrize("title", UNDER_WATCHDOG)

@@ -14,6 +14,7 @@ import pytest
 
 from aliquot import simgpu
 from aliquot.agent.doctor.checks import Mark
+from tests.agent.foreign_cgroups import why_no_tree
 
 PROGRAM = """
 import argparse, sys
@@ -48,6 +49,19 @@ def test_it_proves_the_tiers_that_can_be_had(tmp_path: Path) -> None:
         assert found[tier][0] == Mark.GOOD
         assert found[tier][1].startswith("proven")
     assert found["tier mig"] == (Mark.NOTE, "can't be had: the device is not partitioned (MIG)")
+
+
+@pytest.mark.root("to set the memory limit of a cgroup")
+@pytest.mark.parametrize("nested", [False, True])
+def test_it_proves_that_parts_of_a_cgroup_share_the_drivers_limit(tmp_path: Path, nested: bool) -> None:
+    if problem := why_no_tree():
+        pytest.skip(problem)
+    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
+        scenario.set_limits_nested(nested=nested)
+        _, found = doctor(tmp_path)
+        assert scenario.limits(0) == {}, "nothing is left of it"
+    assert found["tier driver"][0] == Mark.GOOD, found
+    assert "in two parts of its cgroup" in found["tier driver"][1]
 
 
 def test_without_a_driver_it_says_so_and_tries_nothing(tmp_path: Path) -> None:

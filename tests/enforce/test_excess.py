@@ -21,7 +21,7 @@ GIB = 1 << 30
 RELEASING = """
 import sys
 from aliquot.agent.doctor.cuda import Driver
-from aliquot.agent.doctor.ways import WAYS
+from bench.lib.cuda_ways import WAYS
 driver = Driver()
 held = [WAYS["malloc"](driver, 512 << 20) for _ in range(int(sys.argv[1]))]
 print("holds", flush=True)

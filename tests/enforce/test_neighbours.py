@@ -16,7 +16,7 @@ from tests.enforce.world import NEIGHBOUR, Program, World, world
 GREEDY = """
 import json, random, sys, time
 from aliquot.agent.doctor.cuda import Driver, DriverError
-from aliquot.agent.doctor.ways import WAYS
+from bench.lib.cuda_ways import WAYS
 dice, driver, held, refused, other = random.Random(int(sys.argv[1])), Driver(), [], 0, 0
 print(json.dumps({"ready": True}), flush=True)
 sys.stdin.readline()
@@ -36,7 +36,7 @@ print(json.dumps({"refused": refused, "other": other}), flush=True)
 MODEST = """
 import json, random, sys, time
 from aliquot.agent.doctor.cuda import Driver, DriverError
-from aliquot.agent.doctor.ways import WAYS
+from bench.lib.cuda_ways import WAYS
 until, driver, rounds = time.monotonic() + float(sys.argv[2]), Driver(), 0
 room = driver.memory_info()[0] // (2 << 20) * (2 << 20)
 dice, failed = random.Random(int(sys.argv[1])), 0

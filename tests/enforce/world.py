@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aliquot import simgpu
+from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator
@@ -111,12 +112,16 @@ class World:
         environment: Mapping[str, str] | None = None,
         *,
         halves: bool = False,
+        nested: bool = False,
     ) -> None:
-        """`halves`: two leases of half a device each, which leave nothing of it, instead of three of 4 GiB."""
+        """`halves`: two leases of half a device each, which leave nothing of it, instead of three of 4 GiB. `nested`:
+        how the driver's limits of cgroups stand to each other, see `Scenario.set_limits_nested`.
+        """
         self.tier = tier
         self.directory = directory
         self._programs: list[Program] = []
         self.node: Node = make_node(directory / "node")
+        self.node.scenario.set_limits_nested(nested=nested)
         self._loop = _Loop()
         self.coordinator = Coordinator()
         self.lease = LEASE
@@ -219,6 +224,14 @@ class World:
         piece = self.node.slice_of(f"{lease}.1.0")
         return Tier(piece.tier) if piece is not None and piece.tier else None
 
+    def cgroup(self) -> Path | None:
+        """The lease's own; None where it has none that can be seen from here."""
+        mount = find_mount(MOUNTINFO.read_text())
+        answer = self.start("sh", "-c", 'grep ^0:: /proc/self/cgroup | sed \'s/.*/{"it":"&"}/\'').answer()
+        if mount is None or answer is None or self.lease not in answer["it"]:
+            return None
+        return mount.directory_of(answer["it"].removeprefix("0::"))
+
     def renew(self) -> None:
         """A fresh lease, of which no offences are known, in the place of the one that programs run in by default."""
         self.stop(self.lease)
@@ -261,7 +274,7 @@ class World:
     def probe(self, *arguments: str, lease: str = "") -> Program:
         """The doctor's probe, trying to hold half as much again as the lease has."""
         most = () if "--most" in arguments else ("--most", str(LIMIT_BYTES * 3 // 2))
-        command = (sys.executable, "-m", "aliquot.agent.doctor.probe", *most, "--hold", *arguments)
+        command = (sys.executable, "-m", "bench.lib.cuda_ways", *most, "--hold", *arguments)
         return self.start(*command, lease=lease)
 
     def outside(self, source: str) -> Program:
@@ -357,10 +370,11 @@ def world(
     environment: Mapping[str, str] | None = None,
     *,
     halves: bool = False,
+    nested: bool = False,
 ) -> Iterator[World]:
     """A world that is closed again."""
     directory.mkdir(parents=True, exist_ok=True)
-    made = World(directory, tier, poll_ms, environment, halves=halves)
+    made = World(directory, tier, poll_ms, environment, halves=halves, nested=nested)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""What the chart's own account may do, as rendered: the fake API server refuses everything else to our parts."""
+"""The chart as rendered: what its account may do, which the fake API server holds our parts to, and its scheduler."""
 
 from __future__ import annotations
 
@@ -16,13 +16,28 @@ ACCOUNT = "aliquot-kube"
 
 
 @cache
-def chart_rules() -> tuple[Rule, ...] | None:
+def _documents() -> list[dict[str, Any]] | None:
     """Of extender and controllers; None where there is no Helm to render the chart."""
     try:
         rendered = manifests.render({"kube": {"remotePods": True}})
     except ModuleNotFoundError:
         return None
-    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(rendered["kube.yaml"]) if each]
+    return [each for each in yaml.safe_load_all(rendered["kube.yaml"]) if each]
+
+
+def scheduler_config() -> dict[str, Any]:
+    """The chart's KubeSchedulerConfiguration; empty without Helm."""
+    maps = [each for each in _documents() or () if each["kind"] == "ConfigMap"]
+    found: dict[str, Any] = yaml.safe_load(maps[0]["data"]["scheduler.yaml"]) if maps else {}
+    return found
+
+
+@cache
+def chart_rules() -> tuple[Rule, ...] | None:
+    """Of extender and controllers; None where there is no Helm to render the chart."""
+    documents = _documents()
+    if documents is None:
+        return None
     roles = {(each["kind"], each["metadata"]["name"]): each for each in documents if each["kind"].endswith("Role")}
     found: list[Rule] = []
     for binding in documents:

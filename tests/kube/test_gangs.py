@@ -175,6 +175,16 @@ async def test_no_member_runs_before_the_last_has_its_place() -> None:
         await audit(cluster)
 
 
+async def test_a_gang_larger_than_a_schedulers_own_sample_of_nodes_starts() -> None:
+    """By the chart's configuration it passes on all of them."""
+    async with kube_cluster(104) as cluster, scheduling(cluster) as scheduler:
+        members = [f"m{number}" for number in range(102)]
+        for name in members:
+            member(cluster, name, len(members))
+        assert await scheduler.together(*members), scheduler.refusals
+        assert len({cluster.node_of(name) for name in members}) == len(members)
+
+
 async def test_a_gang_needs_its_size() -> None:
     async with kube_cluster(1) as cluster, scheduling(cluster) as scheduler:
         make_pod(cluster.api, "a", {names.GPU: 1}, labels={names.GANG: "g"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,57 @@ def test_limits_are_cleared_by_value_or_with_their_cgroup(machine: Machine, cgro
     assert machine.error("n.nvmlDeviceGetMemoryLimits_v1(h[0], limits)") == OPERATING_SYSTEM
     cgroup.mkdir()
     assert machine.error("n.nvmlDeviceGetMemoryLimits_v1(h[0], limits)") == NOT_FOUND
+
+
+@pytest.fixture
+def parts(cgroup: Path) -> Iterator[list[Path]]:
+    """Two cgroups below it."""
+    found = [cgroup / "a", cgroup / "b"]
+    for each in found:
+        each.mkdir()
+    yield found
+    for each in found:
+        for pid in (each / "cgroup.procs").read_text().split():
+            (cgroup.parent / "cgroup.procs").write_text(pid)
+        each.rmdir()
+
+
+def in_parts(machine: Machine, parts: list[Path]) -> list[Any]:
+    """A process with a context in each."""
+    jobs = [machine.child() for _ in parts]
+    for job, part in zip(jobs, parts, strict=True):
+        (part / "cgroup.procs").write_text(str(job.pid))
+        assert job.eval("cu.context()") == 0
+    return jobs
+
+
+def test_by_own_books_parts_share_a_limit_and_each_with_its_own_has_as_much_again(
+    machine: Machine, cgroup: Path, parts: list[Path]
+) -> None:
+    machine.nvml.exec(set_limit(machine, cgroup, 4 * GIB))
+    one, other = in_parts(machine, parts)
+    assert one.eval("cu.info()")[2] == 4 * GIB, "it is shown the limit of the one above"
+    assert one.eval("cu.malloc(3 << 30)[0]") == 0
+    assert other.eval("cu.malloc(1 << 30)[0]") == OUT_OF_MEMORY
+    for each in parts:
+        machine.nvml.exec(set_limit(machine, each, 4 * GIB))
+    assert other.eval("cu.malloc(3 << 30)[0]") == 0, "twice the limit, by two that have it"
+    assert limits(machine, cgroup)[2] == 0
+
+
+def test_nested_limits_bound_what_is_below_and_a_part_without_one_shows_the_device(
+    machine: Machine, cgroup: Path, parts: list[Path]
+) -> None:
+    machine.scenario.set_limits_nested(nested=True)
+    machine.nvml.exec(set_limit(machine, cgroup, 4 * GIB))
+    one, other = in_parts(machine, parts)
+    assert limits(machine, parts[0])[1] == NO_LIMIT
+    assert one.eval("cu.info()")[2] > 4 * GIB
+    machine.nvml.exec(set_limit(machine, parts[0], 4 * GIB))
+    assert one.eval("cu.info()")[2] == 4 * GIB
+    assert one.eval("cu.malloc(3 << 30)[0]") == 0
+    assert other.eval("cu.malloc(1 << 30)[0]") == OUT_OF_MEMORY
+    assert limits(machine, cgroup)[2] == 2 * CONTEXT + 3 * GIB
 
 
 def test_wrong_limits_are_refused(machine: Machine, cgroup: Path, tmp_path: Path) -> None:

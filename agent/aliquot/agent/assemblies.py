@@ -318,5 +318,6 @@ def _intervals(settings: Settings) -> Intervals:
         health_s=poll.health / 1000,
         calm_s=poll.calm / 1000,
         discovery_s=poll.discovery / 1000,
+        left_out=settings.leave_out,
         ignored=_ignored(settings.ignore_signals),
     )

@@ -68,6 +68,12 @@ def environment(
         for each in ordered
     ]
     frameworks, notes = settings(parts, present)
+    if first.cuda_ordinals and "CUDA_VISIBLE_DEVICES" in result:
+        unnumbered = [each.device.uuid for each in ordered if each.tier in (Tier.MIG, Tier.MPS)]
+        if unnumbered:  # CUDA takes instances by UUID alone, and an MPS server numbers what it shows by itself
+            notes.append(f"CUDA_VISIBLE_DEVICES has UUIDs: {', '.join(unnumbered)} can't be named by number here")
+        else:
+            result["CUDA_VISIBLE_DEVICES"] = ",".join(str(device.index) for device in devices)
     return result | frameworks, [*notes, *visible.notes(devices, present)]
 
 

@@ -26,7 +26,7 @@ from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.core.signals import OFF_THE_BUS
-from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost
+from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost, without
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
@@ -64,6 +64,8 @@ class Intervals:
     calm_s: float = 10.0
     """How long all signs must have been good before a device counts as healthy again."""
     discovery_s: float = 300.0
+    left_out: tuple[str, ...] = ()
+    """Devices that are nobody's: see `devices.base.without`."""
     ignored: frozenset[str] = frozenset()
     """Causes that take no card out here."""
 
@@ -154,6 +156,7 @@ class Poller:
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
         found = await self._guard.run("", self._backend.discover, timeout_s=max(30.0, self._guard.timeout_s))
+        found = without(found, self._intervals.left_out)
         self._discover_at = self._world.monotonic_s() + self._intervals.discovery_s
         known = self._state.devices
         devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}

@@ -202,6 +202,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Kinds of devices: `nvml`, `drm`, `replay:FILE` to play a recorded trace, several with commas between, or `auto`:
     those that show on this machine.
     """
+    leave_out: tuple[str, ...] = ()
+    """Devices that no lease gets: each by its UUID, its model, its number or its PCI address."""
     containment: ContainmentMode = ContainmentMode.AUTO
     cgroup_base: str = ""
     """A cgroup below which leases get theirs; empty: found."""

@@ -302,6 +302,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
             lender=entry.lender,
             lender_memory=entry.lender_memory,
             stop_signal=_stop_signal(entry.stop_signal),
+            cuda_ordinals=entry.cuda_ordinals,
         )
         orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(

@@ -74,7 +74,13 @@ def _several(count: int = 1, **device: str | int) -> list[DeviceDeclaration]:
 
 _DEVICE = Shape(
     _several,
-    {"model": text, "count": number(1, 256), "memory": ("memory_bytes", size), "uuid": text, "vendor": text},
+    {
+        "model": text,
+        "count": number(1, 256, "a number"),
+        "memory": ("memory_bytes", size),
+        "uuid": text,
+        "vendor": text,
+    },
     needed=["model"],
 )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from aliquot.cli._out import Out
-from aliquot.cli._parser import seconds
+from aliquot.cli._parser import argument, seconds
 from aliquot.client import ClientTls, Pool, PoolError, Request, RetryPolicy, Serve, Tier, Topology
-from aliquot.common.errors import AliquotError
+from aliquot.client._values.base import Word
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request_fields import REQUEST_FIELDS
 from aliquot.common.stopping import STOP_SIGNALS, validate_stop_signal
 
+W = TypeVar("W", bound=Word)
 UNREACHABLE_S = 2.0
 """Longer than a restart takes, and short enough for a person who waits at a terminal."""
 
@@ -96,22 +97,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def size(text: str) -> int:
-    """Parses bytes: `16Gi`."""
-    try:
-        return parse_bytes(text)
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
-
-
-def milli(text: str) -> int:
-    """Parses thousandths: `4`, `500m`."""
-    try:
-        return parse_milli(text)
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
-
-
 def pair(text: str) -> tuple[str, str]:
     """Parses `key=value`."""
     key, equals, value = text.partition("=")
@@ -120,36 +105,16 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def tier(text: str) -> Tier:
-    """Parses a tier's word."""
-    try:
-        return Tier(text.upper())
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a tier; one of {_words(Tier)}") from None
+def word(kind: type[W], what: str) -> Callable[[str], W]:
+    """A parser of an enumeration's words."""
 
+    def parse(text: str) -> W:
+        try:
+            return kind(text.upper().replace("-", "_"))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}; one of {_words(kind)}") from None
 
-def topology(text: str) -> Topology:
-    """Parses a topology's word."""
-    try:
-        return Topology(text.upper().replace("-", "_"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a topology; one of {_words(Topology)}") from None
-
-
-def serve(text: str) -> Serve:
-    """Parses a way to serve a lease."""
-    try:
-        return Serve(text.upper())
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a way to serve a lease; one of {_words(Serve)}") from None
-
-
-def stop_signal(text: str) -> str:
-    """Parses the name of a signal that tells programs to end."""
-    try:
-        return validate_stop_signal(text)
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
+    return parse
 
 
 def _words_of(kind: str) -> str:
@@ -159,24 +124,24 @@ def _words_of(kind: str) -> str:
     return _words(_ENUMERATIONS[kind]) if kind in _ENUMERATIONS else ""
 
 
-def _words(kind: type[Tier | Topology | Serve]) -> str:
-    return ", ".join(word.lower().replace("_", "-") for word in kind if word.name != "UNSPECIFIED")
+def _words(kind: type[Word]) -> str:
+    return ", ".join(each.lower().replace("_", "-") for each in kind if each.name != "UNSPECIFIED")
 
 
-_ENUMERATIONS: Mapping[str, type[Tier | Topology | Serve]] = {"tier": Tier, "topology": Topology, "serve": Serve}
+_ENUMERATIONS: Mapping[str, type[Word]] = {"tier": Tier, "topology": Topology, "serve": Serve}
 _KINDS: Mapping[str, Mapping[str, Any]] = {
     "text": {"default": ""},
     "flag": {"action": "store_true"},
     "integer": {"type": int, "default": 0},
     "count": {"type": positive, "default": 1, "metavar": "N"},
     "seconds": {"type": whole_seconds, "default": 0, "metavar": "TIME"},
-    "bytes": {"type": size, "default": 0, "metavar": "BYTES"},
-    "milli": {"type": milli, "default": 0, "metavar": "CPUS"},
+    "bytes": {"type": argument(parse_bytes), "default": 0, "metavar": "BYTES"},
+    "milli": {"type": argument(parse_milli), "default": 0, "metavar": "CPUS"},
     "pairs": {"action": "append", "type": pair, "default": [], "metavar": "KEY=VALUE"},
     "names": {"action": "append", "default": []},
-    "tier": {"type": tier, "default": Tier.UNSPECIFIED, "metavar": "TIER"},
-    "topology": {"type": topology, "default": Topology.UNSPECIFIED, "metavar": "WORD"},
-    "serve": {"type": serve, "default": Serve.UNSPECIFIED, "metavar": "WORD"},
-    "signal": {"type": stop_signal, "default": ""},
+    "tier": {"type": word(Tier, "a tier"), "default": Tier.UNSPECIFIED, "metavar": "TIER"},
+    "topology": {"type": word(Topology, "a topology"), "default": Topology.UNSPECIFIED, "metavar": "WORD"},
+    "serve": {"type": word(Serve, "a way to serve a lease"), "default": Serve.UNSPECIFIED, "metavar": "WORD"},
+    "signal": {"type": argument(validate_stop_signal), "default": ""},
 }
 """How the command line reads each kind of field of a request."""

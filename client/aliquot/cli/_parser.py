@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError
 
+T = TypeVar("T")
 CALL_TIMEOUT_S = 10.0
 _UNSET = argparse.SUPPRESS
 
@@ -146,9 +147,19 @@ def common(parser: argparse.ArgumentParser, *, top: bool = False) -> None:
     )
 
 
+def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser of ours as argparse wants one: what it raises is a usage error with its hint."""
+
+    def checked(text: str) -> T:
+        try:
+            return parse(text)
+        except AliquotError as error:
+            raise argparse.ArgumentTypeError(error.explain()) from error
+
+    return checked
+
+
+@argument
 def seconds(text: str) -> float:
     """Parses `10s`, `500ms`, `2h`; a bare number is seconds."""
-    try:
-        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
+    return float(text) if text.replace(".", "", 1).isdigit() else parse_duration_ms(text) / 1000

@@ -194,8 +194,28 @@ _PRICES = Shape(
         "minimum": ("minimum_ms", duration_ms),
         "discounts": ("tiers", each(_DISCOUNT)),
     },
-    default={"currency": "credits", "minimum_ms": 60_000, "gpu_hour": {}, "gib_hour": {}},
+    default={"currency": "credits", "minimum_ms": 60_000, "gpu_hour": {}, "gib_hour": {}},  # `USUAL_PRICES`
 )
+_ONE = admin.Quota(weight=1)
+_OVER_LIMIT = admin.OnOverLimit("", for_s=3600, after=1, min_tier="driver")
+USUAL_POOL = admin.PoolSpec("")
+USUAL_QUEUE = admin.QueueSpec(
+    "",
+    parent="root",
+    policy="priority",
+    quota=_ONE,
+    ageing_s=60,
+    reserve_after_s=300,
+    half_life_s=86_400,
+    on_over_limit=_OVER_LIMIT,
+    idle=admin.IdlePolicy("", after_s=7200, warn_s=(3600, 6300)),
+    large_first_permille=500,
+)
+USUAL_TENANT = admin.TenantSpec(
+    "", quota=_ONE, budget=admin.Budget(period="month"), disruption_period_s=3600, on_over_limit=_OVER_LIMIT
+)
+USUAL_PRICES = admin.RateCard(currency="credits", minimum_ms=60_000)
+"""What the coordinator makes of that of which nothing is said."""
 _FILE = Shape(
     admin.Declarations,
     {"pools": each(_POOL), "queues": each(_QUEUE), "tenants": each(_TENANT), "prices": ("rates", _PRICES)},

@@ -113,22 +113,25 @@ def commands(arguments: Sequence[str]) -> list[Command]:
     Importing takes time, and so does asking what is installed.
     """
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
+    known = {command.name: command for command in BY_ENTRY_POINT}
     words = [argument for argument in arguments if not argument.startswith("-")]
     entries = metadata.entry_points(group=ENTRY_POINTS) if not words or words[0] not in ours else ()
     others = {entry.name for entry in entries}
     # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale ls`).
     meant = next((word for word in words if word in ours or word in others), "")
     if {"-h", "--help"} & set(arguments[:1]):
-        ours |= {command.name: command for command in BY_ENTRY_POINT}
         entries, meant = metadata.entry_points(group=ENTRY_POINTS), ""
     for entry in entries:
         if (meant and entry.name != meant) or entry.name in ours:
             continue
-        lacking = [name for extra in entry.extras for name in programs.missing(extra)] if meant else []
+        lacking = [name for extra in entry.extras for name in programs.missing(extra)]
         if lacking:
             # Asked before it is loaded: what a command needs is often imported only when it runs.
             missing = f"{', '.join(lacking)} is not installed"
             ours.setdefault(entry.name, NotInstalled(entry.name, entry.extras, missing))
+            continue
+        if not meant and entry.name in known:
+            ours[entry.name] = known[entry.name]
             continue
         command: Command
         try:

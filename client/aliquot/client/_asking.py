@@ -53,6 +53,7 @@ class RequestOptions(TypedDict, total=False):
     serve: Serve
     stop_signal: str
     same_card: bool
+    cuda_ordinals: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ class Request:
     `USR2`, `ALRM`, `XCPU`, `WINCH`."""
     same_card: bool = False
     """Members may be on parts of one card; without it each is on a card of its own, as NCCL needs it."""
+    cuda_ordinals: bool = False
+    """On its nodes CUDA_VISIBLE_DEVICES names its devices by number, for programs that read integers."""
 
 
 def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str) -> Request:

@@ -22,11 +22,9 @@ from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
 from aliquot.client._values.base import Page
-from aliquot.client._values.leases import Explanation, Lease, LeaseState, MemberPlace, NodeFit, Timeline, WaitUntil
+from aliquot.client._values.leases import Lease, LeaseState, MemberPlace, NodeFit, WaitUntil
 from aliquot.client._values.nodes import Device, Node
-from aliquot.client._values.pool import Status
 from aliquot.client.forecast import Forecast
-from aliquot.client.use import UseReport, UseRow
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -161,44 +159,6 @@ def _results(
     return results
 
 
-def acknowledge_shape(context: Context, lease_id: str, shape: int, timeout_s: float) -> Flow[Lease]:
-    """Say that the launcher has adapted to this shape. Returns the lease."""
-    message = leases_pb2.AcknowledgeShapeRequest(lease_id=lease_id, shape=shape)
-    return lease_of((yield from call(context, methods.ACKNOWLEDGE_SHAPE, message, timeout_s)))
-
-
-def use(context: Context, tenant: str, lease_id: str, timeout_s: float, *, quiet_only: bool) -> Flow[UseReport]:
-    """What leases make of what they hold."""
-    message = leases_pb2.GetUseRequest(tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
-    answer = yield from call(context, methods.GET_USE, message, timeout_s)
-    rows = tuple(
-        UseRow(
-            lease_of(row.lease), row.idle_ms, row.wasted_milli_ms, row.wasted_micro, row.borrowed_milli, row.policy,
-            row.policy_after_ms,
-        )
-        for row in answer.rows
-    )  # fmt: skip
-    return UseReport(rows, answer.left_out, answer.currency)
-
-
-def exempt(context: Context, lease_id: str, for_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
-    """Let idleness of a lease have no consequences for a while."""
-    message = leases_pb2.ExemptLeaseRequest(lease_id=lease_id, for_s=for_s, reason=reason)
-    return lease_of((yield from call(context, methods.EXEMPT_LEASE, message, timeout_s)))
-
-
-def extend(context: Context, lease_id: str, time_limit_s: int, reason: str, timeout_s: float) -> Flow[Lease]:
-    """Let a lease have a longer time limit."""
-    message = leases_pb2.ExtendLeaseRequest(lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
-    return lease_of((yield from call(context, methods.EXTEND_LEASE, message, timeout_s)))
-
-
-def confirm_notice(context: Context, lease_id: str, number: int, timeout_s: float) -> Flow[None]:
-    """A warning of idleness has been delivered."""
-    message = leases_pb2.ConfirmNoticeRequest(lease_id=lease_id, number=number)
-    yield from call(context, methods.CONFIRM_NOTICE, message, timeout_s)
-
-
 def release(
     context: Context,
     lease_id: str,
@@ -235,33 +195,6 @@ def release_batch(context: Context, lease_ids: Sequence[str], timeout_s: float) 
                 failure = read_status(result.error, context.endpoints.current)
                 results.append(to_error(failure, methods.RELEASE_BATCH, context.endpoints.addresses, timeout_s))
     return results
-
-
-def explain_request(context: Context, request: Request, timeout_s: float) -> Flow[Explanation]:
-    """Where this request would be placed now, or why not. Changes nothing."""
-    message = leases_pb2.ExplainRequest(request=to_proto(request))
-    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return read(answer.explanation, Explanation)
-
-
-def explain_lease(context: Context, lease_id: str, timeout_s: float) -> Flow[tuple[Lease, Explanation]]:
-    """Why a lease waits or ended, or where it is."""
-    message = leases_pb2.ExplainRequest(lease_id=lease_id)
-    answer = yield from call(context, methods.EXPLAIN, message, timeout_s)
-    return lease_of(answer.lease), read(answer.explanation, Explanation)
-
-
-def get(context: Context, lease_id: str, timeout_s: float) -> Flow[Lease]:
-    """One lease as it is now."""
-    answer = yield from call(context, methods.GET, leases_pb2.GetRequest(lease_id=lease_id), timeout_s)
-    return lease_of(answer)
-
-
-def timeline(context: Context, lease_id: str, timeout_s: float) -> Flow[Timeline]:
-    """What has happened to a lease."""
-    message = leases_pb2.GetTimelineRequest(lease_id=lease_id)
-    answer = yield from call(context, methods.GET_TIMELINE, message, timeout_s)
-    return read(answer, Timeline)
 
 
 def list_page(
@@ -310,30 +243,6 @@ def devices_page(
     return Page(tuple(map(device_of, answer.devices)), answer.next_page_token, 0)
 
 
-def node(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
-    """One node by id or name."""
-    answer = yield from call(context, methods.GET_NODE, pool_pb2.GetNodeRequest(node_id=node_id), timeout_s)
-    return node_of(answer)
-
-
-def cordon(context: Context, node_id: str, reason: str, timeout_s: float) -> Flow[Node]:
-    """Place nothing new on the node."""
-    message = pool_pb2.CordonRequest(node_id=node_id, reason=reason)
-    return node_of((yield from call(context, methods.CORDON, message, timeout_s)))
-
-
-def uncordon(context: Context, node_id: str, timeout_s: float) -> Flow[Node]:
-    """Place leases on the node again."""
-    message = pool_pb2.UncordonRequest(node_id=node_id)
-    return node_of((yield from call(context, methods.UNCORDON, message, timeout_s)))
-
-
-def drain(context: Context, node_id: str, reason: str, grace_s: int, timeout_s: float) -> Flow[Node]:
-    """Cordon, then end what runs there."""
-    message = pool_pb2.DrainRequest(node_id=node_id, reason=reason, grace_s=grace_s)
-    return node_of((yield from call(context, methods.DRAIN, message, timeout_s)))
-
-
 def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s: float) -> Flow[list[Node]]:
     """Declare nodes, in messages of at most 1000."""
     nodes: list[Node] = []
@@ -342,18 +251,6 @@ def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s
         answer = yield from call(context, methods.DECLARE_NODES, message, timeout_s, attempt_timeout_s=timeout_s)
         nodes.extend(map(node_of, answer.nodes))
     return nodes
-
-
-def remove_node(context: Context, node_id: str, timeout_s: float, *, force: bool) -> Flow[None]:
-    """Forget a node that holds no slices, or with `force` a LOST one that does."""
-    message = pool_pb2.RemoveNodeRequest(node_id=node_id, force=force)
-    yield from call(context, methods.REMOVE_NODE, message, timeout_s)
-
-
-def status(context: Context, timeout_s: float) -> Flow[Status]:
-    """Totals of the pool."""
-    answer = yield from call(context, methods.GET_STATUS, pool_pb2.GetStatusRequest(), timeout_s)
-    return read(answer, Status)
 
 
 def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:

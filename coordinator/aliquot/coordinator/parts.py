@@ -31,9 +31,6 @@ PARTS: Mapping[str, Part] = {
     "forecasts": Part("aliquot.coordinator.forecasting:Forecasting", "coordinator"),
     "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
     "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),
-    "leadership by Kubernetes": Part(
-        "aliquot.coordinator.writing.leadership.kubernetes:KubernetesLeadership", "kubernetes"
-    ),
     "tracing": Part("aliquot.coordinator.reading.tracing.exporting:Tracing", "tracing"),
 }
 

@@ -109,16 +109,10 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
             f"{outcome.placed} of {outcome.requests}",
             f"{outcome.allocated_percent:.2f} %",
             f"{outcome.fragmented_percent:.1f} %",
-            _time(outcome.wait_p50_s) if in_time else "",
-            _time(outcome.wait_p95_s) if in_time else "",
+            purchase_command.time_text(outcome.wait_p50_s) if in_time else "",
+            purchase_command.time_text(outcome.wait_p95_s) if in_time else "",
         )
     return table
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _plain(outcome: Outcome) -> dict[str, object]:

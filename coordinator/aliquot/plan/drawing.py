@@ -38,14 +38,7 @@ def draw(outcomes: Sequence[Outcome], path: Path, title: str = "") -> None:
     axes[-1].set_xlabel("hours" if in_time else "arrived, % of capacity")
     if in_time:
         axes[1].set_ylabel("requests waiting")
-    for axis in axes:
-        axis.grid(visible=True, color="#e4e7eb", linewidth=0.6)
-        axis.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes[0].set_title(title, loc="left", fontsize=10)
-    # Without a date and with fixed ids, the same run gives the same file.
-    metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-    figure.savefig(path, metadata=metadata, dpi=120)
+    _finish(figure, axes, path, title)
 
 
 def draw_purchase(found: Purchase, path: Path, title: str = "") -> None:
@@ -65,11 +58,18 @@ def draw_purchase(found: Purchase, path: Path, title: str = "") -> None:
     axis.set_xlabel("cost of the devices that are more")
     axis.set_ylabel("hours")
     axis.legend(frameon=False, fontsize=8)
-    axis.grid(visible=True, color="#e4e7eb", linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
+    _finish(figure, [axis], path, title)
+
+
+def _finish(figure: Any, axes: Sequence[Any], path: Path, title: str) -> None:  # noqa: ANN401 - Matplotlib's
+    for axis in axes:
+        axis.grid(visible=True, color="#e4e7eb", linewidth=0.6)
+        axis.spines[["top", "right"]].set_visible(False)
     if title:
-        axis.set_title(title, loc="left", fontsize=10)
-    figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None, dpi=120)
+        axes[0].set_title(title, loc="left", fontsize=10)
+    # Without a date and with fixed ids, the same run gives the same file.
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+    figure.savefig(path, metadata=metadata, dpi=120)
 
 
 def _figure_class() -> Any:  # noqa: ANN401 - Matplotlib is optional

@@ -33,11 +33,6 @@ def read_nodes(path: Path) -> list[NodeSpec]:
         raise ConfigError(f"{path} can't be read: {error}", hint="CSV, YAML, JSON and TOML are read") from error
 
 
-def read_openb_nodes(path: Path) -> list[NodeSpec]:
-    """An openb node list. Raises `ConfigError`."""
-    return read_nodes(path)
-
-
 def more_of(nodes: Iterable[NodeSpec], count: int, like: str = "") -> list[NodeSpec]:
     """`count` more nodes like the named one, or like the most frequent kind. Raises `ConfigError`."""
     known = list(nodes)

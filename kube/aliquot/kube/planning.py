@@ -214,6 +214,8 @@ async def plan(pool: AsyncPool, template: Template, *, tenant: str = "") -> Plan
         detached=True,
         **template.options,
     )
+    if not template.gang:
+        request = replace(request, same_card=True)  # they are nothing to one another
     most = min(template.count, MAX_GANG_SIZE)
     try:
         whole = await pool.explain(replace(request, gang_size=most))

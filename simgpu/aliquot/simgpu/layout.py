@@ -25,6 +25,7 @@ RULES_MAX = 64
 LIMITS_MAX = 256
 SHARED_MAX = 256
 HOLDERS_MAX = 8
+CGROUP_DEPTH = 12
 PROFILES_MAX = 8
 INSTANCES_MAX = 8
 LINKS_MAX = 18
@@ -52,7 +53,9 @@ class Account(_Record):
         ("pid", c_int32),
         *_all(c_uint64, "start_ticks stack_start"),
         *_all(c_uint32, "gpu_instance compute_instance types flags"),
-        *_all(c_uint64, "memory_bytes context_bytes managed_bytes peak_bytes cgroup_device cgroup_inode launches"),
+        *_all(c_uint64, "memory_bytes context_bytes managed_bytes peak_bytes cgroup_device"),
+        ("cgroup_inodes", c_uint64 * CGROUP_DEPTH),
+        ("launches", c_uint64),
         *_all(c_int32, "sm_percent memory_percent"),
         ("window", c_uint64),
         ("busy_ns", c_uint64 * 2),
@@ -189,7 +192,7 @@ class ScenarioFile(_Record):
     _fields_ = [
         ("magic", c_uint64),
         *_all(c_uint32, "version header_bytes device_bytes account_bytes device_count shared_count limit_count"),
-        ("reserved", c_uint32),
+        ("limits_nested", c_uint32),
         ("mutex", c_uint64 * 8),
         *_all(c_uint64, "rules_generation events_written"),
         *_all(c_uint32, "events_futex cuda_version"),

@@ -134,6 +134,11 @@ class Scenario:
         with self._changing(device) as target:
             target.compute_mode = mode
 
+    def set_name(self, device: DeviceName, name: str) -> None:
+        """What the driver calls the product."""
+        with self._changing(device) as target:
+            target.name = name.encode()
+
     def set_context_bytes(self, device: DeviceName, context_bytes: int) -> None:
         """What each context made from now on costs."""
         with self._changing(device) as target:
@@ -144,17 +149,39 @@ class Scenario:
         with self._changing(device) as target:
             target.contexts_spared = int(not limited)
 
+    def set_limits_nested(self, *, nested: bool) -> None:
+        """Which backend holds the limits of cgroups. By the driver's own books, where nothing else was said, a cgroup
+        without one shares that of the nearest above it, and one with its own takes nothing from it. Nested, as by the
+        kernel's dmem, all of them bound what is below, and a cgroup without one shows the whole device.
+        """
+        with self._mapping.locked() as file:
+            file.limits_nested = int(nested)
+
+    def limits(self, device: DeviceName) -> dict[str, tuple[int, int]]:
+        """What was set on cgroups and not taken away, also of those that are gone: by path, bytes that are guaranteed
+        and bytes that are the most.
+        """
+        with self._mapping.locked() as file:
+            index = self._index(file, device)
+            kept = [each for each in file.limits if each.in_use and each.device == index]
+            return {each.path.decode(): (each.soft_bytes, each.hard_bytes) for each in kept}
+
     def set_kernel_time(self, device: DeviceName, nanoseconds: int) -> None:
         """How long each kernel keeps the device busy that doesn't say so itself (see burn.SPIN_KERNEL)."""
         with self._changing(device) as target:
             target.kernel_ns = nanoseconds
 
-    def set_mig_mode(self, device: DeviceName, *, enabled: bool) -> None:
-        """As after a reset: instances are gone when MIG goes off. Raises ScenarioError on a model without MIG."""
+    def set_mig_mode(self, device: DeviceName, *, enabled: bool, pending: bool = False) -> None:
+        """As after a reset: instances are gone when MIG goes off. `pending`: only with the next reset. Raises
+        ScenarioError on a model without MIG.
+        """
         with self._changing(device) as target:
             if enabled and not target.mig_supported:
                 raise ScenarioError(f"{target.name.decode()} has no MIG", hint="simulate an A100, H100 or H200")
-            target.mig_mode = target.mig_pending = enabled
+            target.mig_pending = enabled
+            if pending:
+                return
+            target.mig_mode = enabled
             if not enabled:
                 _clear_instances(target)
 

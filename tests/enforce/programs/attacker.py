@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aliquot.agent.doctor.cuda import Driver
-from aliquot.agent.doctor.ways import WAYS
 from aliquot.v1 import local_pb2
+from bench.lib.cuda_ways import WAYS
 from tests.agent.localclient import ask
 
 SOCKET, SECRET, ATTACK, LEASE, WAY, AGENT_PID = sys.argv[1:]

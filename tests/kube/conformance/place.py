@@ -33,7 +33,7 @@ from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 from tests.coordinator import pool as pools
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import FakeApi
-from tests.kube.rights import limited
+from tests.kube.rights import limited, scheduler_config
 from tests.kube.scheduler import StockScheduler
 
 PERCENT = 100
@@ -227,28 +227,16 @@ async def scheduling(found: Place, api: FakeApi | None) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def real_scheduler(folder: Path, url: str, name: str) -> Iterator[None]:
-    """The program that `KUBE_SCHEDULER` names, with the configuration of docs/kubernetes.md."""
-    extender = {
-        "urlPrefix": url,
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "bindVerb": "bind",
-        "preemptVerb": "preempt",
-        "weight": 10,
-        "httpTimeout": "30s",
-        "nodeCacheCapable": True,
-    }
-    config = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
+    """The program that `KUBE_SCHEDULER` names, with the chart's configuration as far as the place allows."""
+    config = scheduler_config()
+    config |= {
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"kubeconfig": os.environ["KUBECONFIG"], "qps": 500, "burst": 1000},
-        "percentageOfNodesToScore": 100,
         "podInitialBackoffSeconds": 1,
         "podMaxBackoffSeconds": 2,
         "profiles": [{"schedulerName": name}],
-        "extenders": [extender],
     }
+    config["extenders"][0]["urlPrefix"] = url
     path = folder / "scheduler.yaml"
     path.write_text(yaml.safe_dump(config))
     with (folder / "log").open("wb") as log:

@@ -58,6 +58,8 @@ class SliceSpec(msgspec.Struct, frozen=True):
     """It uses that slice's memory, too."""
     stop_signal: str = DEFAULT_STOP_SIGNAL
     """By which its processes are told to end, without SIG."""
+    cuda_ordinals: bool = False
+    """They find devices by number in CUDA_VISIBLE_DEVICES."""
 
     @property
     def holder(self) -> Holder:

@@ -8,7 +8,7 @@ a driver does not offer, and raise `DeviceError` for what it can't answer now.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from aliquot.agent.core.partitioning import Card, Instance, Plan, Profile
@@ -23,6 +23,8 @@ from aliquot.agent.core.samples import (
 )
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.common.errors import AliquotError
+
+LEFT_OUT = "the agent's setting `leave_out` names it"
 
 
 class DeviceError(AliquotError):
@@ -62,6 +64,26 @@ class Discovery:
     """What can't be known of devices that are there, each with the reason, for people."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By backend, where there are several: why it does not answer; empty: it does."""
+
+
+def without(found: Discovery, names: Collection[str]) -> Discovery:
+    """What is there, but for devices that are named by UUID, model, number or PCI address, and their parts."""
+    if not names:
+        return found
+    words = {name.lower() for name in names}
+
+    def named(device: DeviceInfo) -> bool:
+        own = (device.uuid, device.physical_uuid, device.model, str(device.index), device.pci_bus_id)
+        return not words.isdisjoint(word.lower() for word in own)
+
+    out = [device for device in found.devices if named(device)]
+    cards = {device.physical_uuid for device in out}
+    return replace(
+        found,
+        devices=tuple(device for device in found.devices if device not in out),
+        cards=tuple(card for card in found.cards if card.uuid not in cards and card.uuid.lower() not in words),
+        unleasable=(*found.unleasable, *(f"GPU {each.index} ({each.uuid}): {LEFT_OUT}" for each in out)),
+    )
 
 
 class Geometry(Protocol):

@@ -42,6 +42,11 @@ _EXCLUSIVE = frozenset({pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_C
 _ONE_PROCESS = (
     "its compute mode lets one process in at a time, so it is leased whole only: `nvidia-smi -c DEFAULT` allows parts"
 )
+_MODE_PENDING = (
+    "its MIG mode changes with the next reset, so it is leased whole only until then: "
+    "`nvidia-smi --gpu-reset -i {index}`, or `nvidia-smi -i {index} -mig {now}` to leave it as it is"
+)
+_SHOWS_ONLY = "it serves a screen and computes nothing"
 POWER_LIMIT_S = 60.0
 _HEALTH_FIELDS = (
     pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
@@ -164,6 +169,8 @@ class NvmlBackend:
         """Why a card that answers can't be leased at all; empty: it can."""
         if self._compute_mode(uuid, handle) == pynvml.NVML_COMPUTEMODE_PROHIBITED:
             return "its compute mode is PROHIBITED, so no program can use it: `nvidia-smi -c DEFAULT` mends that"
+        if "DISPLAY" in text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle)).upper().split():
+            return _SHOWS_ONLY
         newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
         older = newer or self._query.ask(uuid, "MemoryInfo", pynvml.nvmlDeviceGetMemoryInfo, handle)
         if older is None:
@@ -187,8 +194,15 @@ class NvmlBackend:
             pci_bus_id=bus_id,
             numa_node=numa_node_of(bus_id),
             fabric_island=island,
-            whole_only=_ONE_PROCESS if self._compute_mode(uuid, handle) in _EXCLUSIVE else "",
+            whole_only=self._why_whole(index, uuid, handle),
         )
+
+    def _why_whole(self, index: int, uuid: str, handle: object) -> str:
+        """Why no parts of a card can be leased; empty: they can."""
+        if self._compute_mode(uuid, handle) in _EXCLUSIVE:
+            return _ONE_PROCESS
+        now, soon = self._query.ask(uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
+        return _MODE_PENDING.format(index=index, now=now) if now != soon else ""
 
     def _instances(
         self, whole: DeviceInfo, handle: object, handles: dict[str, object], problems: list[str]

@@ -2,7 +2,7 @@
 
 A trace is a JSON object `{"format": "aliquot-device-trace", "version": 1, "driver": {...}, "devices": [...],
 "frames": [{"at_ms": 0, "samples": {"<uuid>": {...}}, "events": [{"uuid": ..., "xid": ...}]}, ...]}` in the
-words of `core.samples`. A device shows what the latest frame that names it says; `recorder` makes traces.
+words of `core.samples`. A device shows what the latest frame that names it says.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_trace(path: Path) -> Trace:
         trace = msgspec.json.decode(path.read_bytes(), type=Trace)
     except (OSError, msgspec.DecodeError) as error:
         raise BackendUnavailable(
-            f"{path} is not a device trace: {error}", hint="record one with devices.recorder"
+            f"{path} is not a device trace: {error}", hint="see devices.replay.Trace for what it holds"
         ) from error
     if trace.format != FORMAT or trace.version > VERSION:
         raise BackendUnavailable(f"{path}: {trace.format} version {trace.version}; read up to {FORMAT} {VERSION}")

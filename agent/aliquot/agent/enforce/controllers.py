@@ -1,14 +1,73 @@
-"""Has the controller `dmem` at work in a cgroup's children: it must be switched on in each cgroup above, from the top.
+"""The cgroups that tiers limit, and the controller `dmem` at work in them: it must be switched on in each cgroup above,
+from the top.
 
 systemd knows no `dmem` yet and switches off again what it does not know, so this is done anew whenever a limit is set.
 """
 
 from __future__ import annotations
 
+from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.processes.tree import Hierarchy, Tree
 
 DMEM = "dmem"
 NO_DMEM = f"the kernel has no controller {DMEM} for cgroups: Linux 6.14 and newer have, with CONFIG_CGROUP_DMEM"
+
+SHUT_BYTES = 2 << 20
+"""The least that a driver gives: not even a context fits. Zero might mean "no limit" somewhere."""
+
+
+def cgroups_of(tree: Tree, limited: Limited) -> list[str]:
+    """Directories of the holder's leaf and then of what was attached to it. Raises `EnforcementError`."""
+    mount = tree.cgroups()
+    if mount is None or limited.cgroup is None:
+        raise EnforcementError("this lease's processes are not followed by cgroup")
+    found = []
+    for cgroup in (limited.cgroup, *limited.attached):
+        directory = mount.directory_of(cgroup)
+        if directory is None:
+            raise EnforcementError(f"cgroup {cgroup} lies outside of what is mounted")
+        found.append(str(directory))
+    return found
+
+
+def shares_of(tree: Tree, limited: Limited) -> dict[str, int]:
+    """What each of a holder's cgroups may hold, in bytes. A leaf and an attached cgroup lie beside each other, so no
+    limit bounds them together, and each with the whole of it would be twice as much: the attached one gets all, and the
+    leaf nothing. Raises `EnforcementError` where the leaf is in use.
+    """
+    leaf, *attached = cgroups_of(tree, limited)
+    if not attached:
+        return {leaf: limited.spec.memory_bytes}
+    if len(attached) > 1 or _populated(tree, leaf):
+        raise EnforcementError(
+            f"its processes are in {leaf} and in {', '.join(attached)}: no limit bounds cgroups beside each other",
+            hint="start them all in the attached cgroup, or all by `aliquot exec`",
+        )
+    return {leaf: SHUT_BYTES, attached[0]: limited.spec.memory_bytes}
+
+
+def make_ready(tree: Tree, cgroup: str) -> str:
+    """Have a cgroup, as /proc/pid/cgroup names it, with the controller's files; empty, or why it lacks these. Raises
+    `EnforcementError` where it can't be made.
+    """
+    mount = tree.cgroups()
+    directory = mount.directory_of(cgroup) if mount is not None else None
+    if mount is None or directory is None:
+        return f"cgroup {cgroup} lies outside of what is mounted"
+    try:
+        tree.make(str(directory.parent))
+        problem = switch_on(tree, mount, cgroup.rpartition("/")[0])
+        tree.make(str(directory))
+    except OSError as error:
+        raise EnforcementError(f"cgroup {directory}: {error.strerror}") from error
+    return problem
+
+
+def _populated(tree: Tree, directory: str) -> bool:
+    try:
+        return "populated 1" in tree.read(f"{directory}/cgroup.events").splitlines()
+    except OSError:
+        return False
 
 
 def switch_on(tree: Tree, mount: Hierarchy, cgroup: str) -> str:

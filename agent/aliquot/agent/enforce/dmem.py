@@ -18,7 +18,7 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.agent.enforce.by_vendor import vendor_of
-from aliquot.agent.enforce.controllers import NO_DMEM, switch_on
+from aliquot.agent.enforce.controllers import NO_DMEM, cgroups_of, make_ready, shares_of, switch_on
 from aliquot.agent.processes.tree import Tree
 from aliquot.common.tiers import Tier
 
@@ -51,19 +51,18 @@ class DmemEnforcer:
         Raises `EnforcementError`.
         """
         region = self._region(limited.device)
-        leaf, *others = self._paths(limited)
-        assert limited.cgroup is not None
-        for path, cgroup in zip((leaf, *others), (limited.cgroup, *limited.attached), strict=True):
-            problem = self._ready(cgroup.rpartition("/")[0], path)
+        shares = shares_of(self._tree, limited)
+        for cgroup, path in zip((limited.cgroup, *limited.attached), shares, strict=True):
+            assert cgroup is not None
+            problem = make_ready(self._tree, cgroup)
             if problem:
                 raise EnforcementError(problem)
-            self._set(path, region, limited.spec.memory_bytes)
+            self._set(path, region, shares[path])
 
     def read_back(self, limited: Limited) -> bool:
         """Whether the kernel says so, of each of its cgroups."""
         region = self._region(limited.device)
-        wanted = limited.spec.memory_bytes
-        for path in self._paths(limited):
+        for path, wanted in shares_of(self._tree, limited).items():
             try:
                 limit = dmem.parse(self._tree.read(f"{path}/dmem.max")).get(region, dmem.NO_LIMIT)
             except FileNotFoundError:
@@ -80,7 +79,7 @@ class DmemEnforcer:
             region = self._region(limited.device)
         except EnforcementError:
             return
-        for path in self._paths(limited):
+        for path in cgroups_of(self._tree, limited):
             try:
                 self._tree.write(f"{path}/dmem.max", dmem.order(region, dmem.NO_LIMIT))
             except FileNotFoundError:
@@ -98,7 +97,7 @@ class DmemEnforcer:
     def charged_bytes(self, limited: Limited) -> int:
         """What the kernel has booked on the holder's leaf. Raises `EnforcementError`."""
         try:
-            current = dmem.parse(self._tree.read(f"{self._paths(limited)[0]}/dmem.current"))
+            current = dmem.parse(self._tree.read(f"{cgroups_of(self._tree, limited)[0]}/dmem.current"))
         except OSError as error:
             raise EnforcementError(f"what the kernel has booked can't be read: {error}") from error
         return current.get(self._region(limited.device)) or 0
@@ -153,37 +152,11 @@ class DmemEnforcer:
             raise EnforcementError(f"its memory is {len(regions)} regions, which can't be limited as one")
         return regions[0]
 
-    def _ready(self, above: str, path: str) -> str:
-        """Have a cgroup with the controller's files; empty, or why not."""
-        mount = self._tree.cgroups()
-        if mount is None:
-            return "no cgroup v2 hierarchy is mounted"
-        try:
-            self._tree.make(path.rpartition("/")[0])
-            problem = switch_on(self._tree, mount, above)
-            self._tree.make(path)
-        except OSError as error:
-            return f"cgroup {path}: {error.strerror}"
-        return problem
-
     def _set(self, path: str, region: str, limit_bytes: int | None) -> None:
         try:
             self._tree.write(f"{path}/dmem.max", dmem.order(region, limit_bytes))
         except OSError as error:
             raise EnforcementError(f"the kernel does not take the limit: {path}/dmem.max: {error.strerror}") from error
-
-    def _paths(self, limited: Limited) -> list[str]:
-        """The holder's leaf first; then what was attached to it. What is below them is held with them."""
-        mount = self._tree.cgroups()
-        if mount is None or limited.cgroup is None:
-            raise EnforcementError("this lease's processes are not followed by cgroup")
-        found = []
-        for cgroup in (limited.cgroup, *limited.attached):
-            directory = mount.directory_of(cgroup)
-            if directory is None:
-                raise EnforcementError(f"cgroup {cgroup} lies outside of what is mounted")
-            found.append(str(directory))
-        return found
 
 
 def proof_name(device: DeviceInfo) -> str:

@@ -1,34 +1,51 @@
 """Tier `driver`: the driver itself limits what a cgroup may hold of a device.
 
-The limit is set on the holder's leaf cgroup and its parts, so it also holds children, shells and static programs,
-without any help of the process. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4), which is tried,
-not taken for granted. A limit is taken away before its cgroup goes: a later cgroup must not inherit it.
+The limit is set on the holder's cgroup, so it also holds children, shells and static programs, without any help of the
+process. Needs root, cgroup v2 and a driver that offers it (r615, CUDA 13.4), which is tried, not taken for granted.
+
+The driver has two backends (read in NVIDIA's documents, not yet seen on a card; `aliquot doctor` tries it). Where the
+kernel has `dmem`, limits nest: those above bound what is below, and a cgroup without one of its own is shown the whole
+device, so parts of the leaf get the same one, to be shown it. By the driver's own books a cgroup has the limit of the
+nearest one above it, and one that has its own takes nothing from that: parts with limits would each hold as much as
+the whole, so the leaf alone has one.
+
+A limit is guaranteed as well (soft = hard): what lies above a soft limit is borrowed, and its holder may be ended for
+it. The guarantee is taken away before the cgroup goes, else nobody could give it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple
 
 import pynvml
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import EnforcementError, Limited
-from aliquot.agent.enforce.controllers import switch_on
-from aliquot.agent.processes.cgroups import MOUNTINFO, below, find_mount
+from aliquot.agent.enforce.controllers import SHUT_BYTES, cgroups_of, make_ready, shares_of
+from aliquot.agent.processes.cgroups import below
 from aliquot.agent.processes.tree import RealTree
 from aliquot.common.tiers import Tier
 
-T = TypeVar("T")
-
 NO_LIMIT = 2**64 - 1
-TOOLKIT_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
-"""In bytes, for each device of a container."""
+TOOLKIT_VARIABLES = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT")
+"""Of a container, for each of its devices, in whole MiB. NVIDIA's toolkit does nothing unless both are there, and reads
+them where the container is made: in a program's environment they do nothing.
+"""
 SCRATCH = "offered"
 """A cgroup in which nothing ever runs, made and removed where leases have theirs."""
 SCRATCH_BYTES = 1 << 30
 SINCE = "driver r615 (CUDA 13.4)"
+
+
+class Offer(NamedTuple):
+    """What a trial has shown of a device."""
+
+    problem: str
+    """Why it can't be had; empty: it can."""
+    nested: bool = False
+    """Whether limits bound what is below them together with the limits there."""
 
 
 class DriverEnforcer:
@@ -40,7 +57,8 @@ class DriverEnforcer:
         """`base`: see `base.Cgroups`."""
         self._why_no_cgroups = why_no_cgroups
         self._base = base
-        self._not_offered: dict[str, str] = {}
+        self._tree = RealTree()
+        self._offers: dict[str, Offer] = {}
 
     def available(self, limited: Limited) -> str:
         """Empty where the driver has taken such a limit, or can be expected to."""
@@ -49,120 +67,128 @@ class DriverEnforcer:
             return f"the driver limits cgroups, and there are none: {problem}"
         if limited.device.mig_profile or limited.device.parent_uuid:
             return "the driver has no such limits on devices in MIG mode"
-        if limited.device.uuid not in self._not_offered:
-            self._not_offered[limited.device.uuid] = self._ask(limited.device.uuid)
-        return self._not_offered[limited.device.uuid]
+        return self.offer(limited.device.uuid).problem
+
+    def offer(self, uuid: str) -> Offer:
+        """What the driver offers on a device: tried once."""
+        if uuid not in self._offers:
+            self._offers[uuid] = self._ask(uuid)
+        return self._offers[uuid]
 
     def apply(self, limited: Limited) -> None:
-        """Set the limit on the holder's leaf, which is made if it isn't there, and on cgroups that were attached to it.
-        Raises `EnforcementError`.
+        """Set the limit on the holder's leaf, which is made if it isn't there, or on the cgroup that was attached to
+        it. Raises `EnforcementError`.
         """
-        path, *others = self._paths(limited)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
-            if mount is not None and limited.cgroup is not None:
-                switch_on(RealTree(), mount, limited.cgroup.rpartition("/")[0])
-            path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise EnforcementError(f"cgroup {path}: {error.strerror}") from error
-        for each in (path, *others):
-            self._set(limited, each, limited.spec.memory_bytes)
+        if limited.cgroup is not None:
+            make_ready(self._tree, limited.cgroup)
+        for path, limit_bytes in self._wanted(limited):
+            self._set(limited.device.uuid, path, limit_bytes)
 
     def read_back(self, limited: Limited) -> bool:
-        """Whether the driver says so, of each of its cgroups."""
-        return all(self._is_set(limited, path) for path in self._paths(limited))
-
-    def _is_set(self, limited: Limited, path: Path) -> bool:
-        if not path.is_dir():
-            return False
-        limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=str(path).encode())
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(limited.device.uuid)
-            pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
-        except pynvml.NVMLError as error:
-            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+        """Whether the driver says so, of each of its cgroups. Limits of parts that would not count together with the
+        holder's are lifted.
+        """
+        for path, limit_bytes in self._wanted(limited):
+            if limit_bytes == NO_LIMIT:
+                # Asking tells nothing: what it answers for may be the leaf's.
+                self._set(limited.device.uuid, path, NO_LIMIT)
+            elif self._limit_of(limited.device.uuid, path) != limit_bytes:
                 return False
-            raise EnforcementError(f"the driver's limit can't be read: {error}") from error
-        return int(limits.hardLimit) == limited.spec.memory_bytes
+        return True
 
     def clear(self, limited: Limited) -> None:
         """Lift the limit; without its cgroup there is none."""
-        for path in self._paths(limited):
-            if path.is_dir():
-                self._set(limited, path, NO_LIMIT)
+        for path in map(Path, cgroups_of(self._tree, limited)):
+            for each in (path, *below(path)) if path.is_dir() else ():
+                self._set(limited.device.uuid, each, NO_LIMIT)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
-        """The process need not take part. A container that it starts gets this limit from NVIDIA's container toolkit,
-        whose hook reads the variable: the same one that is set here once the container's cgroup is attached.
+        """What a container must have from its start. Where limits nest, it is shown its limit by that; where they
+        don't, a limit of its own would give it as much again.
         """
-        return {TOOLKIT_LIMIT: str(limited.spec.memory_bytes)}
+        if not self.offer(limited.device.uuid).nested:
+            return {}
+        return dict.fromkeys(TOOLKIT_VARIABLES, str(limited.spec.memory_bytes >> 20))
 
     def forget(self, holder: Holder) -> None:
         """Nothing is kept."""
 
-    def _paths(self, limited: Limited) -> list[Path]:
-        """The holder's leaf first, then what is below it. Attached cgroups that have gone are left out."""
-        mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
-        directory = mount.directory_of(limited.cgroup) if mount is not None and limited.cgroup is not None else None
-        if mount is None or directory is None:
-            raise EnforcementError("this lease's processes are not followed by cgroup")
-        others = [mount.directory_of(path) for path in limited.attached]
-        # The driver goes by the cgroup that a process is in itself: parts of the leaf have the limit as well.
-        parts = list(below(directory))
-        return [directory, *parts, *(each for each in others if each is not None and each.is_dir())]
+    def _wanted(self, limited: Limited) -> Iterator[tuple[Path, int]]:
+        """Every cgroup of the holder with its limit, those above first. Attached ones that have gone are left out."""
+        nested = self.offer(limited.device.uuid).nested
+        for place, (name, limit_bytes) in enumerate(shares_of(self._tree, limited).items()):
+            path = Path(name)
+            if place and not path.is_dir():
+                continue
+            yield path, limit_bytes
+            for part in below(path) if path.is_dir() else ():
+                yield part, limit_bytes if nested else NO_LIMIT
 
-    def _set(self, limited: Limited, path: Path, hard_bytes: int) -> None:
-        limits = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=str(path).encode(), softLimit=0, hardLimit=hard_bytes)
+    def _limit_of(self, uuid: str, path: Path) -> int | None:
+        if not path.is_dir():
+            return None
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=str(path).encode())
         try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(limited.device.uuid)
-            pynvml.nvmlDeviceSetMemoryLimits_v1(handle, limits)
+            pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+                return None
+            raise EnforcementError(f"the driver's limit can't be read: {error}") from error
+        return int(limits.hardLimit)
+
+    def _set(self, uuid: str, path: Path, limit_bytes: int) -> None:
+        try:
+            _set_limit(uuid, path, limit_bytes)
         except pynvml.NVMLError as error:
             raise EnforcementError(f"the driver does not take the limit: {error}") from error
 
-    def _ask(self, uuid: str) -> str:
+    def _ask(self, uuid: str) -> Offer:
         """Set a limit on a cgroup of our own, in which nothing runs, and read it back: reading alone proves nothing, as
         a cgroup that can't be limited answers for one above it.
         """
-        mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
-        if mount is None:
-            return "no cgroup v2 hierarchy is mounted"
         if not hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1"):
-            return "this nvidia-ml-py is too old: 13.615 and newer know the call"
-        base = self._base()
-        directory = mount.directory_of(base) if base else None
+            return Offer("this nvidia-ml-py is too old: 13.615 and newer know the call")
+        base, mount = self._base(), self._tree.cgroups()
+        directory = mount.directory_of(base) if base and mount is not None else None
         if directory is None:
-            return "leases have no cgroup of their own here"
-        # Drivers on kernels that have the controller hold limits by it; on others they keep books of their own.
-        no_dmem = switch_on(RealTree(), mount, base)
-        scratch = directory / SCRATCH
+            return Offer("leases have no cgroup of their own here")
+        scratch, part = directory / SCRATCH, directory / SCRATCH / "part"
         try:
-            scratch.mkdir(parents=True, exist_ok=True)
+            no_dmem = make_ready(self._tree, f"{base}/{SCRATCH}")
+            part.mkdir(exist_ok=True)
             try:
-                return self._try(uuid, scratch, no_dmem)
+                return self._try(uuid, scratch, part, no_dmem)
             finally:
+                part.rmdir()
                 scratch.rmdir()
+        except EnforcementError as error:
+            return Offer(f"the driver's limits could not be tried: {error.message}")
         except OSError as error:
-            return f"the driver's limits could not be tried: cgroup {scratch}: {error.strerror}"
+            return Offer(f"the driver's limits could not be tried: cgroup {scratch}: {error.strerror}")
 
-    def _try(self, uuid: str, scratch: Path, no_dmem: str) -> str:
-        name = str(scratch).encode()
+    def _try(self, uuid: str, scratch: Path, part: Path, no_dmem: str) -> Offer:
         try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            wanted = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=SCRATCH_BYTES)
-            pynvml.nvmlDeviceSetMemoryLimits_v1(handle, wanted)
-            answer = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
-            pynvml.nvmlDeviceGetMemoryLimits_v1(handle, answer)
-            nothing = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=0, hardLimit=NO_LIMIT)
-            pynvml.nvmlDeviceSetMemoryLimits_v1(handle, nothing)
+            _set_limit(uuid, scratch, SCRATCH_BYTES)
+            answer, below_it = self._limit_of(uuid, scratch), self._limit_of(uuid, part)
+            _set_limit(uuid, scratch, NO_LIMIT)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
-                return f"the driver can't limit the cgroups of leases: {no_dmem or 'it does not find them'}"
+                return Offer(f"the driver can't limit the cgroups of leases: {no_dmem or 'it does not find them'}")
             if error.value == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-                return f"this driver can't limit cgroups; {SINCE} and newer can"
+                return Offer(f"this driver can't limit cgroups; {SINCE} and newer can")
             if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
-                return "setting the driver's limits needs root"
-            return f"the driver offers no limits for cgroups here: {error}"
-        if int(answer.hardLimit) != SCRATCH_BYTES:
-            return f"the driver took a limit and does not keep it: {no_dmem or 'it says another one when asked'}"
-        return ""
+                return Offer("setting the driver's limits needs root")
+            return Offer(f"the driver offers no limits for cgroups here: {error}")
+        if answer != SCRATCH_BYTES:
+            return Offer(f"the driver took a limit and does not keep it: {no_dmem or 'it says another one when asked'}")
+        # A part that answers for nothing nests, or has no books: taken for the latter, it is still held.
+        return Offer("", nested=below_it is not None and below_it > SCRATCH_BYTES)
+
+
+def _set_limit(uuid: str, path: Path, limit_bytes: int) -> None:
+    """Guaranteed, unless nothing is to be held there, or everything. Raises `pynvml.NVMLError`."""
+    soft_bytes = limit_bytes if SHUT_BYTES < limit_bytes < NO_LIMIT else 0
+    limits = pynvml.c_nvmlSetMemoryLimits_v1_t(
+        nameSpace=str(path).encode(), softLimit=soft_bytes, hardLimit=limit_bytes
+    )
+    pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)

@@ -17,6 +17,7 @@ from rich.table import Table
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._actions import action, run_action
+from aliquot.cli._changes import changes, refuse_loss
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
@@ -24,7 +25,7 @@ from aliquot.cli._table import table, table_of
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.capacity.hook import parse_command
 from aliquot.cli.capacity.runner import Runner
-from aliquot.client.capacity import Capacity, NodeOrder, OrderWay
+from aliquot.client.capacity import Capacity, CapacityPolicy, NodeOrder, OrderWay
 from aliquot.common.clock import SystemClock
 from aliquot.common.duration import format_duration_ms
 
@@ -32,6 +33,21 @@ _EPILOG = """\
 Without an action: the advice of the moment. Nothing is ordered until `aliquot capacity act on`, and nothing comes
 until a program carries orders out: `aliquot capacity run --hook '/etc/aliquot/node.sh {way} {node}'`.
 """
+_USUAL_POLICY = CapacityPolicy(
+    target_wait_s=300,
+    means=("wait", "reclaim", "shrink", "move", "lend"),
+    means_s=120,
+    idle_s=600,
+    keep_s=1800,
+    rest_s=86_400,
+    headroom_permille=100,
+    late_s=900,
+    orders_max=32,
+    hour_micro=0,
+    month_micro=0,
+    ready_permille=930,
+)
+"""What the coordinator makes of a policy that says nothing."""
 _RUN_EPILOG = """\
 The command reads the order as JSON on its standard input; {order} {way} {node} {shape} {pool} {reference} in it are
 replaced. It ends with 0 where the node is on its way (or going), and may say more as a JSON object: reference, node
@@ -49,6 +65,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     action(actions, "orders", "orders that are open, and the latest that are over", _orders)
     apply = action(actions, "apply", "put the shapes of a file on offer, and no others", _apply)
     apply.add_argument("file", type=Path, metavar="FILE", help="YAML, JSON or TOML; see docs/capacity.md")
+    apply.add_argument("--yes", "-y", action="store_true", help="also where something that was declared disappears")
     act = action(actions, "act", "order what is advised (on), or only advise (off)", _act)
     act.add_argument("to", choices=("on", "off"), help="off: a dry run; orders under way go on")
     cancel = action(actions, "cancel", "want no more of an order", _cancel)
@@ -167,7 +184,18 @@ def _nodes(found: Capacity) -> Table:
 def _apply(args: argparse.Namespace, out: Out) -> None:
     spec = read_capacity_file(args.file)
     with options.open_pool(args) as pool:
-        version = pool.capacity.declare(spec)
+        found = pool.capacity.get(advice=False)
+        was = found.spec.policy if found.version else spec.policy
+        if was.spare_permille == was.headroom_permille:  # as it is where nothing is said of it
+            was = dataclasses.replace(was, spare_permille=None)
+        of_policy = changes("policy", was, spec.policy, _USUAL_POLICY)
+        left = {shape.name for shape in spec.shapes}
+        gone = [f"shape {shape.name} disappears" for shape in found.spec.shapes if shape.name not in left]
+        for line in (*gone, *of_policy.lines):
+            out.show(line)
+        if not args.yes:
+            refuse_loss([*gone, *of_policy.gone])
+        version = pool.capacity.declare(spec, version=found.version)
     out.document({"version": version, "shapes": [shape.name for shape in spec.shapes]})
     out.show(f"{len(spec.shapes)} shapes are on offer (version {version})")
 

@@ -31,6 +31,12 @@ TEND_EVERY_S = 0.5
 LISTEN = "127.0.0.1:7070"
 
 
+class NoGpus(AliquotError):
+    """This machine has no GPU for a pool of real ones."""
+
+    reason = "NO_GPUS"
+
+
 def _configure_up(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "State (journal, reservations, logs) stays in --state-dir; the next `up` finds the earlier leases.\n"
@@ -73,6 +79,8 @@ def _count(text: str) -> int:
 def _up(args: argparse.Namespace, out: Out) -> None:
     require_pool()
     layout = Layout.of(args.state_dir)
+    if args.real:
+        _ask_doctor(out)
     if args.detach:
         _detach(out, layout, args)
         return
@@ -99,6 +107,27 @@ def _up(args: argparse.Namespace, out: Out) -> None:
         while not stopping.wait(TEND_EVERY_S):
             pool.tend()
         out.note("stopping")
+
+
+def _ask_doctor(out: Out) -> None:
+    """What this machine's doctor says of it, in words. Raises NoGpus where it has nothing that could be leased."""
+    command = [sys.executable, "-m", "aliquot.cli", "doctor", "--no-prove", "--json"]
+    asked = subprocess.run(command, capture_output=True, text=True, env=clean_environment({}), check=False)  # noqa: S603 - ourselves
+    try:
+        found = json.loads(asked.stdout)
+    except ValueError:
+        raise NoGpus("the doctor could not look at this machine", hint=asked.stderr.strip()[-500:]) from None
+    wrong = [each for each in found if each["mark"] == "problem"]
+    for each in wrong:
+        out.note(f"doctor: {each['subject']}: {each['text']}")
+    gpus = sum(each["subject"].startswith("GPU ") and each["mark"] != "problem" for each in found)
+    if not gpus:
+        said = wrong[0]["text"].partition("\n")[0] if wrong else "its driver shows none"
+        raise NoGpus(
+            f"this machine has no GPU that could be leased: {said}",
+            hint="`aliquot doctor` says all that it looked at; without --real the GPUs are simulated",
+        )
+    out.note(f"doctor: {gpus} GPUs can be leased" + (", but see above" if wrong else ""))
 
 
 def _free_address(out: Out) -> str:

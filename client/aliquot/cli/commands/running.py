@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from rich.text import Text
 
@@ -235,12 +237,17 @@ def _configure_exec(parser: argparse.ArgumentParser) -> None:
         "The lease stays when the program ends."
     )
     parser.add_argument("--lease", "-l", required=True, metavar="LEASE", help="a lease with a part on this node")
+    parser.add_argument(
+        "--print-docker",
+        action="store_true",
+        help="start nothing, print the flags of `docker run` for a container in it",
+    )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
 def _exec(args: argparse.Namespace, out: Out) -> int:
     del out  # the program's own
-    command = _program(args)
+    command = [] if args.print_docker else _program(args)
     secret = secrets.find(args.lease)
     with options.open_pool(args) as pool:
         lease = pool.get(args.lease)
@@ -255,6 +262,10 @@ def _exec(args: argparse.Namespace, out: Out) -> int:
             )
         agent = agents[here[0].node_id]
     attachment = agent.attach(lease.lease_id, secret, member=here[0].member)
+    if args.print_docker:
+        uuids = [part.device_uuid for part in here if part.member == here[0].member]
+        sys.stdout.write(shlex.join(_docker_flags(uuids, attachment.environment)) + "\n")
+        return 0
     # This process is attached; it becomes the program, with the same pid and terminal.
     sys.stdout.flush()
     try:
@@ -262,6 +273,20 @@ def _exec(args: argparse.Namespace, out: Out) -> int:
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 126 if isinstance(error, PermissionError) else 127
+
+
+def _docker_flags(uuids: list[str], environment: Mapping[str, str]) -> list[str]:
+    """What makes a container part of the lease that this process is attached to: below the lease's cgroup it shares
+    the limit there, and the toolkit reads its variables before it makes the container.
+    """
+    flags = ["--gpus", f'"device={",".join(uuids)}"']
+    own = Path("/proc/self/cgroup").read_text(encoding="utf-8").partition("0::")[2].partition("\n")[0]
+    if environment["ALIQUOT_LEASE_ID"] in own.split("/"):
+        flags += ["--cgroup-parent", own]
+    if library := environment.get("LD_PRELOAD"):
+        flags += ["--volume", f"{Path(library).parent}:{Path(library).parent}"]
+    inside = (f"{name}={value}" for name, value in environment.items() if name != "LD_LIBRARY_PATH")
+    return flags + [word for pair in inside for word in ("--env", pair)]
 
 
 RUN = Work(_configure_run, _run)

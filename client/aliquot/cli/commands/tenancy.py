@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aliquot.cli import _options as options
 from aliquot.cli import _poolfile as poolfile
 from aliquot.cli import _words as words
+from aliquot.cli._changes import Changes, changes, refuse_loss
 from aliquot.cli._command import Work, no_options
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
@@ -20,19 +21,41 @@ from aliquot.common.quantity import human_bytes
 def _configure_apply(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (poolfile.__doc__ or "").partition("\n\n")[2]
     parser.add_argument("--file", "-f", type=Path, required=True, help="pool.yaml, .json or .toml")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="also where something that was declared disappears")
 
 
 def _apply(args: argparse.Namespace, out: Out) -> None:
     declared = poolfile.read_pool_file(args.file)
     with options.open_pool(args) as pool:
         # Replaces only what was read here: a change by somebody else since then is a conflict.
-        answer = pool.admin.apply(declared, over=pool.admin.tenancy(), dry_run=args.dry_run)
+        before = pool.admin.tenancy()
+        found = list(_changes(declared, before))
+        for line in (line for each in found for line in each.lines):
+            out.show(line)
+        if not (args.yes or args.dry_run):
+            refuse_loss([line for each in found for line in each.gone])
+        answer = pool.admin.apply(declared, over=before, dry_run=args.dry_run)
     out.document(answer)
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
         out.show(f"{name}: {word} (version {version})")
     out.show(f"{len(answer.changed)} {word}, {len(answer.unchanged)} unchanged")
+
+
+def _changes(declared: admin.Declarations, before: admin.Tenancy) -> Iterator[Changes]:
+    """Of each declaration that replaces one."""
+    for kind, new, views, usual in (
+        ("pool", declared.pools, before.pools, poolfile.USUAL_POOL),
+        ("queue", declared.queues, before.queues, poolfile.USUAL_QUEUE),
+        ("tenant", declared.tenants, before.tenants, poolfile.USUAL_TENANT),
+    ):
+        there = {view.spec.name: view.spec for view in views if view.version}
+        for spec in new:
+            if spec.name in there:
+                yield changes(f"{kind} {spec.name}", there[spec.name], spec, usual)
+    if declared.rates is not None and before.rates is not None:
+        yield changes("prices", before.rates, declared.rates, poolfile.USUAL_PRICES)
 
 
 def _configure_withdraw(parser: argparse.ArgumentParser) -> None:

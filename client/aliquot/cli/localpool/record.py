@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.cli._json import dumps
 from aliquot.cli.localpool.layout import Layout
@@ -83,17 +84,8 @@ class PoolRecord:
     def read(cls, layout: Layout) -> PoolRecord | None:
         """The record, if there is one that can be read."""
         try:
-            document = json.loads(layout.record.read_text())
-            return cls(
-                coordinator=document["coordinator"],
-                metrics=document["metrics"],
-                nodes=tuple(NodeRecord(**node) for node in document["nodes"]),
-                supervisor=ProcessId(**document["supervisor"]),
-                parts=tuple(ProcessId(**part) for part in document["parts"]),
-                state_dir=document["state_dir"],
-                console=document.get("console", ""),
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            return msgspec.json.decode(layout.record.read_bytes(), type=cls)
+        except (OSError, ValueError, msgspec.MsgspecError):
             return None
 
     @property

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
+from aliquot.client import _methods as methods
 from aliquot.client import _operations as operations
-from aliquot.client._asking import Request, RequestOptions
+from aliquot.client._asking import Request, RequestOptions, to_proto
 from aliquot.client._async import leasing
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
@@ -20,9 +21,11 @@ from aliquot.client._async.runner import AsyncRunner
 from aliquot.client._async.seam import sleep
 from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
-from aliquot.client._flow import Flow, RetryPolicy
+from aliquot.client._flow import Flow, RetryPolicy, send
+from aliquot.client._from_proto import lease_of, node_of
 from aliquot.client._held_base import Callbacks
-from aliquot.client._methods import WATCH, WATCH_FLEET
+from aliquot.client._messages import read
+from aliquot.client._methods import WATCH, WATCH_FLEET, Answer, Method
 from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Places
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
@@ -249,22 +252,22 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing. Raises
         `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
-        return await self._run(operations.acknowledge_shape(self._context, lease_id, shape, self.timeout_s))
+        return lease_of(await self._send(methods.ACKNOWLEDGE_SHAPE, lease_id=lease_id, shape=shape))
 
     async def use(self, *, tenant: str = "", lease_id: str = "", quiet_only: bool = False) -> UseReport:
         """What leases make of what they hold: those that waste most first. `tenant`: it and all below it.
 
         `quiet_only`: only leases that do nothing with it. Raises `LeaseNotFound`.
         """
-        flow = operations.use(self._context, tenant, lease_id, self.timeout_s, quiet_only=quiet_only)
-        return await self._run(flow)
+        answer = await self._send(methods.GET_USE, tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
+        return read(answer, UseReport)
 
     async def exempt(self, lease_id: str, for_s: int, *, reason: str = "") -> Lease:
         """Let idleness of a lease have no consequences for so long (at most a day); 0: it has again.
 
         Returns the lease. Raises `LeaseNotFound`.
         """
-        return await self._run(operations.exempt(self._context, lease_id, for_s, reason, self.timeout_s))
+        return lease_of(await self._send(methods.EXEMPT_LEASE, lease_id=lease_id, for_s=for_s, reason=reason))
 
     async def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
         """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
@@ -272,14 +275,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns the lease. Raises `ExtensionRefused` where its queue allows less, or others were promised what it holds
         for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
         """
-        return await self._run(operations.extend(self._context, lease_id, time_limit_s, reason, self.timeout_s))
+        return lease_of(
+            await self._send(methods.EXTEND_LEASE, lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
+        )
 
     async def confirm_notice(self, lease_id: str, number: int) -> None:
         """Say that the `number`-th warning of a lease's idleness has reached its holder.
 
         Nothing is ended for idleness before somebody was told. Raises `LeaseNotFound`.
         """
-        await self._run(operations.confirm_notice(self._context, lease_id, number, self.timeout_s))
+        await self._send(methods.CONFIRM_NOTICE, lease_id=lease_id, number=number)
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""
@@ -290,36 +295,32 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
         """
-        return await self._run(operations.explain_request(self._context, self._ask(gpu, options), self.timeout_s))
+        answer = await self._send(methods.EXPLAIN, request=to_proto(self._ask(gpu, options)))
+        return read(answer.explanation, Explanation)
 
     async def why(self, lease_id: str) -> tuple[Lease, Explanation]:
         """Why a lease waits or ended, or where it is. Raises `LeaseNotFound`."""
-        return await self._run(operations.explain_lease(self._context, lease_id, self.timeout_s))
+        answer = await self._send(methods.EXPLAIN, lease_id=lease_id)
+        return lease_of(answer.lease), read(answer.explanation, Explanation)
 
     async def get(self, lease_id: str) -> Lease:
         """One lease as it is now. Raises `LeaseNotFound`."""
-        return await self._run(operations.get(self._context, lease_id, self.timeout_s))
+        return lease_of(await self._send(methods.GET, lease_id=lease_id))
 
     async def timeline(self, lease_id: str) -> Timeline:
         """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
 
         It is read in the coordinator's journal, which may take some seconds.
         """
-        return await self._run(operations.timeline(self._context, lease_id, self.timeout_s))
+        answer = await self._send(methods.GET_TIMELINE, lease_id=lease_id)
+        return read(answer, Timeline)
 
-    async def leases(
+    def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
     ) -> AsyncIterator[Lease]:
         """Leases, page by page while you iterate. No states: all but ENDED."""
         which = LeaseFilter(tenant, queue, states, node_id)
-        token = ""
-        while True:
-            page = await self._run(operations.list_page(self._context, which, token, self.timeout_s))
-            for lease in page.items:
-                yield lease
-            token = page.next_token
-            if not token:
-                return
+        return self._items(lambda token: operations.list_page(self._context, which, token, self.timeout_s))
 
     async def leases_page(
         self,
@@ -402,18 +403,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
-    async def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
+    def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
         """Nodes, page by page while you iterate."""
-        token = ""
-        while True:
-            page = await self._run(
-                operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
-            )
-            for node in page.items:
-                yield node
-            token = page.next_token
-            if not token:
-                return
+        return self._items(
+            lambda token: operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
+        )
 
     async def nodes_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
@@ -427,18 +421,12 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def node(self, node_id: str) -> Node:
         """One node by id or name. Raises `NodeNotFound`."""
-        return await self._run(operations.node(self._context, node_id, self.timeout_s))
+        return node_of(await self._send(methods.GET_NODE, node_id=node_id))
 
-    async def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
+    def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
         """Devices, page by page while you iterate."""
-        which, token = DeviceFilter(pool, node_id, model), ""
-        while True:
-            page = await self._run(operations.devices_page(self._context, which, token, self.timeout_s))
-            for device in page.items:
-                yield device
-            token = page.next_token
-            if not token:
-                return
+        which = DeviceFilter(pool, node_id, model)
+        return self._items(lambda token: operations.devices_page(self._context, which, token, self.timeout_s))
 
     async def devices_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
@@ -459,22 +447,22 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `NodeNotFound`, and `InUse` while it holds slices, unless it is LOST and `force` writes them off.
         """
-        await self._run(operations.remove_node(self._context, node_id, self.timeout_s, force=force))
+        await self._send(methods.REMOVE_NODE, node_id=node_id, force=force)
 
     async def cordon(self, node_id: str, *, reason: str = "") -> Node:
         """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
-        return await self._run(operations.cordon(self._context, node_id, reason, self.timeout_s))
+        return node_of(await self._send(methods.CORDON, node_id=node_id, reason=reason))
 
     async def uncordon(self, node_id: str) -> Node:
         """Place leases on the node again. Raises `NodeNotFound`."""
-        return await self._run(operations.uncordon(self._context, node_id, self.timeout_s))
+        return node_of(await self._send(methods.UNCORDON, node_id=node_id))
 
     async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> Node:
         """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
 
         Raises `NodeNotFound`.
         """
-        return await self._run(operations.drain(self._context, node_id, reason, grace_s, self.timeout_s))
+        return node_of(await self._send(methods.DRAIN, node_id=node_id, reason=reason, grace_s=grace_s))
 
     @property
     def admin(self) -> AsyncAdmin:
@@ -499,7 +487,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def status(self) -> Status:
         """Totals per pool, model and tenant."""
-        return await self._run(operations.status(self._context, self.timeout_s))
+        answer = await self._send(methods.GET_STATUS)
+        return read(answer, Status)
 
     async def forecast(self, series: str | None = None) -> Forecast:
         """Demand by the hour, as it is expected to be: of all series that the caller may see.
@@ -508,6 +497,20 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Raises `InvalidRequest` for a kind that there is not.
         """
         return await self._run(operations.forecast(self._context, series, self.timeout_s))
+
+    async def _items(self, page_after: Callable[[str], Flow[Page[T]]]) -> AsyncIterator[T]:
+        token = ""
+        while True:
+            page = await self._run(page_after(token))
+            for item in page.items:
+                yield item
+            token = page.next_token
+            if not token:
+                return
+
+    async def _send(self, method: Method[Any, Answer], **fields: object) -> Answer:
+        """Make a call with these fields in its message."""
+        return await self._run(send(self._context, method, self.timeout_s, **fields))
 
     async def _run(self, flow: Flow[T]) -> T:
         return await self._runner.run(flow)

@@ -83,6 +83,7 @@ def desired_slice(lease: Lease, piece: Slice, pool_secret: bytes) -> agent_pb2.D
         lender_memory=plan.lender_memory,
         # What serves a lease is told to end as any service; its programs elsewhere get the signal from their launcher.
         stop_signal="" if serve else request.stop_signal,
+        cuda_ordinals=request.cuda_ordinals and not serve,
         serving_credential_sha256=(
             serving_credential_sha256(pool_secret, lease.lease_id, piece.lease_epoch, request.tenant) if serve else b""
         ),

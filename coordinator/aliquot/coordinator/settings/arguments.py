@@ -30,9 +30,6 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
         metavar="ADDRESS",
         help="host:port that launchers and agents reach this one at, where others stand by",
     )
-    parser.add_argument(
-        "--leadership", metavar="WHAT", help="what chooses the leader: journal, or kubernetes:NAMESPACE/NAME of a Lease"
-    )
     parser.add_argument("--leader-expiry", metavar="TIME", help="how long a leader that says nothing still leads (3s)")
     parser.add_argument(
         "--metrics-port",

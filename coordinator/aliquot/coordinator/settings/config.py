@@ -159,8 +159,6 @@ class Settings:
     """
     advertise: str = ""
     """`host:port` at which others reach this coordinator while it leads; by default what it listens on."""
-    leadership: str = "journal"
-    """What chooses the leader of several: the shared `journal` itself, or `kubernetes:NAMESPACE/NAME` of a Lease."""
     leader_expiry: DurationMs = field(default=DurationMs(3_000))
     """How long after its last renewal the leader row of a shared journal is free for another."""
     clock_skew_max: DurationMs = field(default=DurationMs(30_000))

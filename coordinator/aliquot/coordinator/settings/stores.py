@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aliquot.coordinator.writing.journal.postgres import PostgresJournal
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
 
-KUBERNETES = "kubernetes"
-
 
 def make_journal(settings: Settings) -> Journal:
     """The journal that `--journal` names. Raises ConfigError."""
@@ -48,29 +46,13 @@ def make_journal(settings: Settings) -> Journal:
 
 
 def shared_leadership(settings: Settings, journal: Journal) -> ExpiringLeadership | None:
-    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own.
-    Raises ConfigError.
-    """
-    kind, _, place = settings.leadership.partition(":")
-    if kind not in {"journal", KUBERNETES}:
-        raise ConfigError(
-            f"leadership {settings.leadership!r} is unknown", hint="journal, or kubernetes:NAMESPACE/NAME of a Lease"
-        )
-    if not settings.journal.startswith(POSTGRES):
-        if kind == KUBERNETES:
-            raise ConfigError(
-                "only coordinators that share a journal need a leader", hint="give --journal postgres:CONNINFO"
-            )
-        return None
-    if not isinstance(journal, load("PostgreSQL")):
+    """One leader at a time, where several coordinators share the journal; None where it is one coordinator's own."""
+    if not settings.journal.startswith(POSTGRES) or not isinstance(journal, load("PostgreSQL")):
         return None
     holder = f"{socket.gethostname()}:{os.getpid()}"
-    if kind == KUBERNETES:
-        seat: ExpiringLeadership = load("leadership by Kubernetes")(
-            journal, place, holder=holder, expiry_ms=settings.leader_expiry
-        )
-    else:
-        seat = load("leadership by PostgreSQL")(journal, holder=holder, expiry_ms=settings.leader_expiry)
+    seat: ExpiringLeadership = load("leadership by PostgreSQL")(
+        journal, holder=holder, expiry_ms=settings.leader_expiry
+    )
     seat.skew_max_ms = settings.clock_skew_max
     return seat
 

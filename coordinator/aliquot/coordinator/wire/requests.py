@@ -104,6 +104,7 @@ def _read(message: types_pb2.LeaseRequest, body: bytes) -> ReadRequest:
         labels=_pairs(names.validate_labels(message.labels, "request.labels")),
         gpu_text=message.gpu,
         stop_signal=validate_stop_signal(message.stop_signal, "request.stop_signal") if message.stop_signal else "",
+        cuda_ordinals=message.cuda_ordinals,
     )
     return ReadRequest(spec, hashlib.sha256(body).digest(), message.no_queue)
 

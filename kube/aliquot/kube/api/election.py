@@ -1,4 +1,4 @@
-"""One controller at a time, by a Lease of Kubernetes; the same rule as the coordinators have for theirs.
+"""One controller at a time, by a Lease of Kubernetes.
 
 The Lease is taken and renewed by replacing it at the resource version that was read. Nobody's clock is compared with
 anybody else's: a candidate counts the Lease as expired when it has seen it unchanged for its whole duration, on its own

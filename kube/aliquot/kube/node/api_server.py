@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,10 +14,14 @@ from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeError, KubeInvalid, KubeNotFound
 from aliquot.kube.api.informer import Informer
+from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
+
+R = TypeVar("R")
+K = TypeVar("K")
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -107,38 +111,27 @@ class ApiServer:
 
     async def pods_of_node(self, node: str) -> AsyncIterator[Mapping[str, Pod]]:
         """See `seam.Cluster`."""
-        changed = asyncio.Event()
-        informer = Informer(
-            self._client,
-            resources.PODS,
-            _Pod,
-            _pod,
-            fields=f"spec.nodeName={node}",
-            on_change=lambda key, before, after: changed.set(),
-        )
-        async with _following(informer):
-            await informer.synced.wait()
-            while True:
-                changed.clear()
-                yield {pod.identity.uid: pod for pod in informer}
-                await changed.wait()
+        async for pods in self._followed(resources.PODS, _Pod, _pod, f"spec.nodeName={node}"):
+            yield {pod.identity.uid: pod for pod in pods}
 
     async def node_record(self, node: str) -> AsyncIterator[NodeRecord | None]:
         """See `seam.Cluster`."""
+        async for nodes in self._followed(resources.NODES, _Node, _node, f"metadata.name={node}"):
+            yield nodes.get(node)
+
+    async def _followed(
+        self, resource: Resource, shape: type[R], keep: Callable[[R], K | None], fields: str
+    ) -> AsyncIterator[Informer[R, K]]:
+        """The objects that there are, and again after each change."""
         changed = asyncio.Event()
-        informer = Informer(
-            self._client,
-            resources.NODES,
-            _Node,
-            _node,
-            fields=f"metadata.name={node}",
-            on_change=lambda key, before, after: changed.set(),
+        informer: Informer[R, K] = Informer(
+            self._client, resource, shape, keep, fields=fields, on_change=lambda key, before, after: changed.set()
         )
         async with _following(informer):
             await informer.synced.wait()
             while True:
                 changed.clear()
-                yield informer.get(node)
+                yield informer
                 await changed.wait()
 
     async def pod(self, namespace: str, name: str) -> Pod | None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import owner_of, parts_of, queue_of
 from aliquot.coordinator.core.books.ledger.facts import RatesApplied
-from aliquot.coordinator.core.books.ledger.rates import check_rates
+from aliquot.coordinator.core.books.ledger.rates import RateCard, check_rates
 from aliquot.coordinator.core.books.tenancy import checks
 from aliquot.coordinator.core.books.tenancy.accounts import Chain
 from aliquot.coordinator.core.books.tenancy.facts import (
@@ -94,6 +94,7 @@ def apply(known: Planning, command: c.Apply, now_ms: int) -> Decision[ApplyOutco
         if version and known.ledger.prices.latest == command.rates:
             unchanged.append("rates")
         else:
+            _check_currency(known, command.rates)
             facts.append(RatesApplied(at_ms=now_ms, card=command.rates, version=version + 1))
             changed.append(("rates", version + 1))
     outcome = ApplyOutcome(tuple(changed), tuple(unchanged))
@@ -193,6 +194,19 @@ def _check_ranges(command: c.Apply) -> None:
             raise InvalidField(kind, "the same name twice")
     if command.rates is not None:
         check_rates(command.rates, "rates")
+
+
+def _check_currency(known: Planning, card: RateCard) -> None:
+    """Amounts in the books have no currency of their own: they are all in that of the pool."""
+    before = known.ledger.prices.latest
+    if before is None or before.currency == card.currency:
+        return
+    if known.holding_by_priority or known.ledger.next_number > 1:
+        raise InvalidField(
+            "rates.currency",
+            f"{card.currency}, but what is charged and paid is in {before.currency}",
+            hint=f"write currency: {before.currency}, which a pool keeps once something was charged or paid in it",
+        )
 
 
 def _differing(

@@ -327,5 +327,7 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_text: str = ""
     stop_signal: str = ""
     """By which its programs are told to end, without SIG; empty: TERM."""
+    cuda_ordinals: bool = False
+    """Its processes find devices by number in CUDA_VISIBLE_DEVICES."""
     placed: bool = False
     """It was asked for on a place of its caller's choice: when it can't stay there, it ends."""

@@ -1,4 +1,4 @@
-"""Leadership that has to be renewed, whatever keeps it: a row of a database, or a Lease of Kubernetes.
+"""Leadership that has to be renewed, whatever keeps it, such as a row of a database.
 
 The leader renews it from a thread of its own, so that neither a slow commit nor a busy event loop costs it its place,
 and counts the expiry on its own monotonic clock from before it asked: it knows that it no longer leads no later than

@@ -171,19 +171,19 @@ void books_close(struct place place)
 
 static bool limit_stale(const struct sim_limit *limit)
 {
-    struct cgroup_identity now;
+    struct cgroup_line now;
     return !cgroup_identify(limit->path, &now) || now.device != limit->cgroup_device ||
-           now.inode != limit->cgroup_inode;
+           now.inodes[0] != limit->cgroup_inode;
 }
 
-const struct sim_limit *books_limit(struct sim_device *device, struct cgroup_identity cgroup)
+struct sim_limit *books_limit(struct sim_device *device, uint64_t cgroup_device, uint64_t cgroup_inode)
 {
     struct scenario *scenario = machine();
     uint32_t index = (uint32_t)(device - scenario->devices);
     for (uint32_t i = 0; i < scenario->limit_count; i++) {
         struct sim_limit *limit = &scenario->limits[i];
-        if (!limit->in_use || limit->device != index || limit->cgroup_device != cgroup.device ||
-            limit->cgroup_inode != cgroup.inode)
+        if (!limit->in_use || limit->device != index || limit->cgroup_device != cgroup_device ||
+            limit->cgroup_inode != cgroup_inode)
             continue;
         if (!limit_stale(limit))
             return limit;
@@ -192,36 +192,71 @@ const struct sim_limit *books_limit(struct sim_device *device, struct cgroup_ide
     return NULL;
 }
 
-uint64_t books_cgroup_bytes(const struct sim_device *device, uint64_t cgroup_device, uint64_t cgroup_inode)
+struct sim_limit *books_shown_limit(struct sim_device *device, const struct cgroup_line *line)
 {
-    uint64_t used = 0; /* managed memory doesn't count against the limit */
+    if (machine()->limits_nested)
+        return books_limit(device, line->device, line->inodes[0]);
+    for (int i = 0; i < CGROUP_DEPTH && line->inodes[i]; i++) {
+        struct sim_limit *limit = books_limit(device, line->device, line->inodes[i]);
+        if (limit)
+            return limit;
+    }
+    return NULL;
+}
+
+/* Where limits nest, all that is below a cgroup counts there. The driver's own books know one limit for each process:
+ * the nearest. A cgroup with a limit of its own therefore takes nothing from the one above it. */
+static bool counts_against(struct sim_device *device, const struct sim_account *account, const struct sim_limit *limit)
+{
+    if (account->cgroup_device != limit->cgroup_device)
+        return false;
+    for (int i = 0; i < CGROUP_DEPTH && account->cgroup_inodes[i]; i++) {
+        if (account->cgroup_inodes[i] == limit->cgroup_inode)
+            return true;
+        if (!machine()->limits_nested && books_limit(device, account->cgroup_device, account->cgroup_inodes[i]))
+            return false;
+    }
+    return false;
+}
+
+uint64_t books_limited_bytes(struct sim_device *device, const struct sim_limit *limit)
+{
+    uint64_t used = 0;
     for (uint32_t i = 0; i < device->account_count; i++) {
         const struct sim_account *account = &device->accounts[i];
-        if (account->state && account->cgroup_inode == cgroup_inode && account->cgroup_device == cgroup_device)
+        if (account->state && counts_against(device, account, limit))
             used += account->memory_bytes - (device->contexts_spared ? account->context_bytes : 0) +
                     books_shared_bytes(device, account);
     }
     return used;
 }
 
-static bool cgroup_has_room(const struct sim_device *device, const struct sim_limit *limit, uint64_t bytes)
+static bool limits_have_room(struct sim_device *device, const struct cgroup_line *line, uint64_t bytes)
 {
-    uint64_t used = books_cgroup_bytes(device, limit->cgroup_device, limit->cgroup_inode);
-    return used <= limit->hard_bytes && bytes <= limit->hard_bytes - used;
+    for (int i = 0; i < CGROUP_DEPTH && line->inodes[i]; i++) {
+        const struct sim_limit *limit = books_limit(device, line->device, line->inodes[i]);
+        if (!limit)
+            continue;
+        uint64_t used = books_limited_bytes(device, limit);
+        if (used > limit->hard_bytes || bytes > limit->hard_bytes - used)
+            return false;
+        if (!machine()->limits_nested)
+            break;
+    }
+    return true;
 }
 
 static bool within_limit(struct sim_device *device, struct sim_account *account, uint64_t bytes)
 {
     if (!machine()->limit_count)
         return true;
-    struct cgroup_identity cgroup = process_own_cgroup();
-    account->cgroup_device = cgroup.device;
-    account->cgroup_inode = cgroup.inode;
-    const struct sim_limit *limit = cgroup.inode ? books_limit(device, cgroup) : NULL;
-    if (!limit || cgroup_has_room(device, limit, bytes))
+    struct cgroup_line line = process_own_cgroups();
+    account->cgroup_device = line.device;
+    memcpy(account->cgroup_inodes, line.inodes, sizeof line.inodes);
+    if (limits_have_room(device, &line, bytes))
         return true;
     books_reap(device);
-    return cgroup_has_room(device, limit, bytes);
+    return limits_have_room(device, &line, bytes);
 }
 
 /* Managed pages give way to memory that must be resident. */

@@ -57,9 +57,15 @@ void books_close(struct place place);
 bool books_charge(struct place place, enum charge_kind kind, uint64_t bytes);
 void books_credit(struct place place, enum charge_kind kind, uint64_t bytes);
 
-/* The limit set on this process's cgroup for the device, if any; drops limits whose cgroup is gone. */
-const struct sim_limit *books_limit(struct sim_device *device, struct cgroup_identity cgroup);
-uint64_t books_cgroup_bytes(const struct sim_device *device, uint64_t cgroup_device, uint64_t cgroup_inode);
+/* The limit set on a cgroup itself for the device, if any; drops limits whose cgroup is gone. */
+struct sim_limit *books_limit(struct sim_device *device, uint64_t cgroup_device, uint64_t cgroup_inode);
+
+/* The limit that a process in a cgroup is shown, and Get answers with: by the driver's own books the nearest at or
+ * above it; where limits nest, its own alone. */
+struct sim_limit *books_shown_limit(struct sim_device *device, const struct cgroup_line *line);
+
+/* What counts against a limit. Managed memory doesn't. */
+uint64_t books_limited_bytes(struct sim_device *device, const struct sim_limit *limit);
 
 /* Busy time of an account in the last full second, in percent. */
 uint32_t account_sm_percent(const struct sim_account *account, uint64_t now_ns);

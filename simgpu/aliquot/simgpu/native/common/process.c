@@ -90,14 +90,24 @@ bool process_name(pid_t pid, char *name, size_t size)
     return true;
 }
 
-bool cgroup_identify(const char *path, struct cgroup_identity *identity)
+bool cgroup_identify(const char *path, struct cgroup_line *line)
 {
     struct statfs filesystem;
     struct stat directory;
-    if (statfs(path, &filesystem) || filesystem.f_type != CGROUP2_MAGIC || stat(path, &directory))
-        return false;
-    *identity = (struct cgroup_identity){.device = directory.st_dev, .inode = directory.st_ino};
-    return true;
+    char above[3072];
+    *line = (struct cgroup_line){0};
+    snprintf(above, sizeof above, "%s", path);
+    for (int depth = 0; depth < CGROUP_DEPTH && *above; depth++) {
+        if (statfs(above, &filesystem) || filesystem.f_type != CGROUP2_MAGIC || stat(above, &directory))
+            break;
+        line->device = directory.st_dev;
+        line->inodes[depth] = directory.st_ino;
+        char *last = strrchr(above, '/');
+        if (!last)
+            break;
+        *last = '\0';
+    }
+    return line->inodes[0] != 0;
 }
 
 /* The mount point of cgroup v2 and the part of the hierarchy that is mounted there. */
@@ -121,9 +131,9 @@ static bool cgroup_mount(char *root, size_t root_size, char *point, size_t point
     return found;
 }
 
-struct cgroup_identity process_own_cgroup(void)
+struct cgroup_line process_own_cgroups(void)
 {
-    struct cgroup_identity none = {0}, identity;
+    struct cgroup_line none = {0}, line;
     char text[4096], root[1024], point[1024], path[3072];
     if (read_file("/proc/self/cgroup", text, sizeof text) <= 0)
         return none;
@@ -136,5 +146,5 @@ struct cgroup_identity process_own_cgroup(void)
     if (strncmp(own, root, prefix) != 0)
         prefix = 0;
     snprintf(path, sizeof path, "%s%s", point, own + prefix);
-    return cgroup_identify(path, &identity) ? identity : none;
+    return cgroup_identify(path, &line) ? line : none;
 }

@@ -29,6 +29,7 @@ enum {
     LIMITS_MAX = 256,
     SHARED_MAX = 256,
     HOLDERS_MAX = 8,
+    CGROUP_DEPTH = 12,
     PROFILES_MAX = 8,
     INSTANCES_MAX = 8,
     LINKS_MAX = 18,
@@ -54,7 +55,7 @@ struct sim_account {
     uint64_t managed_bytes; /* managed memory resident on the device, apart from memory_bytes: it can be evicted */
     uint64_t peak_bytes;
     uint64_t cgroup_device; /* the process's cgroup v2 directory, as stat(2) identifies it; 0 where unknown */
-    uint64_t cgroup_inode;
+    uint64_t cgroup_inodes[CGROUP_DEPTH]; /* its own first, then those above it; 0: no more */
     uint64_t launches;      /* (atomic) */
     int32_t sm_percent;     /* DERIVED: from busy_ns */
     int32_t memory_percent; /* of the bandwidth */
@@ -203,7 +204,7 @@ struct scenario {
     uint32_t header_bytes, device_bytes, account_bytes; /* sizeof of this, sim_device and sim_account */
     uint32_t device_count;
     uint32_t shared_count, limit_count; /* high-water marks */
-    uint32_t reserved;
+    uint32_t limits_nested; /* limits of cgroups: 0 by the driver's own books, 1 by the kernel's dmem */
     union {
         pthread_mutex_t mutex; /* robust, process-shared */
         uint64_t mutex_room[8];

@@ -186,23 +186,22 @@ EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *ordinal, const char *text)
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-static const struct sim_limit *own_limit(int ordinal, struct cgroup_identity *cgroup)
+static const struct sim_limit *own_limit(int ordinal)
 {
     if (!machine()->limit_count)
         return NULL;
-    *cgroup = process_own_cgroup();
-    return cgroup->inode ? books_limit(cuda_device(ordinal), *cgroup) : NULL;
+    struct cgroup_line line = process_own_cgroups();
+    return books_shown_limit(cuda_device(ordinal), &line);
 }
 
 uint64_t cuda_total_bytes(int ordinal)
 {
     struct place place = cuda_place(ordinal);
-    struct cgroup_identity cgroup;
     machine_lock();
     uint64_t total = books_total_bytes(cuda_device(ordinal), place.gpu_instance);
     if (place.gpu_instance == NO_INSTANCE)
         total -= cuda_device(ordinal)->reserved_bytes;
-    const struct sim_limit *limit = own_limit(ordinal, &cgroup);
+    const struct sim_limit *limit = own_limit(ordinal);
     if (limit && limit->hard_bytes < total)
         total = limit->hard_bytes;
     machine_unlock();
@@ -225,14 +224,13 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     NEED(free_bytes && total_bytes);
     NEED_CONTEXT(context);
     struct sim_device *device = cuda_device(context->ordinal);
-    struct cgroup_identity cgroup;
     *total_bytes = cuda_total_bytes(context->ordinal);
     machine_lock();
     books_reap(device);
     uint64_t room = books_free_bytes(device, cuda_place(context->ordinal).gpu_instance);
-    const struct sim_limit *limit = own_limit(context->ordinal, &cgroup);
+    const struct sim_limit *limit = own_limit(context->ordinal);
     if (limit) {
-        uint64_t used = books_cgroup_bytes(device, cgroup.device, cgroup.inode);
+        uint64_t used = books_limited_bytes(device, limit);
         uint64_t left = used < limit->hard_bytes ? limit->hard_bytes - used : 0;
         room = left < room ? left : room;
     }

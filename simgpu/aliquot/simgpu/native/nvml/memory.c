@@ -9,7 +9,7 @@ struct memory {
     uint64_t total, reserved, free;
 };
 
-/* A caller within a limited cgroup sees no more free memory than its limit leaves it. */
+/* A caller sees no more free memory than the limit that it is shown leaves it. */
 static struct memory memory_of(const struct target *target)
 {
     uint32_t gpu_instance = target_gpu_instance(target);
@@ -19,10 +19,10 @@ static struct memory memory_of(const struct target *target)
                             .free = books_free_bytes(target->device, gpu_instance)};
     if (!machine()->limit_count)
         return memory;
-    struct cgroup_identity cgroup = process_own_cgroup();
-    const struct sim_limit *limit = cgroup.inode ? books_limit(target->device, cgroup) : NULL;
+    struct cgroup_line line = process_own_cgroups();
+    const struct sim_limit *limit = books_shown_limit(target->device, &line);
     if (limit) {
-        uint64_t used = books_cgroup_bytes(target->device, cgroup.device, cgroup.inode);
+        uint64_t used = books_limited_bytes(target->device, limit);
         uint64_t left = used < limit->hard_bytes ? limit->hard_bytes - used : 0;
         memory.free = left < memory.free ? left : memory.free;
     }
@@ -98,10 +98,10 @@ EXPORT nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t handle, nvmlSetMem
     REQUIRE(limits->softLimit <= limits->hardLimit, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(limits->softLimit <= total, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(limits->hardLimit <= total || limits->hardLimit == LIMIT_MAX, NVML_ERROR_INVALID_ARGUMENT);
-    struct cgroup_identity cgroup;
-    REQUIRE(cgroup_identify(limits->nameSpace, &cgroup), NVML_ERROR_OPERATING_SYSTEM);
+    struct cgroup_line line;
+    REQUIRE(cgroup_identify(limits->nameSpace, &line), NVML_ERROR_OPERATING_SYSTEM);
     REQUIRE(strlen(limits->nameSpace) < sizeof machine()->limits[0].path, NVML_ERROR_INVALID_ARGUMENT);
-    struct sim_limit *limit = (struct sim_limit *)books_limit(target.device, cgroup);
+    struct sim_limit *limit = books_limit(target.device, line.device, line.inodes[0]);
     if (limits->softLimit == 0 && limits->hardLimit == LIMIT_MAX) {
         if (limit)
             drop_limit(limit);
@@ -111,8 +111,8 @@ EXPORT nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t handle, nvmlSetMem
     REQUIRE(limit, NVML_ERROR_INSUFFICIENT_RESOURCES);
     *limit = (struct sim_limit){.in_use = 1,
                                 .device = target.index,
-                                .cgroup_device = cgroup.device,
-                                .cgroup_inode = cgroup.inode,
+                                .cgroup_device = line.device,
+                                .cgroup_inode = line.inodes[0],
                                 .soft_bytes = limits->softLimit,
                                 .hard_bytes = limits->hardLimit};
     snprintf(limit->path, sizeof limit->path, "%s", limits->nameSpace);
@@ -124,13 +124,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t handle, nvmlGetMem
     NEED(limits && limits->nameSpace);
     BEGIN("limits", handle, target);
     REQUIRE(limits_supported(&target) == NVML_SUCCESS, NVML_ERROR_NOT_SUPPORTED);
-    struct cgroup_identity cgroup;
-    REQUIRE(cgroup_identify(limits->nameSpace, &cgroup), NVML_ERROR_OPERATING_SYSTEM);
-    const struct sim_limit *limit = books_limit(target.device, cgroup);
+    struct cgroup_line line;
+    REQUIRE(cgroup_identify(limits->nameSpace, &line), NVML_ERROR_OPERATING_SYSTEM);
+    const struct sim_limit none = {
+        .cgroup_device = line.device, .cgroup_inode = line.inodes[0], .hard_bytes = LIMIT_MAX};
+    const struct sim_limit *limit = books_shown_limit(target.device, &line);
+    if (!limit && machine()->limits_nested)
+        limit = &none; /* the controller's file says "max" */
     REQUIRE(limit, NVML_ERROR_NOT_FOUND);
     books_reap(target.device);
     limits->softLimit = limit->soft_bytes;
     limits->hardLimit = limit->hard_bytes;
-    limits->currentUsed = books_cgroup_bytes(target.device, cgroup.device, cgroup.inode);
+    limits->currentUsed = books_limited_bytes(target.device, limit);
     return nvml_end(NVML_SUCCESS);
 }

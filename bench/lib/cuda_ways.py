@@ -1,41 +1,103 @@
-"""Every way of taking device memory that a program has. Each way takes one piece and answers how to give it back."""
+"""Every way of taking device memory that a program has. Each way takes one piece and answers how to give it back.
+
+    python -m bench.lib.cuda_ways --way async --lookup proc_address --piece 64Mi --most 6Gi
+
+is `aliquot.agent.doctor.probe` by another way. How functions are looked up is one of the things to be tried, too: by
+the dynamic linker, or through cuGetProcAddress.
+"""
 
 from __future__ import annotations
 
+import argparse
+import ctypes
+import sys
 from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from aliquot.agent.doctor.cuda import (
-    AccessDescription,
-    AllocationNode,
-    AllocationProperties,
-    Array3dDescription,
-    ArrayDescription,
-    Driver,
-    DriverError,
-    Location,
-    PoolProperties,
-)
-
-Release = Callable[[], None]
-Way = Callable[[Driver, int], Release]
+from aliquot.agent.doctor import probe
+from aliquot.agent.doctor.cuda import NOT_FOUND, Driver, DriverError
+from aliquot.agent.doctor.probe import Release, malloc
 
 _DEVICE, _PINNED, _READ_WRITE, _FLOAT = 1, 1, 3, 0x20
 _RELAXED_CAPTURE = 2
 _HEAP_LIMIT = 2
+_INTERFACE = 12000
+"""The version asked of cuGetProcAddress: later ones give some names other parameters."""
 
 EMPTY_KERNEL = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n"
 
 
+class Location(ctypes.Structure):
+    """CUmemLocation; type 1 is a device."""
+
+    _fields_ = (("type", c_int), ("id", c_int))
+
+
+class AllocationProperties(ctypes.Structure):
+    """CUmemAllocationProp; type 1 is pinned device memory."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", Location),
+        ("win32", c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    )
+
+
+class AccessDescription(ctypes.Structure):
+    """CUmemAccessDesc; flags 3 is reading and writing."""
+
+    _fields_ = (("location", Location), ("flags", c_int))
+
+
+class PoolProperties(ctypes.Structure):
+    """CUmemPoolProps."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", Location),
+        ("win32", c_void_p),
+        ("maximum", c_size_t),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 54),
+    )
+
+
+class AllocationNode(ctypes.Structure):
+    """CUDA_MEM_ALLOC_NODE_PARAMS."""
+
+    _fields_ = (
+        ("pool", PoolProperties),
+        ("access", c_void_p),
+        ("access_count", c_size_t),
+        ("bytes", c_size_t),
+        ("pointer", c_uint64),
+    )
+
+
+class ArrayDescription(ctypes.Structure):
+    """CUDA_ARRAY_DESCRIPTOR; format 0x20 is float."""
+
+    _fields_ = (("width", c_size_t), ("height", c_size_t), ("format", c_uint), ("channels", c_uint))
+
+
+class Array3dDescription(ctypes.Structure):
+    """CUDA_ARRAY3D_DESCRIPTOR."""
+
+    _fields_ = (
+        ("width", c_size_t),
+        ("height", c_size_t),
+        ("depth", c_size_t),
+        ("format", c_uint),
+        ("channels", c_uint),
+        ("flags", c_uint),
+    )
+
+
 def _location(driver: Driver) -> Location:
     return Location(_DEVICE, driver.ordinal)
-
-
-def malloc(driver: Driver, size_bytes: int) -> Release:
-    """CuMemAlloc."""
-    pointer = c_uint64()
-    driver.call("cuMemAlloc_v2", byref(pointer), c_size_t(size_bytes))
-    return lambda: driver.call("cuMemFree_v2", pointer)
 
 
 def pitch(driver: Driver, size_bytes: int) -> Release:
@@ -211,7 +273,7 @@ def heap_limit(driver: Driver, size_bytes: int) -> Release:
     return lambda: driver.call("cuCtxSetLimit", c_int(_HEAP_LIMIT), present)
 
 
-WAYS: dict[str, Way] = {
+WAYS: dict[str, Callable[[Driver, int], Release]] = {
     "malloc": malloc,
     "pitch": pitch,
     "managed": managed,
@@ -227,3 +289,35 @@ WAYS: dict[str, Way] = {
     "module": module,
     "heap_limit": heap_limit,
 }
+
+
+class ByProcAddress(Driver):
+    """Functions by cuGetProcAddress_v2, as CUDA's runtime finds them."""
+
+    def find(self, name: str) -> Callable[..., int]:
+        """See `Driver`."""
+        base, separator, version = name.rpartition("_v")
+        plain = base if separator and version.isdecimal() else name
+        found, status = c_void_p(), c_int()
+        code = self.library.cuGetProcAddress_v2(
+            plain.encode(), byref(found), c_int(_INTERFACE), c_uint64(0), byref(status)
+        )
+        if code or not found.value:
+            raise DriverError(f"cuGetProcAddress({plain})", code or NOT_FOUND)
+        return ctypes.CFUNCTYPE(c_int)(found.value)
+
+
+LOOKUPS = {"linker": Driver, "proc_address": ByProcAddress}
+
+
+def main() -> int:
+    """See `probe`."""
+    parser = argparse.ArgumentParser(prog="python -m bench.lib.cuda_ways", add_help=False)
+    parser.add_argument("--way", choices=sorted(WAYS), default="malloc")
+    parser.add_argument("--lookup", choices=sorted(LOOKUPS), default="linker")
+    options, others = parser.parse_known_args()
+    return probe.main(others, WAYS[options.way], LOOKUPS[options.lookup])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
