@@ -38,12 +38,12 @@ from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
-from aliquot.plan.learning import teach
 from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.plan.traces import read_openb_pods
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 from bench.lib.scanning import ScanIndex
+from bench.lib.teaching import teach
 
 GIB = 1 << 30
 ROUND = 1000

@@ -146,7 +146,7 @@ async def test_nobody_has_more_open_than_one_may() -> None:
 
 def test_an_address_that_guesses_is_told_to_come_back_later_and_fills_no_record() -> None:
     clock = ManualClock(0)
-    door = Door(None, Denials(), clock, CallerBounds(0, 1, 0))  # type: ignore[arg-type]  # nobody is looked up
+    door = Door(None, Denials(clock.now_ms), clock, CallerBounds(0, 1, 0))  # type: ignore[arg-type]  # nobody is looked up
     wrong = Unauthenticated("TOKEN_UNKNOWN", "it is not known")
     expired = Unauthenticated("TOKEN_EXPIRED", "it has expired")
     for error in (wrong, InviteUnknown("there is none")) * (gate._FAILURES // 2):

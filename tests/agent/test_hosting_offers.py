@@ -79,6 +79,9 @@ def test_what_its_user_can_not_start_is_not_announced(tmp_path: Path, monkeypatc
     (closed / "python").symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
     assert "can't run" in processes._try_as(54_321)
+    (closed / "anything").symlink_to("/bin/true")  # which starts wherever it is found, and only root finds it here
+    monkeypatch.setattr(sys, "executable", str(closed / "anything"))
+    assert "can't run" in processes._try_as(54_321)
     monkeypatch.setattr(sys, "executable", "/bin/true")
     assert processes._try_as(54_321) == ""
     monkeypatch.setattr(sys, "executable", "/bin/false")

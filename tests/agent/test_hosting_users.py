@@ -25,7 +25,7 @@ from tests.agent.test_enforcement_on_processes import grant
 
 ACTIVE = agent_pb2.SLICE_STATUS_ACTIVE
 NOBODY = pwd.getpwnam("nobody").pw_uid
-UNIT = ROOT / "deploy" / "daemonset" / "aliquot-agent.service"
+UNIT = ROOT / "deploy" / "systemd" / "aliquot-agent.service"
 # Where the interpreter's or this project's folder is closed to others, both are shown through one that is not.
 OPENED = """
 set -e

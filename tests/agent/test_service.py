@@ -21,7 +21,7 @@ from aliquot.common import config
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import ROOT, Node
 
-FILES = ROOT / "deploy" / "daemonset"
+FILES = ROOT / "deploy" / "systemd"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -70,7 +70,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 async def coordinator(version: Version, journal: str, listen: str = "127.0.0.1:0") -> Running | Ended:
     """Start that version's coordinator."""
     flags = ("--listen", listen, "--metrics-port", "-1", "--log-level", "error", "--journal", journal)
-    return await start(*flags, env=version.environment, older=version is not NOW)
+    return await start(*flags, env=version.environment, older=version.name == WITHOUT_MAINTENANCE)
 
 
 @contextlib.asynccontextmanager
@@ -133,16 +133,6 @@ async def test_agents_and_coordinators_of_both_versions_work_together(
     async with leading(of_coordinator, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
         await agent(of_agent, node, running.address)
         await whole_life(pool, node)
-
-
-async def test_the_older_command_line_is_told_what_it_lacks(old: Version, tmp_path: Path) -> None:
-    """It knows no tokens, and nobody is let in without one."""
-    async with leading(NOW, sqlite(tmp_path / "journal.db")) as running:
-        done = await asyncio.to_thread(old.run, "nodes", "--coordinator", running.address)
-        assert done.returncode != 0
-        assert "Traceback" not in done.stderr
-        assert "the call has no token" in done.stderr
-        assert "aliquot login" in done.stderr
 
 
 async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(
@@ -247,7 +237,9 @@ async def test_a_journal_of_the_version_before_is_served(tmp_path: Path, name: s
 
 def replica(conninfo: str, version: Version, address: str = "") -> Replica:
     """A replica of that version; of `env`, because an interpreter reads where its packages are from there."""
-    forgotten = [] if version is NOW else [word for name in UNKNOWN_BEFORE for word in ("-u", name)]
+    forgotten = (
+        [] if version.name != WITHOUT_MAINTENANCE else [word for name in UNKNOWN_BEFORE for word in ("-u", name)]
+    )
     before = ["env", *forgotten, *(f"{name}={value}" for name, value in version.environment.items())]
     return Replica(conninfo, "--log-level", "error", address=address, before=before)
 

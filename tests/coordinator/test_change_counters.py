@@ -20,7 +20,7 @@ from tests.tenancy.test_elastic import grow, start
 def measured(books: Books) -> Metrics:
     """What is measured of these books while they become durable, a fact a group."""
     view = View()
-    metrics = Metrics(view)
+    metrics = Metrics(view, int)
     outbox = Outbox(view, WatchHub(), Waiters(), [metrics])
     state = State.fresh()
     for fact in books.facts:

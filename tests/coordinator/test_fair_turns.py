@@ -13,7 +13,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.access import Actor
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
 from aliquot.coordinator.errors import Overloaded
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.turns import OWN_AHEAD, SHARE, Turns, Waiting, giver_of
 from tests.coordinator.journals import HeldJournal
 from tests.coordinator.writers import writing

@@ -11,7 +11,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leading import LeaderStarted
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.committer import Committer
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 from tests.coordinator.journals import HeldJournal

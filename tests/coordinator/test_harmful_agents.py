@@ -228,7 +228,7 @@ async def test_an_agent_that_does_not_read_is_not_kept_for_what_it_makes_up() ->
             gap = agent_pb2.AgentMessage(heartbeat=agent_pb2.Heartbeat(seq=999))
             await call.write(gap.SerializeToString())
             await call.write(speaker.snapshot(1).SerializeToString())
-        heard = pool.leading.sessions._metrics.agent_messages
+        heard = pool.coordinator.metrics.agent_messages
         await eventually(lambda: heard["reports"] == 40 and heard["snapshot"] == 41, "all has been heard")
         await pool.declare(1)  # what came before is durable
         assert kept.untold <= 10_000
@@ -253,7 +253,7 @@ async def test_an_agent_whose_devices_change_without_end_is_held_back() -> None:
                 await call.write(message.SerializeToString())
 
         changing = asyncio.create_task(change_for_ever())
-        heard = pool.leading.sessions._metrics.agent_messages
+        heard = pool.coordinator.metrics.agent_messages
         await eventually(lambda: heard["held_back"], "it is not read for a while")
         assert heard["snapshot"] < 20
         await pool.declare(1)

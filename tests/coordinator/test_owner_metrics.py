@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from aliquot.common.clock import SystemClock
 from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.v1 import leases_pb2
 from tests.command_line import cli
-from tests.coordinator.pool import Pool, reason_of, running
+from tests.coordinator.pool import Pool, eventually, reason_of, running
 from tests.coordinator.test_metrics import Samples, scrape, value
 
 QUEUED = leases_pb2.WAIT_UNTIL_QUEUED
@@ -154,6 +157,23 @@ async def test_what_was_declared_stands_beside_what_is_held(tmp_path: Path) -> N
         used = of(samples, "aliquot_budget_used_ratio")
         assert list(used) == ["vision/robots"]
         assert 0 <= used["vision/robots"] <= of(scrape(pool), "aliquot_budget_used_ratio")["vision/robots"]
+
+
+async def test_a_balance_is_shown_of_whoever_ever_paid() -> None:
+    async with running() as pool:
+        await pool.declare(1)
+        await pool.release((await pool.allocate("1", tenant="later")).lease_id)
+        await cli(pool.address, "credit", "lab", "5.5", "--reference", "p-1")
+        balances = Balances(pool.coordinator.view, SystemClock())
+        following = asyncio.create_task(balances.follow())
+        try:
+            await eventually(lambda: any(metric.samples for metric in balances.collect()), "added up once")
+        finally:
+            following.cancel()
+        (metric,) = balances.collect()
+        assert [(sample.labels, sample.value) for sample in metric.samples] == [({"tenant": "lab"}, 5_500_000)]
+        code, said, _ = await cli(pool.address, "invoice", "lab", "--json")
+        assert (code, json.loads(said)["balance_micro"]) == (0, "5500000")
 
 
 async def test_the_longest_wait_of_each_owner_is_told_until_it_is_over() -> None:

@@ -21,7 +21,7 @@ from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingD
 from aliquot.coordinator.rpc import lease_service
 from aliquot.coordinator.settings.config import LimitSettings
 from aliquot.coordinator.writing import committer, questions
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import admin_pb2, admin_pb2_grpc, leases_pb2, types_pb2
 from tests.coordinator.journals import FailingJournal, HeldJournal

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.common.tiers import NOT_SERVED
-from aliquot.coordinator.agents.device_changes import as_held
+from aliquot.coordinator.agents.listening import as_held
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.values.types import DeviceSpec
-from aliquot.coordinator.reading.tier_notes import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
 from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.usage import NOTE_CHARS_MAX, NOTES_MAX, TierNotes
 from aliquot.coordinator.wire.leases import notes_on_tiers
 from aliquot.v1 import agent_pb2, types_pb2
 from tests.core.harness import Books, node, request

@@ -14,8 +14,7 @@ from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, RequestSpec
-from aliquot.coordinator.reading.arrival_order import ArrivalOrder
-from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.view import ArrivalOrder, View
 from aliquot.coordinator.writing.commits import take_commit, whole_state
 
 GIB = 1 << 30

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.writing.command_queue import CommandQueue
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.open_group import OpenGroup
 from tests.coordinator.writers import Silent
 from tests.core.harness import Books, node, request

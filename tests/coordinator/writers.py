@@ -11,7 +11,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.writing.commits import Commit
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.journal.thread import JournalThread
 from aliquot.coordinator.writing.writer import Writer
 from tests.coordinator.journals import HeldJournal

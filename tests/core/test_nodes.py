@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import LeaseState, SliceState
-from aliquot.coordinator.core.books.nodes import NodeCordoned
+from aliquot.coordinator.core.books.nodes import WRITTEN_OFF_KEPT, NodeCordoned
 from aliquot.coordinator.core.values.errors import (
     DeviceClaimed,
     InvalidField,
@@ -145,6 +145,21 @@ def test_a_node_in_use_is_not_removed_but_a_lost_one_can_be_written_off(books: B
     books.report(lease, c.ReportStatus.GONE)
     assert books.again(lease).state is LeaseState.ENDED
     assert set(books.state.nodes) == {"n-two"}
+
+
+def test_only_what_no_lease_holds_is_written_off_and_of_that_the_latest_is_remembered(books: Books) -> None:
+    lease = books.activate(books.allocate(request(1000)))
+    with pytest.raises(InvalidField, match="is known"):
+        books.do(c.WriteOff("n-one", ("l-old.1.0", lease.slices[0].slice_id)))
+    assert list(books.state.nodes["n-one"].written_off) == [], "all of them, or none"
+    for number in range(WRITTEN_OFF_KEPT + 2):
+        books.do(c.WriteOff("n-one", (f"l-old.1.{number}",)))
+    kept = books.state.nodes["n-one"].written_off
+    assert (len(kept), kept[0], kept[-1]) == (WRITTEN_OFF_KEPT, "l-old.1.2", f"l-old.1.{WRITTEN_OFF_KEPT + 1}")
+    before = books.state.seq
+    books.do(c.WriteOff("n-one", (kept[0], kept[-1])))
+    assert books.state.seq == before, "the same again changes nothing"
+    assert books.again(lease).state is LeaseState.ACTIVE
 
 
 def test_slices_on_a_device_that_vanished_are_failed(books: Books) -> None:

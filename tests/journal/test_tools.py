@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,19 @@ def test_going_back_starts_from_a_snapshot_where_older_facts_are_gone(tmp_path: 
     _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "then.db", "--up-to", story.state.seq - 4)
     assert 0 < said["snapshot_seq"] <= said["seq"] <= story.state.seq - 4
     assert tool(capsys, "verify", tmp_path / "then.db")[0] == 0
+
+
+@pytest.mark.root("to restore for somebody else")
+def test_the_newest_is_restored_and_belongs_to_whom_the_folder_does(tmp_path: Path, capsys: Capture) -> None:
+    story = written(tmp_path / "j.db", 5)
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 54_321, 54_321)
+    _, said = tool(capsys, "restore", tmp_path / "j.db", home / "coordinator.db")
+    assert said["seq"] == story.state.seq
+    assert books(home / "coordinator.db") == state_hash(story.state)
+    owners = {each.stat().st_uid for each in home.rglob("*") if not each.name.endswith(("-wal", "-shm"))}
+    assert owners == {54_321}
 
 
 def test_a_restored_journal_is_written_on(tmp_path: Path, capsys: Capture) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment, read_assignment
-from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups, uid_in
+from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups
 from aliquot.kube.node.core.identity import HeldSlice, NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.core.resources import (
     PERCENT_RESOURCE,
@@ -48,12 +48,6 @@ def test_the_cgroups_that_kubelets_make() -> None:
     kind = pod_cgroups(UID, "/kubelet")
     assert kind[0] == f"/kubelet/kubepods/pod{UID}"
     assert kind[1].startswith("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0123abcd_")
-
-
-@given(st.uuids(), st.sampled_from(["/", "/kubelet", "/a/b-c"]))
-def test_every_cgroup_of_a_pod_tells_its_uid(uid: object, root: str) -> None:
-    assert {uid_in(each) for each in pod_cgroups(str(uid), root)} == {str(uid)}
-    assert not uid_in("/kubepods/burstable")
 
 
 def test_containers_by_the_names_that_runtimes_give_them() -> None:

@@ -17,6 +17,7 @@ import yaml
 
 from aliquot.cli.main import main
 from aliquot.client import Lease, MemberPlace, Pool, SliceState, WaitUntil
+from aliquot.client.admin import Budget, Declarations, TenantSpec
 from aliquot.client.health import Standing
 from aliquot.simgpu import Scenario
 from tests.client.real_pool import real_pool
@@ -28,7 +29,7 @@ from tools.monitoring.rules import alerts
 
 PAGE = (FOLDER.parents[1] / "docs" / "operations.md").read_text("utf-8")
 GIB = 1 << 30
-TAKES_PART = {"systemctl", "journalctl", "df"}
+TAKES_PART = {"systemctl", "journalctl", "df", "timedatectl", "chronyc"}
 """Programs of the machine, which a test can't have; what they would do, it does itself."""
 
 
@@ -223,6 +224,19 @@ def test_a_pool_that_is_full_while_requests_wait(night: Site, woken: Woken) -> N
     for lease in (waiting, *held):
         night.pool.release(lease.lease_id)
     woken.is_quiet("AliquotPoolFull")
+
+
+def test_a_budget_that_is_used_up(night: Site, woken: Woken) -> None:
+    """Somebody hears of it who has typed nothing; the page's commands then show whose it is."""
+    budget = Budget("month", share_milli_ms=1)
+    night.pool.admin.apply(Declarations(tenants=(TenantSpec("lab", budget=budget),)))
+    lease = night.pool.allocate("0.1,1Gi", tenant="lab", detached=True, until=WaitUntil.GRANTED)
+    labels = woken.rings("AliquotBudgetUsed")
+    assert labels["tenant"] == "lab"
+    assert "lab" in woken.follows("AliquotBudgetUsed", labels, lease.lease_id)["aliquot tenants"]
+    night.pool.release(lease.lease_id, wait_gone=True)
+    night.pool.admin.apply(Declarations(tenants=(TenantSpec("lab"),)))
+    woken.is_quiet("AliquotBudgetUsed")
 
 
 def test_whatever_the_page_says_to_type_can_be_typed(night: Site, woken: Woken) -> None:

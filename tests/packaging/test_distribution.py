@@ -78,6 +78,11 @@ def test_the_base_wheel_is_for_any_system_and_whole(pure: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aliquot"}
 
 
+def test_units_come_along(pure: Path) -> None:
+    written = {each.name for each in (REPOSITORY / "deploy" / "systemd").iterdir()}
+    assert {f"aliquot/common/systemd/{name}" for name in written} - names_in(pure) == set()
+
+
 def test_the_page_comes_along(pure: Path, sdist: Path) -> None:
     if not (REPOSITORY / hatch_build.PAGE / "index.html").is_file():
         pytest.skip("needs the built page: make page")

@@ -17,9 +17,9 @@ from aliquot.coordinator.core.placement import index as cached
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
-from aliquot.plan.learning import teach
 from bench.lib.published import BestFit, DotProd
 from bench.lib.scanning import ScanIndex
+from bench.lib.teaching import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 

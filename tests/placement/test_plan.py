@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,21 @@ def test_a_list_of_requests_without_what_is_needed_is_named_with_what_to_do(
         read_requests(write(tmp_path / "pods.csv", text))
     assert said in refused.value.message
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "column"),
+    [
+        (read_requests, "gpu,durations_s\n1,5\n", "durations_s"),
+        (read_requests, "num_gpu,gpu_milli,cpu_mili\n1,500,4000\n", "cpu_mili"),
+        (read_nodes, "name,model,gpus,memory_per_gpus\nn,A100-80,4,40Gi\n", "memory_per_gpus"),
+        (read_nodes, "name,model,gpus,rack\nn,A100-80,4,7\n", "rack"),
+    ],
+)
+def test_a_column_that_nobody_reads_is_refused(tmp_path: Path, read: Any, text: str, column: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown column '{column}'") as refused:
+        read(write(tmp_path / "list.csv", text))
+    assert "the columns are" in refused.value.hint
 
 
 def test_requests_are_read_from_both_kinds_of_list(tmp_path: Path) -> None:

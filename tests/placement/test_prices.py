@@ -22,11 +22,10 @@ from aliquot.coordinator.core.placement.worth import GRAINS, like, together_on, 
 from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.upkeep import price_learner
-from aliquot.coordinator.upkeep.lesson import Lesson
-from aliquot.coordinator.upkeep.price_learner import PriceLearner
+from aliquot.coordinator.upkeep.price_learner import Lesson, PriceLearner
 from aliquot.coordinator.upkeep.price_programme import learn_prices, lesson_of
 from aliquot.coordinator.upkeep.price_sorts import unseen
-from aliquot.plan.learning import teach
+from bench.lib.teaching import teach
 from tests.placement.pools import GIB, node, pool
 
 WHOLE = 1_000_000

@@ -32,7 +32,7 @@ def test_what_a_guarantee_covers_when_it_comes_counts_from_then_until_it_is_acti
     going = next(lease for lease in map(books.again, borrowed) if lease.state is not LeaseState.ACTIVE)
     books.report(going, c.ReportStatus.GONE)
     books.settle()
-    metrics = Metrics(View())
+    metrics = Metrics(View(), int)
     before = books.again(waits)
     after = books.activate(before)
     metrics.lease_changed(before, after)

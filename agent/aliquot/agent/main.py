@@ -29,6 +29,7 @@ from aliquot.common import logging as logs
 from aliquot.common.connection_string import decode
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import notify, watchdog_s
+from aliquot.common.services import WORD, install_service
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ EXIT_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [WORD]:
+        return _installed(words[1:])
     joins = words[:1] == ["join"]
     parsed = vars(_parser(joins=joins).parse_args(words[1:] if joins else words))
     file: Path | None = parsed.pop("config")
@@ -64,6 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"aliquot-agent: {error}\n")
         return EXIT_REFUSED
     return 0
+
+
+def _installed(words: Sequence[str]) -> int:
+    try:
+        return install_service("aliquot-agent", words)
+    except AliquotError as error:
+        sys.stderr.write(f"aliquot-agent: {error.explain()}\n")
+        return EXIT_REFUSED
 
 
 def _join(settings: Settings, string: str) -> None:

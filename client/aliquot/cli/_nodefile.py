@@ -19,7 +19,7 @@ from pathlib import Path
 from aliquot.cli._document import Found, Parse, Shape, each, flag, milli, number, read_file, size, text, texts
 from aliquot.client import DeviceDeclaration, NodeDeclaration
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import read_csv
+from aliquot.common.files import NODE_COLUMNS, read_csv, refuse_unknown
 from aliquot.common.limits import MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 
@@ -91,6 +91,7 @@ def _read_csv(path: Path, agentless: bool, pool: str) -> list[NodeDeclaration]: 
         raise ConfigError(
             f"its columns are {', '.join(sorted(columns)) or 'none'}", hint="name, model and gpus are needed"
         )
+    refuse_unknown(path, columns, NODE_COLUMNS)
     return [node for number, row in rows if (node := _read_row(row, f"line {number}", agentless, pool)) is not None]
 
 

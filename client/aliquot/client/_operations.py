@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
@@ -21,6 +21,7 @@ from aliquot.client._from_proto import (
 from aliquot.client._grpc_status import read_status
 from aliquot.client._mapping import to_error
 from aliquot.client._messages import read
+from aliquot.client._methods import Method
 from aliquot.client._values.base import Page
 from aliquot.client._values.leases import Lease, LeaseState, MemberPlace, NodeFit, WaitUntil
 from aliquot.client._values.nodes import Device, Node
@@ -123,7 +124,7 @@ def allocate_batch(
             items=[leases_pb2.AllocateRequest(request=to_proto(request), idempotency_key=key) for request, key in chunk]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        results += _results(context, answer, timeout_s)
+        results += _results(context, methods.ALLOCATE_BATCH, answer, timeout_s)
     return results
 
 
@@ -142,12 +143,15 @@ def grant_on_batch(
             ]
         )
         answer = yield from call(context, methods.ALLOCATE_BATCH, message, timeout_s)
-        results += _results(context, answer, timeout_s)
+        results += _results(context, methods.ALLOCATE_BATCH, answer, timeout_s)
     return results
 
 
 def _results(
-    context: Context, answer: leases_pb2.AllocateBatchResponse, timeout_s: float
+    context: Context,
+    method: Method[Any, Any],
+    answer: leases_pb2.AllocateBatchResponse | leases_pb2.ReleaseBatchResponse,
+    timeout_s: float,
 ) -> list[Lease | errors.PoolError]:
     results: list[Lease | errors.PoolError] = []
     for result in answer.results:
@@ -155,7 +159,7 @@ def _results(
             results.append(lease_of(result.lease))
         else:
             failure = read_status(result.error, context.endpoints.current)
-            results.append(to_error(failure, methods.ALLOCATE_BATCH, context.endpoints.addresses, timeout_s))
+            results.append(to_error(failure, method, context.endpoints.addresses, timeout_s))
     return results
 
 
@@ -188,12 +192,7 @@ def release_batch(context: Context, lease_ids: Sequence[str], timeout_s: float) 
     for chunk in _chunks(lease_ids, MAX_BATCH_ITEMS):
         message = leases_pb2.ReleaseBatchRequest(lease_ids=chunk)
         answer = yield from call(context, methods.RELEASE_BATCH, message, timeout_s)
-        for result in answer.results:
-            if result.WhichOneof("result") == "lease":
-                results.append(lease_of(result.lease))
-            else:
-                failure = read_status(result.error, context.endpoints.current)
-                results.append(to_error(failure, methods.RELEASE_BATCH, context.endpoints.addresses, timeout_s))
+        results += _results(context, methods.RELEASE_BATCH, answer, timeout_s)
     return results
 
 

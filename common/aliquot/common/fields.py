@@ -14,8 +14,8 @@ Equal names need no line; neither do forms that follow from the types:
 
 Everything else is a rule of the table, or left out with a reason. A table is compiled to straight-line code when it is
 first used, so nothing is looked up per field afterwards, and importing tables costs nothing. `tests/contract` walks all
-tables: a field of a table's message that is neither mapped nor left out fails there. Messages without a table are
-converted by hand, and nothing walks them.
+messages of the contract: a field that a table neither maps nor leaves out fails there, and so does a message without a
+table, unless a reason is given.
 """
 
 from __future__ import annotations

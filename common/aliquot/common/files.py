@@ -11,7 +11,8 @@ import io
 import json
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,26 @@ def parse_document(path: Path, text: str, *, exact: bool = False) -> Any:  # noq
         if "\\t" in str(error):
             hint = "YAML is indented with blanks, never with tabs"
         raise ConfigError(f"{path} can't be read: {error}", hint=hint) from error
+
+
+NODE_COLUMNS = (
+    *("name", "sn", "model", "gpus", "gpu", "memory_per_gpu"),
+    *("cpu", "cpu_milli", "host_memory", "memory_mib", "pool"),
+)
+"""Of lists of nodes: our own and, where two say the same, those of public traces."""
+
+
+def refuse_unknown(path: Path, columns: Iterable[str], known: Collection[str], *, misspelt: bool = False) -> None:
+    """Raise `ConfigError` for a column that nobody reads: without what it says all that follows would be wrong, and
+    nobody would notice. `misspelt`: only for one that looks like another; lists of others' have more than is read.
+    """
+    for column in sorted(set(columns) - set(known)):
+        close = get_close_matches(column, known, n=1, cutoff=0.8 if misspelt else 0.6)
+        if misspelt and not close:
+            continue
+        meant = f"did you mean {close[0]}? " if close else ""
+        hint = f"{meant}the columns are {', '.join(sorted(known))}"
+        raise ConfigError(f"{path}: unknown column {column!r}", hint=hint)
 
 
 def read_csv(path: Path) -> tuple[frozenset[str], list[tuple[int, Mapping[str, str]]]]:

@@ -18,6 +18,7 @@ from aliquot.client import AsyncPool
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import notify
+from aliquot.common.services import WORD, install_service
 from aliquot.common.tls import ClientTls
 from aliquot.console.app import make_app, version
 from aliquot.console.connections import Entrance, protocol
@@ -97,7 +98,10 @@ def _listen(settings: Settings) -> socket.socket:
 
 def main(argv: list[str] | None = None) -> int:
     """The program."""
+    words = sys.argv[1:] if argv is None else argv
     try:
+        if words[:1] == [WORD]:
+            return install_service("aliquot-console", words[1:])
         settings = parse_settings(argv, version())
         common_logging.configure(settings.log_level, json=settings.log_json)
         serve(settings)

@@ -21,21 +21,21 @@ from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
+from aliquot.coordinator.parts import load
 from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.stores import make_journal, shared_leadership, single_leadership
-from aliquot.coordinator.settings.tracing import make_tracing
+from aliquot.coordinator.settings.stores import make_journal, make_tracing, shared_leadership, single_leadership
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.leadership.base import Leadership
-from aliquot.coordinator.writing.standby import Led, Standby
 
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
+    from aliquot.coordinator.writing.standby import Led, Standby  # where several may lead
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Coordinator(Collector):
         self.address = ""
         self.metrics_address = ""
         self.view = View()
-        self.metrics = Metrics(self.view)
+        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
         self.gate = Gate()
         self.server = self._means.server([self.gate])
         self.leading: Leading | None = None
@@ -66,7 +66,7 @@ class Coordinator(Collector):
         self._stop = asyncio.Event()
         self._seat = shared_leadership(settings, self.journal)
         self._leadership: Leadership = self._seat or single_leadership(settings, self.journal)
-        self.standby = Standby(self._seat, self._refer_to) if self._seat is not None else None
+        self.standby: Standby | None = None if self._seat is None else load("standby")(self._seat, self._refer_to)
         self._following: asyncio.Task[None] | None = None
         self._leads = False
         self._scrape: ScrapeServer | None = None
@@ -144,10 +144,11 @@ class Coordinator(Collector):
         await asyncio.to_thread(self.journal.close)
         self.leading = None
         self.view = View()
-        self.metrics = Metrics(self.view)
+        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
         self._garbage_collector.hold_off()
-        self.standby = Standby(seat, self._refer_to)
-        self.standby.generations = generations  # until it has followed: our certificate is of these
+        standby: Standby = load("standby")(seat, self._refer_to)
+        standby.generations = generations  # until it has followed: our certificate is of these
+        self.standby = standby
 
     def _ended(self) -> None:
         """What leads has come to an end. One of several coordinators follows then, unless something is broken."""

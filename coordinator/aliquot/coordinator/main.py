@@ -19,6 +19,7 @@ from functools import partial
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import notify, watchdog_s
+from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
@@ -70,7 +71,10 @@ async def _beat() -> None:
 
 def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = lambda journal: journal) -> int:
     """The program. `wrap` puts something between it and its journal."""
+    words = sys.argv[1:] if argv is None else argv
     try:
+        if words[:1] == [WORD]:
+            return install_service("aliquot-coordinator", words[1:])
         read = partial(parse_settings, argv, version())
         settings = read()
         common_logging.configure(settings.log_level, json=settings.log_json)

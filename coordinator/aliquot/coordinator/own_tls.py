@@ -67,7 +67,8 @@ def addresses_of(settings: Settings, listening: str) -> tuple[str, ...]:
     if listening.startswith("unix") or host_of(listening) not in _ANY:
         return (listening,)
     port = listening.rpartition(":")[2]
-    return tuple(f"{name}:{port}" for name in dict.fromkeys([*settings.access.names, *_out()]))
+    names = dict.fromkeys([*settings.access.names, *_out()])
+    return tuple(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
 
 
 def names_of(settings: Settings) -> tuple[str, ...]:

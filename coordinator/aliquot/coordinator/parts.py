@@ -30,6 +30,7 @@ PARTS: Mapping[str, Part] = {
     "login of pods": Part("aliquot.coordinator.logins.pods:PodLogins", "coordinator"),
     "forecasts": Part("aliquot.coordinator.forecasting:Forecasting", "coordinator"),
     "PostgreSQL": Part("aliquot.coordinator.writing.journal.postgres:PostgresJournal", "postgres"),
+    "standby": Part("aliquot.coordinator.writing.standby:Standby", "postgres"),
     "leadership by PostgreSQL": Part("aliquot.coordinator.writing.leadership.postgres:PostgresLeadership", "postgres"),
     "tracing": Part("aliquot.coordinator.reading.tracing.exporting:Tracing", "tracing"),
 }

@@ -22,16 +22,6 @@ REPEATED_PERMILLE = 50
 """Another lesson when so much of the pool's share has been taken or given back since the last."""
 
 
-def teach(policy: Policy, mix: Counter[Demand], inventory: Inventory, version: int = 1) -> None:
-    """Give a policy the prices, or the mix, that follow from these requests on this pool."""
-    if isinstance(policy, Price):
-        table = learn_prices(_types(mix), version, class_totals(inventory))
-        if table is not None:
-            policy.set_prices(table)
-    elif policy.mix_dependent:
-        policy.set_mix(tuple(_types(mix).items()))
-
-
 class Lessons:
     """Prices from what has arrived so far: when that has doubled, and whenever much of the pool has changed hands."""
 
@@ -55,7 +45,7 @@ class Lessons:
         if self._arrivals >= self._next:
             self._next *= 2
         self._idle_milli = self._idle()
-        return learn_prices(_types(self._seen), self._arrivals, class_totals(self._inventory))
+        return learn_prices(types_of(self._seen), self._arrivals, class_totals(self._inventory))
 
     def _has_changed(self) -> bool:
         if self._idle_milli < 0:
@@ -80,7 +70,8 @@ def online(policy: Policy, inventory: Inventory) -> Callable[[int, Demand], None
     return watch
 
 
-def _types(mix: Counter[Demand]) -> Counter[Demand]:
+def types_of(mix: Counter[Demand]) -> Counter[Demand]:
+    """How often each type of a mix is asked for."""
     types: Counter[Demand] = Counter()
     for demand, count in mix.items():
         types[mix_type(demand)] += count

@@ -9,20 +9,20 @@ Ours has a column `gpu` with a request as people write it (`0.25(A100),10Gi`), a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import read_csv
+from aliquot.common.files import read_csv, refuse_unknown
 from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request import parse_request
 from aliquot.coordinator.core.values.types import Demand
 
 _OURS = {"gpu", "name", "cpu", "memory", "gang", "arrival_s", "duration_s"}
+_OPENB = {"name", "num_gpu", "gpu_milli", "gpu_spec", "cpu_milli", "memory_mib", "creation_time", "deletion_time"}
 
 
 class TraceRequest(NamedTuple):
@@ -39,24 +39,15 @@ def read_requests(path: Path) -> list[TraceRequest]:
     """Either kind of list, told apart by its head line. Raises `ConfigError` that names file and line."""
     columns, rows = read_csv(path)
     if "gpu" in columns:
-        _refuse_unknown(path, columns)
+        refuse_unknown(path, columns, _OURS)
         return [_ours(path, line, row) for line, row in rows]
+    refuse_unknown(path, columns, _OPENB, misspelt=True)
     return [_openb(path, line, row) for line, row in rows]
 
 
 def read_openb_pods(path: Path) -> list[TraceRequest]:
     """An openb pod list, whose other columns say what became of the pods. Raises `ConfigError`."""
     return [_openb(path, line, row) for line, row in read_csv(path)[1]]
-
-
-def _refuse_unknown(path: Path, columns: Iterable[str]) -> None:
-    """A plan without what a misspelt column says would be a wrong plan, and nobody would notice."""
-    for column in sorted(set(columns) - _OURS):
-        close = get_close_matches(column, _OURS, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(
-            f"{path}: unknown column {column!r}", hint=f"{meant}the columns are {', '.join(sorted(_OURS))}"
-        )
 
 
 def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:

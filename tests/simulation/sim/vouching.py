@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.errors import LoginRefused
-from aliquot.coordinator.logins.config import OidcSettings, PodSettings
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings, Vouched
 from aliquot.coordinator.logins.logins import Logins
-from aliquot.coordinator.logins.vouching import Vouched
 from aliquot.v1 import access_pb2
 
 if TYPE_CHECKING:

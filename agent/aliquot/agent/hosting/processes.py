@@ -271,9 +271,15 @@ class ProcessHost:
 
 def _command(name: str, uid: int, environment: dict[str, str]) -> Sequence[str]:
     """What starts a service as a user. Raises `HostError`."""
-    words = [f"{key}={value}" for key, value in environment.items()]
     service = [sys.executable, "-m", "aliquot.agent.hosting.program", name]
-    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *_as_user(uid), "/usr/bin/env", *words, *service]
+    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *_as_user(uid), *_within(environment), *service]
+
+
+def _within(environment: Mapping[str, str]) -> list[str]:
+    """What goes before a command to set variables. It also has the command looked up by the user: setpriv by itself
+    still finds programs as root.
+    """
+    return ["/usr/bin/env", *(f"{key}={value}" for key, value in environment.items())]
 
 
 def _as_user(uid: int) -> list[str]:
@@ -310,9 +316,8 @@ def _try_as(uid: int) -> str:
     environment = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
     try:
         done = subprocess.run(  # noqa: S603 - our own program
-            [*_as_user(uid), sys.executable, "-c", _TRIED],
+            [*_as_user(uid), *_within(environment), sys.executable, "-c", _TRIED],
             cwd="/",
-            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -48,7 +48,8 @@ def _configure_alloc(parser: argparse.ArgumentParser) -> None:
         type=_place,
         default=[],
         metavar="NODE[:UUID,...]",
-        help="exactly there, once for each member, or refuse; without UUIDs on whichever devices of the node",
+        help="exactly there, once for each member, or refuse; it ends where it can't stay there "
+        "(without UUIDs: on whichever devices of the node)",
     )
     options.request(parser, detached=True)
 

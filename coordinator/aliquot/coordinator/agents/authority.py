@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from aliquot.common.errors import ConfigError, InvalidFieldError
 from aliquot.common.tls import MadePair
-from aliquot.coordinator.agents.pool_identity import pool_id
+from aliquot.coordinator.agents.lease_secrets import pool_id
 from aliquot.coordinator.core.books.enrolment import FIRST_GENERATION, Generation
 from aliquot.coordinator.core.deciding.enrolment import trusted
 

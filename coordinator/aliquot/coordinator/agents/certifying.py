@@ -47,14 +47,6 @@ class Certifier:
         if held != {each.sha256 for each in now.trusted}:
             session.say(_announced(now, 0))
 
-    def tell(self, sessions: Iterable[Session]) -> None:
-        """The pool's authority has changed."""
-        told = [session for session in sessions if session.trusts_authorities]
-        if told:
-            message = _announced(self._authority(), _MS_EACH * len(told))
-            for session in told:
-                session.say(message)
-
     def renew(self, session: Session, renewal: agent_pb2.Renewal) -> None:
         """A certificate for the key that has opened the session; whether the old one still counts doesn't matter.
 
@@ -79,6 +71,15 @@ class Certifier:
         number = now.known_by(held)
         if enrolled is not None and number and enrolled.generation != number:
             offer(self._writer, c.NoteTrust(number, node_id=session.node_id))
+
+
+def tell_authority(authority: Callable[[], Generations], sessions: Iterable[Session]) -> None:
+    """The pool's authority has changed."""
+    told = [session for session in sessions if session.trusts_authorities]
+    if told:
+        message = _announced(authority(), _MS_EACH * len(told))
+        for session in told:
+            session.say(message)
 
 
 def _announced(now: Generations, spread_ms: int) -> agent_pb2.CoordinatorMessage:

@@ -10,17 +10,12 @@ import asyncio
 import logging
 
 from aliquot.common import limits, names
-from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
-from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.proving import Prover
-from aliquot.coordinator.agents.roster import Roster
+from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.session import Context, Session, refuse_second
 from aliquot.coordinator.errors import ProtocolVersion
-from aliquot.coordinator.reading.telemetry import AboutNode, Telemetry
-from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.reading.telemetry import AboutNode
 from aliquot.coordinator.wire.agents import decode
-from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2
 
 log = logging.getLogger(__name__)
@@ -37,28 +32,8 @@ _HELLO_TIMEOUT_S = 10.0
 class Greeter:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        clock: Clock,
-        telemetry: Telemetry,
-        roster: Roster,
-        pool_secret: bytes,
-        version: str,
-        prover: Prover,
-        certifier: Certifier,
-    ) -> None:
-        self._writer = writer
-        self._view = view
-        self._clock = clock
-        self._telemetry = telemetry
-        self._roster = roster
-        self._pool_secret = pool_secret
-        self._version = version
-        self._prover = prover
-        self._certifier = certifier
+    def __init__(self, around: Around) -> None:
+        self._around = around
         self._epochs = 0
         self._raising = asyncio.Lock()
 
@@ -70,7 +45,7 @@ class Greeter:
         except TimeoutError:
             raise InvalidFieldError("hello", f"did not come within {_HELLO_TIMEOUT_S:.0f} s") from None
         # Only now: an agent that is refused while it still writes hears nothing of why.
-        self._roster.check_room()
+        self._around.roster.check_room()
         if not isinstance(raw, bytes):
             raise InvalidFieldError("hello", "the stream ended before it began")
         message = decode(raw)
@@ -85,30 +60,33 @@ class Greeter:
         names.validate_node(hello.node_id, "hello.node_id")
         if not hello.boot_id or len(hello.boot_id) > limits.MAX_NAME_CHARS:
             raise InvalidFieldError("hello.boot_id", f"has 1 to {limits.MAX_NAME_CHARS} characters")
-        key_sha256 = await self._prover.prove(hello, context)
-        now_ms = self._clock.monotonic_ms()
-        refuse_second(self._roster.get(hello.node_id), hello.boot_id, now_ms - self._roster.suspect_ms)
+        key_sha256 = await self._around.prover.prove(hello, context)
+        now_ms = self._around.clock.monotonic_ms()
+        refuse_second(self._around.roster.get(hello.node_id), hello.boot_id, now_ms - self._around.roster.suspect_ms)
         await self._outrank(hello.leader_epoch)
-        self._prover.require(hello.node_id, key_sha256)  # meanwhile it may have been taken away
-        leader_epoch = self._view.leader_epoch
+        self._around.prover.require(hello.node_id, key_sha256)  # meanwhile it may have been taken away
+        leader_epoch = self._around.view.leader_epoch
         self._epochs += 1
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
-        session = Session(hello, epoch, context, self._view, self._pool_secret, now_ms, key_sha256=key_sha256)
-        self._roster.enter(session)
-        self._roster.heard_clock(hello.node_id, hello.clock_ms)
+        session = Session(
+            hello, epoch, context, self._around.view, self._around.pool_secret, now_ms, key_sha256=key_sha256
+        )
+        self._around.roster.enter(session)
+        self._around.roster.heard_clock(hello.node_id, hello.clock_ms)
         version = names.plain_text(hello.agent_version, limits.MAX_NAME_CHARS)
-        self._telemetry.put_node(hello.node_id, AboutNode(version, "", self._clock.now_ms(), unknown=session.unknown))
+        about = AboutNode(version, "", self._around.clock.now_ms(), unknown=session.unknown)
+        self._around.telemetry.put_node(hello.node_id, about)
         welcome = agent_pb2.Welcome(
             protocol=PROTOCOL,
             session_epoch=epoch,
             leader_epoch=leader_epoch,
-            intervals=self._roster.intervals(),
-            coordinator_version=self._version,
-            coordinators=self._roster.coordinators(),
+            intervals=self._around.roster.intervals(),
+            coordinator_version=self._around.version,
+            coordinators=self._around.roster.coordinators(),
         )
         # Through the session, which writes one message at a time: from here on others may have something to say too.
         session.say(agent_pb2.CoordinatorMessage(welcome=welcome))
-        self._certifier.greet(session, hello)
+        self._around.certifier.greet(session, hello)
         return session
 
     async def _outrank(self, obeyed_epoch: int) -> None:
@@ -118,10 +96,10 @@ class Greeter:
         higher epoch, because the agent would refuse ours for ever. Or we were replaced and do not know it yet: then
         the journal says so when the epoch is to be raised, and we stop. The journal decides, never the agent.
         """
-        if obeyed_epoch <= self._view.leader_epoch:
+        if obeyed_epoch <= self._around.view.leader_epoch:
             return
         async with self._raising:  # ten thousand agents may say the same
-            known_epoch = self._view.leader_epoch
+            known_epoch = self._around.view.leader_epoch
             if obeyed_epoch <= known_epoch:
                 return
             if obeyed_epoch > min(known_epoch + _EPOCHS_SKIPPED_MAX, _LEADER_EPOCH_MAX):
@@ -137,4 +115,4 @@ class Greeter:
                 known_epoch,
                 obeyed_epoch + 1,
             )
-            await self._writer.raise_leader_epoch(obeyed_epoch + 1)
+            await self._around.writer.raise_leader_epoch(obeyed_epoch + 1)

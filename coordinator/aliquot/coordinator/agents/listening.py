@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from sys import intern
 
+import msgspec
+
 from aliquot.common import limits
-from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.common.names import plain_text
-from aliquot.coordinator.agents.certifying import Certifier
-from aliquot.coordinator.agents.device_changes import as_held, foreign_changed
-from aliquot.coordinator.agents.pace import COMMAND_BYTES
-from aliquot.coordinator.agents.roster import Roster
-from aliquot.coordinator.agents.session import Context, Session
+from aliquot.coordinator.agents.around import Around
+from aliquot.coordinator.agents.session import COMMAND_BYTES, Context, Session
 from aliquot.coordinator.agents.submitting import offer, submit_when_room
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.health.records import Sign
 from aliquot.coordinator.core.values.errors import SessionReplaced
-from aliquot.coordinator.reading.activity import Activity
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.telemetry import AboutDevice, Telemetry
-from aliquot.coordinator.reading.usage import ObservedUse
-from aliquot.coordinator.reading.view import View
+from aliquot.coordinator.core.values.types import DeviceSpec
+from aliquot.coordinator.reading.telemetry import AboutDevice
+from aliquot.coordinator.reading.totals import DeviceUse
 from aliquot.coordinator.wire.agents import TEXT_CHARS_MAX, believed_reading, decode, heartbeat_seq, read_reports
 from aliquot.coordinator.wire.health import HITS_MAX, RESULTS_MAX, read_copies, read_sign
 from aliquot.coordinator.wire.nodes import check_room, known_tiers, read_registered
 from aliquot.coordinator.writing.open_group import Reply
-from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import agent_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -47,39 +43,19 @@ CONDITIONS_MAX = 32
 class Listener:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        clock: Clock,
-        telemetry: Telemetry,
-        observed: ObservedUse,
-        activity: Activity,
-        metrics: Metrics,
-        roster: Roster,
-        certifier: Certifier,
-    ) -> None:
-        self._writer = writer
-        self._view = view
-        self._clock = clock
-        self._telemetry = telemetry
-        self._observed = observed
-        self._activity = activity
-        self._metrics = metrics
-        self._roster = roster
-        self._certifier = certifier
+    def __init__(self, around: Around) -> None:
+        self._around = around
 
     async def listen(self, session: Session, context: Context) -> None:
         """Take what an agent says until its stream ends. Raises AliquotError where that is wrong."""
-        clock, count = self._clock, self._metrics.agent_messages
+        clock, count = self._around.clock, self._around.metrics.agent_messages
         while not session.ended:
             raw = await context.read()
             if not isinstance(raw, bytes):
                 return
             session.last_heard_ms = clock.monotonic_ms()
             if session.suspect:
-                session.suspect = not offer(self._writer, c.NodeHeard(session.node_id, session.epoch))
+                session.suspect = not offer(self._around.writer, c.NodeHeard(session.node_id, session.epoch))
             seq = heartbeat_seq(raw)
             if seq is not None:
                 count["heartbeat"] += 1
@@ -96,9 +72,9 @@ class Listener:
                 await self._snapshot(session, message.snapshot)
             elif kind == "served":
                 for use in message.served.uses:
-                    self._observed.saw_served(session.node_id, use)
+                    self._around.observed.saw_served(session.node_id, use)
             elif kind == "renewal":
-                self._certifier.renew(session, message.renewal)
+                self._around.certifier.renew(session, message.renewal)
             elif kind == "heartbeat":  # encoded in a way that the look above does not know
                 self._heartbeat(session, message.heartbeat.seq)
             session.pace.spend(len(raw))
@@ -108,10 +84,10 @@ class Listener:
 
     async def _snapshot(self, session: Session, snapshot: agent_pb2.Snapshot) -> None:
         if snapshot.session_epoch not in (0, session.epoch):  # repeated on the way; what it lacks is not gone
-            self._metrics.agent_messages["stale_snapshots"] += 1
+            self._around.metrics.agent_messages["stale_snapshots"] += 1
             return
         read = read_reports(snapshot.slices)
-        self._observed.tier_notes.note(session.node_id, snapshot.slices)
+        self._around.observed.tier_notes.note(session.node_id, snapshot.slices)
         if not session.live:
             await self._register(session, snapshot, read)
         else:
@@ -122,15 +98,15 @@ class Listener:
             session.note_reports(snapshot.slices)
             await self._cuts(session, snapshot)
         for measured in snapshot.uses:
-            self._observed.saw(session.node_id, measured)
-            self._activity.saw(session.node_id, measured)
+            self._around.observed.saw(session.node_id, measured)
+            self._around.activity.saw(session.node_id, measured)
         session.delta_seq = snapshot.seq
         session.awaiting_snapshot = False
         for device in snapshot.node.devices:
             self._device(session, device.uuid, device.telemetry if device.HasField("telemetry") else None)
             healthy, reason, sign = device.healthy, device.health_reason, _sign_of(device)
             self._give(session, device.uuid, device.foreign_bytes, healthy=healthy, reason=reason, sign=sign)
-        self._telemetry.put_conditions(
+        self._around.telemetry.put_conditions(
             session.node_id,
             tuple(
                 (plain_text(each.subject, limits.MAX_NAME_CHARS), plain_text(each.text, TEXT_CHARS_MAX))
@@ -141,28 +117,33 @@ class Listener:
 
     def _has_other_devices(self, session: Session, snapshot: agent_pb2.Snapshot) -> bool:
         """A device came, went or was partitioned anew: what is placed there is settled by a new handshake."""
-        node = self._view.nodes.get(session.node_id)
+        node = self._around.view.nodes.get(session.node_id)
         if node is None:
             return False
         spec = read_registered(snapshot.node, session.node_id)
-        if (as_held(spec.devices, self._view.totals.devices), spec.cards) == (node.spec.devices, node.spec.cards):
+        if (as_held(spec.devices, self._around.view.totals.devices), spec.cards) == (
+            node.spec.devices,
+            node.spec.cards,
+        ):
             return False
         log.info("node %s has other devices now: its agent is asked to connect again", session.node_id)
         goodbye = agent_pb2.Goodbye(reason="DEVICES_CHANGED", reconnect_after_ms=100)
         error = SessionReplaced("the node has other devices than it registered with", hint="connect again")
-        self._roster.dismiss(session, goodbye, error)
+        self._around.roster.dismiss(session, goodbye, error)
         return True
 
     async def _register(
         self, session: Session, snapshot: agent_pb2.Snapshot, reports: tuple[c.SliceReport, ...]
     ) -> None:
         spec = read_registered(snapshot.node, session.node_id)
-        check_room(self._view, [spec.node_id])
+        check_room(self._around.view, [spec.node_id])
         await self._submit(c.RegisterNode(spec, session.epoch))
-        self._telemetry.put_driver(session.node_id, plain_text(snapshot.node.driver_version, limits.MAX_NAME_CHARS))
+        self._around.telemetry.put_driver(
+            session.node_id, plain_text(snapshot.node.driver_version, limits.MAX_NAME_CHARS)
+        )
         for device in snapshot.node.devices:
             tiers = known_tiers(device.tiers)
-            self._telemetry.put_device(
+            self._around.telemetry.put_device(
                 device.uuid,
                 AboutDevice(
                     intern(plain_text(device.product_name, limits.MAX_NAME_CHARS)),
@@ -203,8 +184,8 @@ class Listener:
         for report in delta.devices:
             self._device(session, report.uuid, report.telemetry if report.HasField("telemetry") else None)
             for measured in report.slices:
-                self._observed.saw(session.node_id, measured)
-                self._activity.saw(session.node_id, measured)
+                self._around.observed.saw(session.node_id, measured)
+                self._around.activity.saw(session.node_id, measured)
             if report.HasField("foreign_bytes") or report.HasField("healthy"):
                 foreign, healthy, sign = session.told_devices.get(report.uuid, (0, True, None))
                 if report.HasField("healthy"):
@@ -213,12 +194,12 @@ class Listener:
                 self._give(session, report.uuid, foreign, healthy=healthy, reason=report.health_reason, sign=sign)
 
     def _device(self, session: Session, uuid: str, reading: types_pb2.DeviceTelemetry | None) -> None:
-        use = self._view.totals.devices.get(uuid)
+        use = self._around.view.totals.devices.get(uuid)
         if reading is None or use is None or use.node_id != session.node_id:
             return
         reading = believed_reading(reading, use.spec.memory_total_bytes)
-        self._telemetry.record(uuid, reading)
-        planner = self._writer.planner
+        self._around.telemetry.record(uuid, reading)
+        planner = self._around.writer.planner
         if planner is not None and reading.HasField("gpu_utilisation_percent"):
             planner.device_measured(uuid, reading.gpu_utilisation_percent * 10)
 
@@ -226,13 +207,13 @@ class Listener:
         self, session: Session, uuid: str, foreign_bytes: int, *, healthy: bool, reason: str, sign: Sign | None
     ) -> None:
         """What a device can give, if it differs by more than the deadband from what the writer was told."""
-        use = self._view.totals.devices.get(uuid)
+        use = self._around.view.totals.devices.get(uuid)
         if use is None or use.node_id != session.node_id:
             return
         foreign_bytes = min(foreign_bytes, use.spec.memory_total_bytes)
         known = session.told_devices.get(uuid)
         if known is None:
-            device = self._view.device(uuid)
+            device = self._around.view.device(uuid)
             known = (device.foreign_bytes, device.healthy, device.sign)
         if (known[1], _kind(known[2])) == (healthy, _kind(sign)) and not foreign_changed(known[0], foreign_bytes):
             session.told_devices[uuid] = known
@@ -243,22 +224,22 @@ class Listener:
         command = c.ReportDevice(session.node_id, session.epoch, uuid, foreign_bytes, healthy, why)
         if sign is not None:
             command = replace(command, cause=sign.cause, severity=sign.severity, scope=sign.scope, remedy=sign.remedy)
-        offer(self._writer, command)
+        offer(self._around.writer, command)
 
     async def _reports(self, session: Session, reports: agent_pb2.SliceReports) -> None:
         if reports.session_epoch != session.epoch or not session.live:
-            self._metrics.agent_messages["stale_reports"] += 1
+            self._around.metrics.agent_messages["stale_reports"] += 1
             return
         if len(reports.reports) > limits.MAX_SLICE_REPORTS:
             raise InvalidFieldError("reports", f"{len(reports.reports)} at once; at most {limits.MAX_SLICE_REPORTS}")
         for hit in reports.hits[:HITS_MAX]:
             text = plain_text(hit.text, TEXT_CHARS_MAX)
             said = c.ReportHit(session.node_id, session.epoch, hit.device_uuid, hit.lease_id, text, hit.suspicious)
-            offer(self._writer, said)
-        self._observed.tier_notes.note(session.node_id, reports.reports)
+            offer(self._around.writer, said)
+        self._around.observed.tier_notes.note(session.node_id, reports.reports)
         command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:
-            reply = await submit_when_room(self._writer, command)
+            reply = await submit_when_room(self._around.writer, command)
         except AliquotError:
             session.awaiting_snapshot = True  # when the journal is back, everybody is asked for everything
             return
@@ -271,7 +252,7 @@ class Listener:
             session.note_reports(reports.reports)
 
     async def _submit(self, command: c.Command[None]) -> None:
-        await (await submit_when_room(self._writer, command))
+        await (await submit_when_room(self._around.writer, command))
 
 
 def _sign_of(message: types_pb2.Device | agent_pb2.DeviceReport) -> Sign | None:
@@ -284,3 +265,23 @@ def _sign_of(message: types_pb2.Device | agent_pb2.DeviceReport) -> Sign | None:
 def _kind(sign: Sign | None) -> tuple[object, ...]:
     """What of a sign is worth a fact when it changes."""
     return () if sign is None else (sign.cause, sign.severity, sign.scope, sign.remedy)
+
+
+FOREIGN_DEADBAND_BYTES = 16 << 20
+
+
+def as_held(devices: Iterable[DeviceSpec], uses: Mapping[str, DeviceUse]) -> tuple[DeviceSpec, ...]:
+    """Devices as a node has them on the books that says so: none is smaller there than what leases hold of it."""
+    return tuple(
+        msgspec.structs.replace(device, compute_milli=max(device.compute_milli, use.share_milli))
+        if device.mig_profile and (use := uses.get(device.uuid)) is not None
+        else device
+        for device in devices
+    )
+
+
+def foreign_changed(known_bytes: int, now_bytes: int) -> bool:
+    """Whether foreign memory has changed enough to be journalled: by the deadband, or from or to nothing."""
+    if known_bytes == now_bytes:
+        return False
+    return known_bytes == 0 or now_bytes == 0 or abs(known_bytes - now_bytes) >= FOREIGN_DEADBAND_BYTES

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
-from aliquot.coordinator.agents.certifying import Certifier
+from aliquot.coordinator.agents.certifying import tell_authority
 from aliquot.coordinator.agents.desired import nodes_to_tell
 from aliquot.coordinator.agents.liveness import Liveness, SessionsConfig, Silent
 from aliquot.coordinator.agents.session import Session
@@ -27,6 +27,9 @@ from aliquot.coordinator.reading.telemetry import Telemetry
 from aliquot.coordinator.reading.view import View
 from aliquot.v1 import agent_pb2
 
+if TYPE_CHECKING:
+    from aliquot.coordinator.agents.authority import Generations
+
 log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 20_000
@@ -37,7 +40,20 @@ WATCHED = (NodeState.RECONCILING, NodeState.READY, NodeState.SUSPECT)
 class Roster(Follower):
     """See the module's docstring."""
 
-    def __init__(self, view: View, clock: Clock, telemetry: Telemetry, config: SessionsConfig) -> None:
+    def __init__(
+        self,
+        view: View,
+        clock: Clock,
+        telemetry: Telemetry,
+        config: SessionsConfig,
+        *,
+        authority: Callable[[], Generations],
+        coordinators: Callable[[], Sequence[str]],
+        heard_clock: Callable[[str, int], None],
+    ) -> None:
+        """`authority` is the pool's own as it is now. `coordinators` says where each of several is reached, for agents
+        to know. `heard_clock` is told what a node's clock shows, in milliseconds since 1970.
+        """
         self._clock = clock
         self._telemetry = telemetry
         self._config = config
@@ -45,12 +61,9 @@ class Roster(Follower):
         self._by_node: dict[str, Session] = {}
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self.heard_clock: Callable[[str, int], None] = lambda node_id, wall_ms: None
-        """Told what a node's clock shows, in milliseconds since 1970."""
-        self.coordinators: Callable[[], Sequence[str]] = tuple
-        """Where each of several is reached, for agents to know."""
-        self.certifier: Certifier | None = None
-        """Who is told of when the pool's authority changes, made after this."""
+        self._authority = authority
+        self.coordinators = coordinators
+        self.heard_clock = heard_clock
         self._liveness = Liveness(config.liveness(), self._by_node, view)
         for node_id, node in view.nodes.items():
             self.node_changed(node_id, node)
@@ -144,8 +157,7 @@ class Roster(Follower):
 
     def authority_changed(self, generations: tuple[Generation, ...]) -> None:
         """All agents must hear of it."""
-        if self.certifier is not None:
-            self.certifier.tell(self._by_node.values())
+        tell_authority(self._authority, self._by_node.values())
 
     # -- silence
 

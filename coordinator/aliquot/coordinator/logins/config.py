@@ -129,3 +129,15 @@ class PodSettings:
         """What the rules give."""
         rules = (rule for rule in self.rules if rule.namespace == namespace and rule.account in ("", account))
         return tuple(sorted({rule.grant for rule in rules}))
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """A caller, as others know it."""
+
+    by: str
+    """Who vouches, as the record will have it: `oidc:login.example.com`."""
+    principal: str
+    grants: tuple[Grant, ...]
+    expires_ms: int
+    """When the voucher ends, and so the session at the latest."""

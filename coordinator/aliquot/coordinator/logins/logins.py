@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.errors import LoginNotOffered
-from aliquot.coordinator.logins.config import OidcSettings, PodSettings
-from aliquot.coordinator.logins.vouching import Vouched
+from aliquot.coordinator.logins.config import OidcSettings, PodSettings, Vouched
 from aliquot.coordinator.parts import load
 from aliquot.v1 import access_pb2
 

@@ -20,9 +20,8 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.https import Answer, exchange
 from aliquot.common.names import plain_text
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing
-from aliquot.coordinator.logins.config import OidcSettings
+from aliquot.coordinator.logins.config import OidcSettings, Vouched
 from aliquot.coordinator.logins.provider import Provider, PublicKey
-from aliquot.coordinator.logins.vouching import Vouched
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA", "Ed25519")
 LEEWAY_S: Final = 60

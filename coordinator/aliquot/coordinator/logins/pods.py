@@ -22,8 +22,7 @@ from aliquot.common.https import Answer, HttpError, exchange
 from aliquot.common.names import plain_text
 from aliquot.coordinator.core.books.access import PODS
 from aliquot.coordinator.errors import LoginRefused, LoginRuleMissing, Overloaded, ProviderUnavailable
-from aliquot.coordinator.logins.config import PodSettings
-from aliquot.coordinator.logins.vouching import Vouched
+from aliquot.coordinator.logins.config import PodSettings, Vouched
 
 BY: Final = "kubernetes:serviceaccounts"
 VERDICT_MS: Final = 60_000

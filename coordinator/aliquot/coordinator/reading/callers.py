@@ -5,7 +5,7 @@ It follows the State's books group by group, so that nobody is let in, or kept o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TypeVar
 
 from aliquot.coordinator.core.books.access import AUDIT_MAX, AuditRecord, Principal, Token
@@ -13,8 +13,6 @@ from aliquot.coordinator.core.books.roles import Grant
 from aliquot.coordinator.writing.commits import BooksChange
 
 Record = TypeVar("Record")
-Listener = Callable[[frozenset[str], frozenset[str]], None]
-"""Is told the principals and the ids of tokens that changed."""
 
 
 class DurableCallers:
@@ -25,7 +23,8 @@ class DurableCallers:
         self.tokens: dict[str, Token] = {}
         """By id."""
         self.audit = AuditRecord(AUDIT_MAX)
-        self.listener: Listener | None = None
+        self.changed: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+        """The principals, and the ids of tokens, that the latest group has changed."""
         self._tokens_of: dict[str, dict[str, Token]] = {}
         """By principal, then by id; none of them empty."""
 
@@ -33,6 +32,7 @@ class DurableCallers:
         """Include a durable group."""
         callers = change.callers
         if callers is None:
+            self.changed = frozenset(), frozenset()
             return
         principals, tokens = {name for name, _ in callers.principals}, {token_id for token_id, _ in callers.tokens}
         if change.all_callers:
@@ -48,8 +48,7 @@ class DurableCallers:
             self._enlist(token_id, token)
             _put(self.tokens, token_id, token)
         self.audit.extend(callers.audit)
-        if self.listener is not None and (principals or tokens):
-            self.listener(frozenset(principals), frozenset(tokens))
+        self.changed = frozenset(principals), frozenset(tokens)
 
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do, whatever its token adds."""

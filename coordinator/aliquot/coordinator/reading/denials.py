@@ -37,9 +37,9 @@ USUAL = ("TOKEN_MISSING", "TOKEN_UNKNOWN", "TOKEN_EXPIRED", "TOKEN_REVOKED", "NO
 class Denials:
     """The last of them."""
 
-    def __init__(self) -> None:
-        self.now_ms: Callable[[], int] = lambda: 0
-        """The clock; set by whoever has one."""
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` reads the clock."""
+        self._now_ms = now_ms
         self.latest: deque[Denial] = deque(maxlen=KEPT)
         self.by_reason: Counter[str] = Counter(dict.fromkeys(USUAL, 0))
         """Since the start; the usual ones from 0 on, because a rise from nothing is not seen as one."""
@@ -48,7 +48,7 @@ class Denials:
 
     def note(self, principal: str, peer: str, method: str, reason: str, message: str) -> None:
         """A call was refused."""
-        now_ms = self.now_ms()
+        now_ms = self._now_ms()
         self.by_reason[reason] += 1
         peer = plain_text(peer, 64)
         last = self.latest[-1] if self.latest else None

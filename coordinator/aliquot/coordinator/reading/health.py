@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.books.health.records import (
     INTERVAL_BOUNDS_S,
     OUT,
     REPAIR_BOUNDS_S,
-    Buckets,
     HealthBooks,
     Standing,
 )
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
 
 
 def health_metrics(health: HealthBooks) -> Iterator[Metric]:
@@ -60,20 +59,8 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
         incidents.add_metric([OTHER], sum(of_cause.incidents for _, of_cause in rest))
         out.add_metric([OTHER], sum(of_cause.out_ms for _, of_cause in rest) / 1000)
     yield from (incidents, out)
-    yield _histogram("aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S)
-    yield _histogram(
-        "aliquot_incident_interval_seconds",
-        "Between two incidents of one card",
-        health.intervals,
-        INTERVAL_BOUNDS_S,
-    )
-
-
-def _histogram(name: str, documentation: str, buckets: Buckets, bounds_s: tuple[int, ...]) -> Metric:
-    family = HistogramMetricFamily(name, documentation)
-    total, told = 0, []
-    for bound, count in zip((*map(str, map(float, bounds_s)), "+Inf"), buckets.counts, strict=True):
-        total += count
-        told.append((bound, total))
-    family.add_metric([], told, buckets.sum_ms / 1000)
-    return family
+    for name, what, buckets, bounds_s in (
+        ("aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S),
+        ("aliquot_incident_interval_seconds", "Between two incidents of one card", health.intervals, INTERVAL_BOUNDS_S),
+    ):
+        yield histogram(name, what, bounds_s, buckets.counts, buckets.sum_ms / 1000)

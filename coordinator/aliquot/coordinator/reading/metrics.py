@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.owners import OwnerCounts, outcome_of, preemption_of
 from aliquot.coordinator.reading.totals import ClassTotals, QueueTotals
@@ -61,15 +61,9 @@ class Histogram:
 
     def collect(self) -> Metric:
         """In the form that Prometheus reads."""
-        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
-        total = 0
-        bounds = (*map(str, self._bounds), "+Inf")
-        for bound, count, example in zip(bounds, list(self._counts), list(self._examples), strict=True):
-            total += count
-            buckets.append((bound, total) if example is None else (bound, total, example))
-        family = HistogramMetricFamily(self._name, self._documentation)
-        family.add_metric([], buckets, self._sum)
-        return family
+        return histogram(
+            self._name, self._documentation, self._bounds, list(self._counts), self._sum, list(self._examples)
+        )
 
 
 _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
@@ -79,7 +73,8 @@ _OUR_FAULT = ("INTERNAL", "JOURNAL_UNAVAILABLE", "OVERLOADED")
 class Metrics(Collector, Follower):
     """What is counted and timed, and sums of the View. The writer reports to it, and it follows what is durable."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, now_ms: Callable[[], int]) -> None:
+        """`now_ms` reads the clock."""
         self._view = view
         self.decision = Histogram("aliquot_decision_seconds", "Time to decide one command and apply its facts", _FAST_S)
         self.commit = Histogram("aliquot_commit_seconds", "Time until a group of facts was durable", _FAST_S)
@@ -106,7 +101,7 @@ class Metrics(Collector, Follower):
         self.refused: Counter[str] = Counter(dict.fromkeys(_OUR_FAULT, 0))
         """Calls answered with an error, by reason; those that the objectives count from 0 on, because a rise from
         nothing is not seen as one."""
-        self.denials = Denials()
+        self.denials = Denials(now_ms)
         """Refusals for who called."""
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
@@ -162,7 +157,7 @@ class Metrics(Collector, Follower):
 
     def collect(self) -> Iterator[Metric]:
         """Everything, within a few milliseconds."""
-        for histogram in (
+        for measured in (
             self.decision,
             self.commit,
             self.group_facts,
@@ -171,7 +166,7 @@ class Metrics(Collector, Follower):
             self.queue_wait,
             self.gc_pause,
         ):
-            yield histogram.collect()
+            yield measured.collect()
         yield _counter("aliquot_commit_failures", "Groups that could not be made durable", self.commit_failures)
         yield _counter("aliquot_leases_granted", "Grants", self.granted)
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)

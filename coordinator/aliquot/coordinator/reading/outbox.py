@@ -29,6 +29,9 @@ class Follower:
     def device_changed(self, uuid: str) -> None:
         """What is known of a device beside its node has changed."""
 
+    def callers_changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
+        """These have new durable records, or none any more; the View has them."""
+
     def enrolment_changed(self, node_id: str, enrolled: Enrolled | None) -> None:
         """Another key speaks for a node, or none any more."""
 
@@ -46,13 +49,11 @@ class Outbox:
         followers = tuple(followers)
         # Only who overrides a method is called by it: most follow one kind of record, and leases change
         # thousands of times a second.
-        self._of_leases = [each.lease_changed for each in followers if _overrides(each, Follower.lease_changed)]
-        self._of_nodes = [each.node_changed for each in followers if _overrides(each, Follower.node_changed)]
-        self._of_devices = [each.device_changed for each in followers if _overrides(each, Follower.device_changed)]
-        self._of_keys = [each.enrolment_changed for each in followers if _overrides(each, Follower.enrolment_changed)]
-        self._of_authority = [
-            each.authority_changed for each in followers if _overrides(each, Follower.authority_changed)
-        ]
+        self._of: dict[str, list[Callable[..., None]]] = {
+            name: [getattr(each, name) for each in followers if getattr(type(each), name) is not method]
+            for name, method in vars(Follower).items()
+            if name.endswith("_changed")
+        }
 
     def publish(self, commit: Commit) -> None:
         """A group is durable."""
@@ -82,26 +83,22 @@ class Outbox:
         self._tell(changed, changes)
 
     def _tell(self, commit: Commit, changes: Iterable[tuple[Lease | None, Lease | None]]) -> None:
-        changed, of_leases = self._waiters.changed, self._of_leases
+        if any(callers := self._view.callers.changed):
+            self._call("callers_changed", [callers])
+        changed, of_leases = self._waiters.changed, self._of["lease_changed"]
         for old, new in changes:
             for follow_lease in of_leases:
                 follow_lease(old, new)
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
-        for node_id, node in commit.nodes:
-            for follow_node in self._of_nodes:
-                follow_node(node_id, node)
-        for uuid, _ in commit.devices:
-            for follow_device in self._of_devices:
-                follow_device(uuid)
-        for node_id, enrolled in commit.books.enrolled:
-            for follow_key in self._of_keys:
-                follow_key(node_id, enrolled)
+        self._call("node_changed", commit.nodes)
+        self._call("device_changed", [(uuid,) for uuid, _ in commit.devices])
+        self._call("enrolment_changed", commit.books.enrolled)
         if commit.books.generations is not None:
-            for follow_authority in self._of_authority:
-                follow_authority(commit.books.generations)
+            self._call("authority_changed", [(commit.books.generations,)])
 
-
-def _overrides(follower: Follower, method: Callable[..., None]) -> bool:
-    return getattr(type(follower), method.__name__) is not method
+    def _call(self, name: str, changes: Iterable[tuple[object, ...]]) -> None:
+        for change in changes:
+            for follow in self._of[name]:
+                follow(*change)

@@ -10,6 +10,8 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
+from aliquot.coordinator.core.books.tenancy.specs import Amount
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.reading.books import DurableBooks
 from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
@@ -82,34 +84,33 @@ def unknown_slices(telemetry: Telemetry) -> Iterator[Metric]:
 
 def quota_metrics(books: DurableBooks, now_ms: int) -> Iterator[Metric]:
     """What was declared of tenants and queues, beside what they hold: read on the scraper's thread."""
-    labels = ["kind", "name", "bound"]
-    share = GaugeMetricFamily(
-        "aliquot_quota_share_milli", "Thousandths of devices: guaranteed, the limit, and held of it", labels=labels
-    )
-    memory = GaugeMetricFamily(
-        "aliquot_quota_memory_bytes", "Device memory: guaranteed, the limit, and held of it", labels=labels
-    )
-    accounts = books.accounts
-    for kind, names in (("t", books.tenants), ("q", accounts.queues)):
-        for name in list(names)[:LABELS_MAX]:
-            account = accounts.account(kind, name)
-            # A limit of a tenant is one of all tenants below it, too.
-            whole = accounts.account("s", name) if kind == "t" and ("s", name) in accounts.accounts else account
-            quota, key = account.quota, (_KINDS[kind], name)
-            guaranteed = guaranteed_in_all(quota.guaranteed, quota.models)
-            for bound, share_milli, memory_bytes in (
-                ("guaranteed", guaranteed.share_milli, guaranteed.memory_bytes),
-                ("limit", quota.limit.share_milli, quota.limit.memory_bytes),
-                ("held", whole.share_milli, whole.memory_bytes),
-            ):
-                if share_milli >= 0:
-                    share.add_metric([*key, bound], share_milli)
-                if memory_bytes >= 0:
-                    memory.add_metric([*key, bound], memory_bytes)
-    yield from (share, memory)
+    shown = [("t", name) for name in list(books.tenants)[:LABELS_MAX]]
+    shown += [("q", name) for name in list(books.accounts.queues)[:LABELS_MAX]]
+    amounts = [amount for kind, name in shown for amount in _amounts(books.accounts, kind, name)]
+    for unit, name, what in (
+        ("share_milli", "aliquot_quota_share_milli", "Thousandths of devices"),
+        ("memory_bytes", "aliquot_quota_memory_bytes", "Device memory"),
+    ):
+        family = GaugeMetricFamily(
+            name, f"{what}: guaranteed, the limit, and held of it", labels=["kind", "name", "bound"]
+        )
+        for labels, amount in amounts:
+            if (value := getattr(amount, unit)) >= 0:
+                family.add_metric(labels, value)
+        yield family
     used = GaugeMetricFamily(
         "aliquot_budget_used_ratio", "Part of its budget of this period that a tenant has used up", labels=["tenant"]
     )
     for name, meter in list(books.meters.items())[:LABELS_MAX]:
         used.add_metric([name], meter.permille(now_ms) / 1000)
     yield used
+
+
+def _amounts(accounts: Tenancy, kind: str, name: str) -> Iterator[tuple[list[str], Amount]]:
+    account = accounts.account(kind, name)
+    # A limit of a tenant is one of all tenants below it, too.
+    whole = accounts.account("s", name) if kind == "t" and ("s", name) in accounts.accounts else account
+    labels, quota = [_KINDS[kind], name], account.quota
+    yield [*labels, "guaranteed"], guaranteed_in_all(quota.guaranteed, quota.models)
+    yield [*labels, "limit"], quota.limit
+    yield [*labels, "held"], Amount(whole.share_milli, whole.memory_bytes)

@@ -9,18 +9,115 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
+from aliquot.common.names import plain_text
 from aliquot.coordinator.core.books.elastic import is_elastic
-from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.commands import ObserveUse
-from aliquot.coordinator.reading.moved import ServedUses
 from aliquot.coordinator.reading.outbox import Follower
-from aliquot.coordinator.reading.tier_notes import TierNotes
 from aliquot.v1 import agent_pb2, types_pb2
+
+NOTES_MAX = 8
+"""Of one slice: there are no more tiers than that."""
+NOTE_CHARS_MAX = 256
+SENTENCES_MAX = 4096
+"""Different sets of sentences; beyond that they are kept with each slice."""
+
+Notes = tuple[str, ...]
+
+
+class TierNotes:
+    """Why no stronger tier enforces a slice, as its agent reports with each confirmation. For people only: not
+    journalled. It comes back with the agents' next snapshots. The same few sentences hold for thousands of slices: each
+    is kept once, and no more than the slices there are.
+    """
+
+    def __init__(self, lease_of: Callable[[str], Lease | None]) -> None:
+        """`lease_of` gives the durable lease of an id."""
+        self._lease_of = lease_of
+        self._of_slice: dict[str, Notes] = {}
+        self._once: dict[Notes, Notes] = {}
+
+    def __len__(self) -> int:
+        return len(self._of_slice)
+
+    def of(self, slice_id: str) -> Notes:
+        """A line for each stronger tier, strongest first; empty: none, or its agent has not said."""
+        return self._of_slice.get(slice_id, ())
+
+    def note(self, node_id: str, reports: Iterable[agent_pb2.SliceReport]) -> None:
+        """Keep what a node's agent says of its slices."""
+        for report in reports:
+            if report.tier_notes or report.slice_id in self._of_slice:
+                self._note(node_id, report)
+
+    def _note(self, node_id: str, report: agent_pb2.SliceReport) -> None:
+        lease = self._lease_of(lease_id_of(report.slice_id))
+        piece = lease.find(report.slice_id) if lease is not None else None
+        if piece is None or piece.plan.node_id != node_id or not piece.holds_capacity:
+            return
+        notes = tuple(plain_text(note, NOTE_CHARS_MAX) for note in report.tier_notes[:NOTES_MAX])
+        if not notes:
+            self._of_slice.pop(report.slice_id, None)
+            return
+        if len(self._once) >= SENTENCES_MAX:
+            self._once.clear()
+        self._of_slice[report.slice_id] = self._once.setdefault(notes, notes)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Slices that have ended are forgotten."""
+        if not self._of_slice or old is None or (new is not None and old.slices is new.slices):
+            return
+        held = {piece.slice_id for piece in new.slices if piece.holds_capacity} if new is not None else set()
+        for piece in old.slices:
+            if piece.slice_id not in held:
+                self._of_slice.pop(piece.slice_id, None)
+
+
+class ServedUses:
+    """What processes that serve leases count, as their agents last said; and bytes moved, for the books.
+
+    Agents tell sums that rise as long as a process lives. What it had moved before this coordinator began (`began_ms`)
+    is in the books already, or lost with the coordinator before: nobody is charged by it.
+    """
+
+    def __init__(self, began_ms: int) -> None:
+        self._began_ms = began_ms
+        self._latest: dict[str, types_pb2.ServedUse] = {}
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def latest(self, slice_id: str) -> types_pb2.ServedUse | None:
+        """What was last said of the member whose first slice this is; None: nothing."""
+        return self._latest.get(slice_id)
+
+    def saw(self, piece: Slice, use: types_pb2.ServedUse, now_ms: int) -> tuple[int, int]:
+        """An agent has said it. Returns the bytes that moved since it said so before, up and down."""
+        before = self._latest.get(piece.slice_id)
+        kept = types_pb2.ServedUse()
+        kept.CopyFrom(use)
+        kept.observed_ms = now_ms
+        self._latest[piece.slice_id] = kept
+        if before is None:
+            return (use.up_bytes, use.down_bytes) if piece.since_ms >= self._began_ms else (0, 0)
+        return _risen(before.up_bytes, use.up_bytes), _risen(before.down_bytes, use.down_bytes)
+
+    def lease_changed(self, old: Lease, running: set[str]) -> None:
+        """Of the lease's slices only these run."""
+        for piece in old.slices:
+            if piece.slice_id not in running:
+                self._latest.pop(piece.slice_id, None)
+
+
+def _risen(before: int, now: int) -> int:
+    """What a sum has risen by; one that has fallen is another process's."""
+    return now - before if now >= before else now
+
 
 _RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
 

@@ -6,6 +6,7 @@ still take back. Each answer carries `seq`, the number of the last fact it inclu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -13,11 +14,51 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.ledger.ledger import Extract
 from aliquot.coordinator.core.books.maintenance import Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.reading.arrival_order import ArrivalOrder
 from aliquot.coordinator.reading.books import DurableBooks, TenancyView, WindowView
 from aliquot.coordinator.reading.callers import DurableCallers
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.writing.commits import Commit
+
+
+class ArrivalOrder:
+    """Lease ids in the order of their arrivals. Arrivals only rise, so adding is appending.
+
+    Removing leaves a hole; when holes are the larger part the list is made anew, which costs O(1) per removal in the
+    long run.
+    """
+
+    __slots__ = ("_arrivals", "_holes", "_ids")
+
+    def __init__(self) -> None:
+        self._arrivals: list[int] = []
+        self._ids: list[str | None] = []
+        self._holes = 0
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._holes
+
+    def add(self, arrival: int, lease_id: str) -> None:
+        """Append. `arrival` is above all before it."""
+        self._arrivals.append(arrival)
+        self._ids.append(lease_id)
+
+    def remove(self, arrival: int) -> None:
+        """Take out the lease of this arrival, which must be there."""
+        self._ids[bisect_right(self._arrivals, arrival) - 1] = None
+        self._holes += 1
+        if self._holes > 64 and self._holes * 2 > len(self._ids):
+            kept = [pair for pair in zip(self._arrivals, self._ids, strict=True) if pair[1] is not None]
+            self._arrivals = [arrival for arrival, _ in kept]
+            self._ids = [lease_id for _, lease_id in kept]
+            self._holes = 0
+
+    def after(self, arrival: int) -> Iterator[tuple[int, str]]:
+        """(arrival, lease id) of those that came later. Use it up before anything is added or removed."""
+        for index in range(bisect_right(self._arrivals, arrival), len(self._ids)):
+            lease_id = self._ids[index]
+            if lease_id is not None:
+                yield self._arrivals[index], lease_id
+
 
 _NO_DEVICE = Device()
 WRITTEN_OFF_KEPT = 65_536

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from aliquot.common import limits, names, tokens
-from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.access import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
@@ -15,16 +14,11 @@ from aliquot.coordinator.core.books.enrolment import SALT_BYTES
 from aliquot.coordinator.core.books.roles import LEAST, Action, Grant, Role, may_give
 from aliquot.coordinator.core.deciding.enrolment import behind
 from aliquot.coordinator.logins.logins import Logins
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.service import Introduction, Led, Service
 from aliquot.coordinator.wire import access as messages
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.wire.calls import Context, page_size, unary
 from aliquot.v1 import access_pb2, access_pb2_grpc
-
-if TYPE_CHECKING:
-    from aliquot.coordinator.agents.authority import Generations
 
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
@@ -38,36 +32,11 @@ SOCKET_NOTE = "made over the coordinator's own socket"
 class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        clock: Clock,
-        metrics: Metrics,
-        entropy: Callable[[int], bytes],
-        addresses: Callable[[], Awaitable[Sequence[str]]],
-        coordinators: Callable[[], Sequence[str]],
-        pool_id: str,
-        authorities: Callable[[], bytes],
-        authority: Callable[[], Generations],
-        logins: Logins,
-    ) -> None:
-        """`addresses` says where others reach the coordinators, `coordinators` the same as of late, without waiting, or
-        nothing where there is only one; `authorities` whom they are to trust there (PEM; empty: not the pool's own
-        authority, which is `authority`).
-        """
-        super().__init__(metrics)
-        self._addresses = addresses
-        self._coordinators = coordinators
-        self._pool_id = pool_id
-        self._authorities = authorities
-        self._authority = authority
+    def __init__(self, led: Led, pool: Introduction, logins: Logins) -> None:
+        super().__init__(led)
+        self._entropy = led.entropy
+        self._pool = pool
         self._logins = logins
-        self._writer = writer
-        self._view = view
-        self._clock = clock
-        self._entropy = entropy
 
     @unary
     async def WhoAmI(  # noqa: N802 - the contract's name
@@ -81,8 +50,8 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
             token_id=who.token_id,
             expires_ms=who.expires_ms,
             lease_id=who.lease_id,
-            pool_id=self._pool_id,
-            coordinators=self._coordinators(),
+            pool_id=self._pool.pool_id,
+            coordinators=self._pool.coordinators(),
         )
 
     # -- roles
@@ -164,8 +133,8 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return access_pb2.IssueTokenResponse(
             token=text,
             issued=messages.token_message(issued),
-            addresses=await self._addresses(),
-            authorities_pem=self._authorities(),
+            addresses=await self._pool.addresses(),
+            authorities_pem=self._pool.authorities(),
         )
 
     def _expiry_ms(self, ttl_ms: int) -> int:
@@ -237,7 +206,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         """Whom to trust. What the holder of a token says that it trusts is put down."""
         if len(request.trusts) > _TRUSTS_MAX:
             raise InvalidFieldError("trusts", f"{len(request.trusts)}; at most {_TRUSTS_MAX}")
-        who, number = caller(), self._authority().known_by(request.trusts)
+        who, number = caller(), self._pool.authority().known_by(request.trusts)
         token = self._view.callers.tokens.get(who.token_id) if who.from_token else None
         if token is not None and number and token.generation != number:
             await self._writer.submit(c.NoteTrust(number, token_id=token.token_id))
@@ -274,14 +243,14 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.Authority:
         """End the older of two generations."""
         by = caller().actor(context, "RetireAuthority")
-        command = c.RetireAuthority(force=request.force, callers=bool(self._authorities()))
+        command = c.RetireAuthority(force=request.force, callers=bool(self._pool.authorities()))
         await self._writer.submit(c.OnBehalf(by, "the pool's authority", command))
         return self._authority_message()
 
     def _authority_message(self) -> access_pb2.Authority:
-        shown, coordinators = bool(self._authorities()), self._coordinators()
+        shown, coordinators = bool(self._pool.authorities()), self._pool.coordinators()
         return messages.authority_message(
-            self._authority(), self._view.books.generations, shown=shown, coordinators=coordinators
+            self._pool.authority(), self._view.books.generations, shown=shown, coordinators=coordinators
         )
 
     # -- the record
@@ -316,18 +285,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.ListDenialsResponse:
         """What was refused lately, the latest first."""
         return access_pb2.ListDenialsResponse(
-            denials=[
-                access_pb2.Denial(
-                    at_ms=denial.at_ms,
-                    principal=denial.principal,
-                    peer=denial.peer,
-                    method=denial.method,
-                    reason=denial.reason,
-                    message=denial.message,
-                    times=denial.times,
-                )
-                for denial in reversed(self.metrics.denials.latest)
-            ]
+            denials=map(messages.denial_message, reversed(self.metrics.denials.latest))
         )
 
     # -- the way back in

@@ -6,20 +6,17 @@ import asyncio
 from typing import TypeVar
 
 from aliquot.common import limits, names
-from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, make_invoice
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import DryRun
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_withdraw, seen_by
+from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import maintenance, tenancy
-from aliquot.coordinator.wire.calls import Context, Service, unary
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.wire.calls import Context, unary
 from aliquot.v1 import admin_pb2, admin_pb2_grpc
 
 T = TypeVar("T")
@@ -29,12 +26,6 @@ _DEFAULT_POOL = "default"
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     """See the module's docstring."""
-
-    def __init__(self, *, writer: Writer, view: View, clock: Clock, metrics: Metrics) -> None:
-        super().__init__(metrics)
-        self._writer = writer
-        self._view = view
-        self._clock = clock
 
     async def _carry_out(self, command: c.Command[T], *, dry_run: bool) -> T:
         """A dry run changes nothing, so it is a query and not a command."""

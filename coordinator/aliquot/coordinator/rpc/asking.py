@@ -5,16 +5,17 @@ from __future__ import annotations
 from asyncio import Future
 from dataclasses import dataclass
 
-from aliquot.common import names
+from aliquot.common import catalog, names
 from aliquot.common.errors import AliquotError
 from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
 from aliquot.coordinator.core.values.errors import NeverFits
+from aliquot.coordinator.core.values.types import Demand
+from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller
-from aliquot.coordinator.rpc.model_hints import name_near_models
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
 from aliquot.coordinator.writing.writer import Writer
@@ -84,3 +85,18 @@ class Asking:
         except NeverFits as error:
             name_near_models(error, asked.wish.request.demand, self._view.totals)
             raise
+
+
+_MODELS_SHOWN = 8
+
+
+def name_near_models(error: NeverFits, demand: Demand, totals: Totals) -> None:
+    """Replace the hint where the obstacle is that no device has a model that was asked for."""
+    asked = [name for names in demand.models for name in names]
+    there = sorted({model for (_, model), of_class in totals.classes.items() if of_class.devices})
+    if not asked or not there or set(asked) & set(there):
+        return
+    near = list(dict.fromkeys(name for wanted in asked for name in catalog.nearest_names(wanted, there)))
+    meant = f"; did you mean {' or '.join(near[:2])}?" if near else ""
+    more = f" and {len(there) - _MODELS_SHOWN} more" if len(there) > _MODELS_SHOWN else ""
+    error.hint = f"the pool has {', '.join(there[:_MODELS_SHOWN])}{more}{meant}"

@@ -103,6 +103,11 @@ class Authenticator:
             return False
         return may(self._view.callers.grants_of(token.principal) + token.grants, action)
 
+    def caller_with(self, token_id: str) -> Caller | None:
+        """Whoever has this token now; None: it has ended."""
+        token = self._view.callers.tokens.get(token_id)
+        return None if token is None else self.caller_of(token)
+
     def caller_of(self, token: Token) -> Caller:
         """Who holds this token, and what it may do now."""
         known = self._known.get(token.token_id)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from aliquot.common import names
-from aliquot.common.clock import Clock
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.deciding.capacity.queries import GetCapacity
-from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.rpc.caller import caller, on_behalf
+from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import capacity as messages
-from aliquot.coordinator.wire.calls import Context, Service, unary
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.wire.calls import Context, unary
 from aliquot.v1 import capacity_pb2, capacity_pb2_grpc
 
 _ORDERS, _ORDERS_MAX = 8, 64
@@ -20,11 +18,6 @@ _FOR_S, _FOR_S_MAX = 300, 3_600
 
 class CapacityService(Service, capacity_pb2_grpc.CapacityServiceServicer):
     """See the module's docstring."""
-
-    def __init__(self, *, writer: Writer, clock: Clock, metrics: Metrics) -> None:
-        super().__init__(metrics)
-        self._writer = writer
-        self._clock = clock
 
     @unary
     async def DeclareCapacity(  # noqa: N802 - the contract's name

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
-
 from aliquot.common import names, tokens
-from aliquot.common.clock import Clock
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.enrolment import Invite
 from aliquot.coordinator.core.values.errors import InviteUnknown
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import caller, on_behalf
-from aliquot.coordinator.wire.calls import Context, Service, unary
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.rpc.service import Introduction, Led, Service
+from aliquot.coordinator.wire.calls import Context, unary
 from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
-
-if TYPE_CHECKING:
-    from aliquot.coordinator.agents.authority import Generations
 
 _TTL_MS = 3_600_000
 
@@ -26,29 +17,10 @@ _TTL_MS = 3_600_000
 class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        clock: Clock,
-        metrics: Metrics,
-        entropy: Callable[[int], bytes],
-        addresses: Callable[[], Awaitable[Sequence[str]]],
-        authorities: Callable[[], bytes],
-        authority: Callable[[], Generations],
-    ) -> None:
-        """`addresses` says where nodes reach the coordinators, `authorities` whom they are to trust there (PEM).
-        `authority` is the pool's own as it is now; asked when nodes join.
-        """
-        super().__init__(metrics)
-        self._writer = writer
-        self._view = view
-        self._clock = clock
-        self._entropy = entropy
-        self._addresses = addresses
-        self._authorities = authorities
-        self._authority = authority
+    def __init__(self, led: Led, pool: Introduction) -> None:
+        super().__init__(led)
+        self._entropy = led.entropy
+        self._pool = pool
 
     @unary
     async def InviteNode(  # noqa: N802 - the contract's name
@@ -64,8 +36,8 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
             invite=text,
             node=made.node,
             expires_ms=made.expires_ms,
-            addresses=await self._addresses(),
-            authorities_pem=self._authorities(),
+            addresses=await self._pool.addresses(),
+            authorities_pem=self._pool.authorities(),
         )
 
     @unary
@@ -99,7 +71,7 @@ class EnrolmentService(Service, enrolment_pb2_grpc.EnrolmentServiceServicer):
         certified = NodeRequest(request.request)
         command = c.JoinNode(invite_id, sha256, node_id, node_name, certified.key_sha256)
         await self._writer.submit(on_behalf(context, "Join", node_id, command))
-        authority = self._authority()
+        authority = self._pool.authority()
         return enrolment_pb2.JoinResponse(
             pool_id=authority.newest.pool_id,
             chain_pem=authority.certify_node(certified, node_id, self._clock.now_ms(), known=authority.newest.number),

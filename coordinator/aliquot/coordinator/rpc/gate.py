@@ -21,15 +21,15 @@ from aliquot.coordinator.core.books.roles import ever_may
 from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.errors import Overloaded, Unauthenticated
 from aliquot.coordinator.reading.denials import Denials
+from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.rpc.authentication import Authenticator
 from aliquot.coordinator.rpc.caller import NOBODY, Caller, caller, missing, set_caller
 from aliquot.coordinator.rpc.lasting import LastingCalls
 from aliquot.coordinator.rpc.permissions import ACTIONS, BY_THEMSELVES, KEEPING, LASTING
 from aliquot.coordinator.rpc.rates import Buckets, CallerBounds
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Handler, Methods, tolerant
+from aliquot.coordinator.wire.calls import Context, Handler, Methods, read_before_refusing, tolerant
 from aliquot.coordinator.wire.errors import DETAILS_KEY, DOMAIN
-from aliquot.coordinator.wire.refused_streams import read_before_refusing
 
 LEADER_KEY = "leader"
 REQUEST_ID = "x-request-id"
@@ -50,7 +50,7 @@ _STRANGERS_KEPT = 4_096
 _PRINCIPALS_KEPT = 65_536
 
 
-class Door:
+class Door(Follower):
     """Who may come in while the gate is open, and what becomes of those who are in."""
 
     def __init__(self, authenticator: Authenticator, denials: Denials, clock: Clock, bounds: CallerBounds) -> None:
@@ -60,6 +60,11 @@ class Door:
         self.rates = Buckets(clock.monotonic_ms, bounds.requests_per_s, bounds.burst, _PRINCIPALS_KEPT)
         self._strangers = Buckets(clock.monotonic_ms, _FAILURES_PER_S, _FAILURES, _STRANGERS_KEPT)
         """By address."""
+
+    def callers_changed(self, principals: frozenset[str], token_ids: frozenset[str]) -> None:
+        """Durably: from now on nobody is known by what was true before, and what it opened ends."""
+        self.authenticator.changed(principals, token_ids)
+        self.lasting.changed(self.authenticator.caller_with, token_ids, principals)
 
     def adopt(self, bounds: CallerBounds) -> None:
         """Hold callers to these from now on."""

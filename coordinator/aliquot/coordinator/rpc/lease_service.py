@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 
 from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
-from aliquot.common.ids import IdGenerator
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
@@ -22,23 +21,17 @@ from aliquot.coordinator.core.deciding.answers.use import GetUse
 from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.coordinator.core.values.errors import LeaseNotFound
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
-from aliquot.coordinator.reading.activity import Activity
-from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.tracing.story import Story, story_of
-from aliquot.coordinator.reading.usage import ObservedUse
-from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.reading.waiting import Condition, Waiters, active, ended, granted
+from aliquot.coordinator.reading.waiting import Condition, active, ended, granted
 from aliquot.coordinator.rpc.asking import Asking
 from aliquot.coordinator.rpc.caller import at_home, caller, missing
-from aliquot.coordinator.rpc.foretelling import Foretelling
 from aliquot.coordinator.rpc.keeping import Keeping
 from aliquot.coordinator.rpc.rates import Buckets
+from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import WatchService
-from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import (
     Context,
-    Service,
     check_count,
     check_size,
     in_turns,
@@ -47,6 +40,7 @@ from aliquot.coordinator.wire.calls import (
     unary,
 )
 from aliquot.coordinator.wire.leases import (
+    add_efficiency,
     explanation_message,
     lease_message,
     notes_on_tiers,
@@ -54,11 +48,7 @@ from aliquot.coordinator.wire.leases import (
     write_lease,
 )
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.coordinator.wire.timelines import timeline_message
-from aliquot.coordinator.wire.use import add_efficiency
-from aliquot.coordinator.wire.use_report import report_message
-from aliquot.coordinator.writing.journal.base import Journal
-from aliquot.coordinator.writing.writer import Writer
+from aliquot.coordinator.wire.use_report import report_message, timeline_message
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
 
 _SCANNED_PER_PAGE = 20_000
@@ -78,38 +68,19 @@ _EXIT_CODE_MAX = 255
 class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        waiters: Waiters,
-        keepalive: KeepAlive,
-        metrics: Metrics,
-        ids: IdGenerator,
-        pool_secret: bytes,
-        observed: ObservedUse,
-        activity: Activity,
-        watch: WatchService,
-        rates: Buckets,
-        journal: Journal,
-        forecasts: Foretelling | None,
-    ) -> None:
-        super().__init__(metrics)
-        self._journal = journal
-        self._forecasts = forecasts
-        self._one_story = asyncio.Lock()
-        self._stories = 0
-        self._writer = writer
-        self._view = view
-        self._waiters = waiters
-        self._keepalive = keepalive
-        self._asking = Asking(writer, view, ids)
-        self._pool_secret = pool_secret
-        self._observed = observed
+    def __init__(self, led: Led, watch: WatchService, rates: Buckets) -> None:
+        super().__init__(led)
+        self._journal = led.journal
+        self._forecasts = led.forecasts
+        self._waiters = led.waiters
+        self._keepalive = led.keepalive
+        self._observed = led.observed
+        self._asking = Asking(led.writer, led.view, led.ids)
+        self._keeping = Keeping(led.view, led.keepalive, led.activity)
         self._watch = watch
         self._rates = rates
-        self._keeping = Keeping(view, keepalive, activity)
+        self._one_story = asyncio.Lock()
+        self._stories = 0
 
     # -- asking
 
@@ -195,7 +166,9 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     def _write_own(self, message: types_pb2.Lease, lease: Lease) -> None:
         """With its secret, for the caller that asked for it or may hold it."""
-        write_lease(message, lease, self._view, caller().sees, secret=lease_secret(self._pool_secret, lease.lease_id))
+        write_lease(
+            message, lease, self._view, caller().sees, secret=lease_secret(self._journal.pool_secret, lease.lease_id)
+        )
 
     @unary
     async def Explain(  # noqa: N802
@@ -238,7 +211,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         try:
             with self._keeping.stream() as too_many:
                 async for request in request_iterator:
-                    if too_many:  # after reading: see `wire.refused_streams`
+                    if too_many:  # after reading: see `read_before_refusing`
                         raise Overloaded(too_many, retry_after_ms=5_000)
                     yield await self._keeping.keep(readable(request).lease_ids)
         except AliquotError as error:

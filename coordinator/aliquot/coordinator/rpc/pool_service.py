@@ -15,18 +15,21 @@ from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
 from aliquot.coordinator.core.values.errors import NodeNotFound
-from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
-from aliquot.coordinator.rpc.foretelling import Foretelling
+from aliquot.coordinator.rpc.foretelling import read_series
+from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
-from aliquot.coordinator.wire.calls import Context, Service, page_size, unary
+from aliquot.coordinator.wire.calls import Context, page_size, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
-from aliquot.coordinator.wire.nodes import NodeWriter, check_room, read_declared
+from aliquot.coordinator.wire.nodes import (
+    NodeWriter,
+    check_room,
+    class_totals_message,
+    queue_totals_message,
+    read_declared,
+)
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.coordinator.wire.series import read_series
-from aliquot.coordinator.writing.writer import Writer
 from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000
@@ -39,24 +42,12 @@ _UNKNOWN_SHOWN_MAX = 1_000
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        *,
-        writer: Writer,
-        view: View,
-        nodes: NodeWriter,
-        fleet: FleetService,
-        forecasts: Foretelling | None,
-        metrics: Metrics,
-        version: str,
-    ) -> None:
-        super().__init__(metrics)
-        self._fleet = fleet
-        self._forecasts = forecasts
-        self._writer = writer
-        self._view = view
+    def __init__(self, led: Led, nodes: NodeWriter, fleet: FleetService) -> None:
+        super().__init__(led)
         self._nodes = nodes
-        self._version = version
+        self._fleet = fleet
+        self._forecasts = led.forecasts
+        self._version = led.version
 
     # -- changing
 
@@ -250,29 +241,13 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         """Totals, as of the last durable fact. The first 1,000 tenants and queues."""
         view, totals = self._view, self._view.totals
         pools = [
-            pool_pb2.PoolTotals(
-                pool=pool,
-                model=model,
-                devices=of_class.devices,
-                capacity_share_milli=of_class.capacity_share_milli,
-                leased_share_milli=of_class.leased_share_milli,
-                capacity_memory_bytes=of_class.capacity_memory_bytes,
-                leased_memory_bytes=of_class.leased_memory_bytes,
-                vendor=of_class.vendor,
-            )
-            for (pool, model), of_class in sorted(totals.classes.items())
+            class_totals_message(of_class, key)
+            for key, of_class in sorted(totals.classes.items())
             if of_class.devices or of_class.leased_share_milli
         ]
         queues = [key for key, _ in zip(totals.queues, range(_TENANTS_SHOWN), strict=False)]
         tenants = [
-            pool_pb2.TenantTotals(
-                tenant=key[0],
-                queue=key[1],
-                leased_share_milli=totals.queues[key].leased_share_milli,
-                leased_memory_bytes=totals.queues[key].leased_memory_bytes,
-                leases=totals.queues[key].leases,
-                queued=totals.queues[key].queued,
-            )
+            queue_totals_message(totals.queues[key], key)
             for key in sorted(queues)
             if caller().may(Action.READ_LEASES, key[0])
         ]

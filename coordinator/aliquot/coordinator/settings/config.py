@@ -15,7 +15,7 @@ from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.reading.watch import RING_EVENTS
 from aliquot.coordinator.rpc.rates import CallerBounds
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 
 ENV_PREFIX = "ALIQUOT_COORDINATOR_"
 

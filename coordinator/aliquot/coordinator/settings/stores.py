@@ -22,6 +22,8 @@ from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock
 if TYPE_CHECKING:
     from aliquot.coordinator.writing.journal.postgres import PostgresJournal
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership
+if TYPE_CHECKING:
+    from aliquot.coordinator.reading.tracing.exporting import Tracing  # an extra
 
 
 def make_journal(settings: Settings) -> Journal:
@@ -76,3 +78,16 @@ def make_compaction(
         table = cast("PostgresJournal", journal).snapshot_table
         return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
     return None
+
+
+def make_tracing(settings: Settings, version: str) -> Tracing | None:
+    """What sends them; None: nothing does. Raises ConfigError."""
+    endpoint = settings.tracing.endpoint
+    if not endpoint:
+        return None
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"tracing.endpoint is {endpoint!r}", hint="an URL: http://collector:4318/v1/traces is a collector's own"
+        )
+    tracing: Tracing = load("tracing")(endpoint, version)
+    return tracing

@@ -29,7 +29,7 @@ from aliquot.coordinator.core.placement.prices import DEVICE, PriceTable, SortPr
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.placement.worth import like, worth_on
 from aliquot.coordinator.core.values.types import Demand
-from aliquot.coordinator.upkeep.lesson import Lesson
+from aliquot.coordinator.upkeep.price_learner import Lesson
 from aliquot.coordinator.upkeep.price_solver import Floats, Programme
 from aliquot.coordinator.upkeep.price_sorts import Entries, merge_classes, sorts_of, unseen
 

@@ -11,6 +11,7 @@ from aliquot.coordinator.core.books.access import AuditEntry, Principal, Token
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Grant, Role
 from aliquot.coordinator.core.deciding.enrolment import Behind
+from aliquot.coordinator.reading.denials import Denial
 from aliquot.v1 import access_pb2
 
 
@@ -30,6 +31,8 @@ token_message = Writer(access_pb2.Token, Token).message
 """A token without its text, which nobody has."""
 audit_message = Writer(access_pb2.AuditEntry, AuditEntry).message
 """One line of the record."""
+denial_message = Writer(access_pb2.Denial, Denial).message
+"""Calls that were refused for who made them."""
 behind_message = Writer(access_pb2.TrustsOlder, Behind).message
 """Somebody who still trusts only an older generation."""
 

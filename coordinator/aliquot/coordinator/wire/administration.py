@@ -24,17 +24,20 @@ tenancy_message = Writer(
 """Everything declared."""
 
 
-def _discount_message(above: int, permille: int, discount: int) -> admin_pb2.InvoiceDiscount:
-    return admin_pb2.InvoiceDiscount(
-        above_gpu_milli_hours=above, discount_permille=permille, discount_micro=str(discount)
-    )
-
-
+_DISCOUNT = Writer(
+    admin_pb2.InvoiceDiscount,
+    tuple,
+    {
+        "above_gpu_milli_hours": lambda discount, _: discount[0],
+        "discount_permille": lambda discount, _: discount[1],
+        "discount_micro": lambda discount, _: str(discount[2]),
+    },
+)
 invoice_message = Writer(
     admin_pb2.Invoice,
     Invoice,
     {
-        "discounts": lambda invoice, _: [_discount_message(*discount) for discount in invoice.discounts],
+        "discounts": _DISCOUNT,
         "balance_micro": lambda _, balance_micro: None if balance_micro is None else str(balance_micro),
     },
 ).message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence, Sized
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -223,3 +224,17 @@ async def in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
 def page_size(asked: int, default: int, most: int) -> int:
     """How many items a page holds: 0 is the default, and more than allowed is as many as allowed."""
     return min(asked or default, most)
+
+
+_WAIT_S = 1.0
+"""A caller that sends nothing for so long is refused all the same."""
+
+
+async def read_before_refusing(context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Read the first message of a stream that will be refused: when a server ends a stream that its caller is still
+    writing to, gRPC reports INTERNAL at the caller, and the reason, the leader's address and the time to come back are
+    lost.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_WAIT_S):
+            await context.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aliquot.common.fields import Writer
 from aliquot.coordinator.core.books.demand import HOUR_MS, DemandBooks
 from aliquot.coordinator.core.commands.outcomes import QUOTA
 from aliquot.coordinator.reading.forecasts import DemandForecasts, Start
@@ -51,22 +52,10 @@ def _write_answer(message: pool_pb2.ForecastSeries, answer: Answer, first: int) 
             high_milli=answer.high[index],
         )
     if answer.score.origins:
-        message.score.CopyFrom(_score_message(answer.score))
+        _SCORE.write(message.score, answer.score)
 
 
-def _score_message(score: Score) -> pool_pb2.ForecastScore:
-    return pool_pb2.ForecastScore(
-        origins=score.origins,
-        mase=score.mase,
-        ratio=score.ratio,
-        ratio_6h=score.ratio_6h,
-        pinball=score.pinball,
-        coverage=score.coverage,
-        coverage_1h=score.coverage_1h,
-        coverage_6h=score.coverage_6h,
-        coverage_24h=score.coverage_24h,
-        coverage_week=score.coverage_week,
-    )
+_SCORE = Writer(pool_pb2.ForecastScore, Score)
 
 
 def write_start(message: types_pb2.Explanation, start: Start) -> None:

@@ -79,24 +79,31 @@ def care_message(order: CareOrder, leader_epoch: int, session_epoch: int) -> age
     return _CARE.message(order, (leader_epoch, session_epoch))
 
 
+_CAUSE = Writer(
+    pool_pb2.CauseTotal,
+    tuple,
+    {
+        "cause": lambda named, _: named[0],
+        "incidents": lambda named, _: named[1].incidents,
+        "out_ms": lambda named, _: named[1].out_ms,
+    },
+)
+_HEALTH = Writer(
+    pool_pb2.Health,
+    HealthReport,
+    {
+        "open": (lambda report, _: report.open[:OPEN_SHOWN_MAX], _INCIDENT),
+        "closed": _INCIDENT,
+        "causes": ("totals", _CAUSE),
+        "open_count": lambda report, _: len(report.open),
+    },
+    left_out={"unknown_slices": "agents hold them, and the books know nothing of them"},
+)
+
+
 def health_message(report: HealthReport) -> pool_pb2.Health:
     """What is wrong in the pool, and how long that takes to mend."""
-    message = pool_pb2.Health(
-        open=[incident_message(view, with_story=report.with_story) for view in report.open[:OPEN_SHOWN_MAX]],
-        closed=[incident_message(view, with_story=report.with_story) for view in report.closed],
-        causes=[
-            pool_pb2.CauseTotal(cause=cause, incidents=totals.incidents, out_ms=totals.out_ms)
-            for cause, totals in report.totals
-        ],
-        open_count=len(report.open),
-    )
-    if report.mttr_ms is not None:
-        message.mttr_ms = report.mttr_ms
-    if report.mttr_p95_ms is not None:
-        message.mttr_p95_ms = report.mttr_p95_ms
-    if report.mtbf_ms is not None:
-        message.mtbf_ms = report.mtbf_ms
-    return message
+    return _HEALTH.message(report, report.with_story)
 
 
 def incident_message(view: IncidentView, *, with_story: bool) -> pool_pb2.Incident:

@@ -9,15 +9,33 @@ from typing import NamedTuple
 from aliquot.common.fields import Writer
 from aliquot.common.tiers import NOT_SERVED, Tier
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
-from aliquot.coordinator.core.books.use import NO_USE
+from aliquot.coordinator.core.books.use import NO_USE, LeaseUse
 from aliquot.coordinator.core.commands.outcomes import Explained
+from aliquot.coordinator.core.known.use_windows import Efficiency
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, RequestSpec, Shortfall, SlicePlan
 from aliquot.coordinator.reading.usage import Measured, ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_text
 from aliquot.coordinator.wire.serving import plain, serve_of
-from aliquot.coordinator.wire.use import USE
 from aliquot.v1 import types_pb2
+
+_EFFICIENCY = ("efficiency_permille", "efficiency_p95_permille", "known_permille")
+
+USE = Writer(
+    types_pb2.LeaseUse,
+    LeaseUse,
+    {"action": lambda use, _: use.action.value if use.warned else ""},
+    left_out=dict.fromkeys(_EFFICIENCY, "see `add_efficiency`"),
+)
+
+
+def add_efficiency(message: types_pb2.LeaseUse, efficiency: Efficiency | None) -> None:
+    """What a lease makes of its share, where that is known."""
+    if efficiency is not None:
+        message.efficiency_permille = efficiency.median_permille
+        message.efficiency_p95_permille = efficiency.p95_permille
+        message.known_permille = efficiency.known_permille
+
 
 SLICES_NAMED_MAX = 4
 _LOOKED_UP = "looked up where the message is made"
@@ -79,6 +97,7 @@ def request_message(spec: RequestSpec) -> types_pb2.LeaseRequest:
     return _REQUEST.message(spec)
 
 
+_NOT_THEIRS = "it is not theirs to know"
 _SLICE = Writer(
     types_pb2.Slice,
     Slice,
@@ -110,10 +129,13 @@ _REDACTED = Writer(
     {
         **{name: name for name in ("lease_id", "state", "lease_epoch", "seq")},
         "slices": Writer(
-            types_pb2.Slice, Slice, parts=("plan",), left_out={**_SLICE.left_out, "reason": "", "lender": ""}
+            types_pb2.Slice,
+            Slice,
+            parts=("plan",),
+            left_out={**_SLICE.left_out, "reason": _NOT_THEIRS, "lender": _NOT_THEIRS},
         ),
     },
-    rest="it is not theirs to know",
+    rest=_NOT_THEIRS,
 )
 _PLAN = Writer(
     types_pb2.Slice,

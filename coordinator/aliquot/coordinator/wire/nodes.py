@@ -24,7 +24,7 @@ from aliquot.coordinator.core.values.types import (
 )
 from aliquot.coordinator.errors import Overloaded
 from aliquot.coordinator.reading.telemetry import Telemetry
-from aliquot.coordinator.reading.totals import DeviceUse
+from aliquot.coordinator.reading.totals import ClassTotals, DeviceUse, QueueTotals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.health import read_remedies, sign_message
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
@@ -225,6 +225,15 @@ _CARD = Writer(
     MigCard,
     left_out={"cut": _OF_ITS_ORDER, "problem": _OF_ITS_ORDER, "cut_for": _OF_ITS_ORDER},
 )
+
+class_totals_message = Writer(
+    pool_pb2.PoolTotals, ClassTotals, {"pool": lambda _, key: key[0], "model": lambda _, key: key[1]}
+).message
+"""Sums over the devices of one (pool, model), which is given beside."""
+queue_totals_message = Writer(
+    pool_pb2.TenantTotals, QueueTotals, {"tenant": lambda _, key: key[0], "queue": lambda _, key: key[1]}
+).message
+"""Sums over the leases of one (tenant, queue), which is given beside."""
 
 
 def _of_unknown(count: int) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Writer
 from aliquot.coordinator.core.commands import MemberPlace
 from aliquot.coordinator.core.placement.survey import NodeFit
 from aliquot.v1 import leases_pb2, pool_pb2
@@ -58,11 +59,9 @@ def _check_name(name: str, field: str) -> None:
         raise InvalidFieldError(field, f"a node's id or name has 1 to {limits.MAX_NODE_CHARS} characters")
 
 
+_FIT = Writer(pool_pb2.NodeFit, NodeFit, {"node_id": lambda _, name: name})
+
+
 def fits_message(asked: Sequence[str], found: Sequence[NodeFit]) -> pool_pb2.FitsResponse:
     """What was found of each node, called as it was asked about."""
-    return pool_pb2.FitsResponse(
-        nodes=[
-            pool_pb2.NodeFit(node_id=name, reason=fit.reason, detail=fit.detail, score=fit.score, members=fit.members)
-            for name, fit in zip(asked or [fit.node_id for fit in found], found, strict=True)
-        ]
-    )
+    return pool_pb2.FitsResponse(nodes=map(_FIT.message, found, asked or [fit.node_id for fit in found]))

@@ -1,13 +1,24 @@
-"""The answer to GetUse, as a message."""
+"""The answers to GetUse and GetTimeline, as messages."""
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.deciding.answers.use import UseReport
+from aliquot.common.fields import Writer
+from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.core.deciding.answers.use import UseReport, UseRow
+from aliquot.coordinator.reading.tracing.names import place_of
+from aliquot.coordinator.reading.tracing.story import Step, Story
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.wire.hiding import Sees
-from aliquot.coordinator.wire.leases import write_lease
-from aliquot.coordinator.wire.use import add_efficiency
+from aliquot.coordinator.wire.hiding import Sees, shown_text
+from aliquot.coordinator.wire.leases import add_efficiency, write_lease
 from aliquot.v1 import leases_pb2
+
+_ROW = Writer(
+    leases_pb2.UseRow,
+    UseRow,
+    {"policy": "policy.action", "policy_after_ms": "policy.after_ms"},
+    left_out={"lease": "what of it may be seen is looked up"},
+)
+_STEP = Writer(leases_pb2.TimelineStep, Step, {"detail": lambda step, seen_by: shown_text(step.detail, *seen_by)})
 
 
 def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_pb2.UseReport:
@@ -17,10 +28,17 @@ def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_p
         slot = message.rows.add()
         write_lease(slot.lease, row.lease, view, sees)
         add_efficiency(slot.lease.use, row.efficiency)
-        slot.idle_ms = row.idle_ms
-        slot.wasted_milli_ms = row.wasted_milli_ms
-        slot.wasted_micro = row.wasted_micro
-        slot.borrowed_milli = row.borrowed_milli
-        slot.policy = row.policy.action.value
-        slot.policy_after_ms = row.policy.after_ms
+        _ROW.write(slot, row)
+    return message
+
+
+def timeline_message(lease: Lease, story: Story, view: View, sees: Sees | None) -> leases_pb2.Timeline:
+    """Of this lease. `sees`: which other leases may be named in it; None: all."""
+    message = leases_pb2.Timeline(
+        lease_id=lease.lease_id,
+        complete=story.complete,
+        trace_id=place_of(lease.lease_id, lease.request.labels).trace_id,
+    )
+    for step in story.steps:
+        _STEP.write(message.steps.add(), step, (view, sees))
     return message

@@ -16,8 +16,7 @@ from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.troubles import WorkFailed
 from aliquot.coordinator.errors import Overloaded
-from aliquot.coordinator.writing.config import WriterConfig
-from aliquot.coordinator.writing.interfaces import WriterMetrics
+from aliquot.coordinator.writing.interfaces import WriterConfig, WriterMetrics
 from aliquot.coordinator.writing.open_group import OpenGroup, Reply, fail
 from aliquot.coordinator.writing.turns import Turns, Waiting
 

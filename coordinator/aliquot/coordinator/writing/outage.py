@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, ShuttingDown
-from aliquot.coordinator.writing.config import WriterConfig
+from aliquot.coordinator.writing.interfaces import WriterConfig
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 
 log = logging.getLogger(__name__)

@@ -25,8 +25,7 @@ from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader, Overloaded
 from aliquot.coordinator.writing.command_queue import CommandQueue, MemoryBrokenError
 from aliquot.coordinator.writing.committer import Committer
-from aliquot.coordinator.writing.config import WriterConfig
-from aliquot.coordinator.writing.interfaces import GrantingListener, Publisher, WriterMetrics
+from aliquot.coordinator.writing.interfaces import GrantingListener, Publisher, WriterConfig, WriterMetrics
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.thread import JournalWorker
 from aliquot.coordinator.writing.outage import Availability, recover

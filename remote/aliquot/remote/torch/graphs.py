@@ -20,6 +20,7 @@ from aliquot.remote.errors import RemoteError
 from aliquot.remote.operators import NotAllowed, find
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.layouts import layout_of
+from aliquot.remote.torch.prediction import constant
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import Allocation, Layout, RemoteTensor, wrap
 
@@ -187,24 +188,17 @@ class Translation:
         if isinstance(value, fx.Node):
             return self._values[value]
         match value:
-            case None | bool() | int() | float() | str():
+            case int() | float():
                 return messages.ConstArg(value)
-            case complex():
-                return messages.ComplexArg(value.real, value.imag)
-            case torch.dtype():
-                return messages.NamedArg("dtype", str(value).removeprefix("torch."))
-            case torch.layout():
-                return messages.NamedArg("layout", str(value).removeprefix("torch."))
-            case torch.memory_format():
-                return messages.NamedArg("memory_format", str(value).removeprefix("torch."))
-            case torch.device():
-                return messages.DeviceArg()
             case list() | tuple():
                 if value and all(isinstance(item, (bool, int, float)) for item in value):
                     return messages.NumbersArg(list(value))
                 return messages.ValuesArg([self._arg(item) for item in value])
             case _:
-                raise RemoteError(f"a graph with a value of type {type(value).__name__} can't be sent")
+                told = constant(value)
+                if told is None:
+                    raise RemoteError(f"a graph with a value of type {type(value).__name__} can't be sent")
+                return told
 
     def _return(self, results: Any) -> None:
         for result in results if isinstance(results, (list, tuple)) else [results]:

@@ -148,6 +148,21 @@ def _gather(
 # --------------------------------------------------------------------------------------------------------- templates
 
 
+def constant(value: Any) -> messages.ConstArg | messages.ComplexArg | messages.NamedArg | messages.DeviceArg | None:
+    """How a value that is neither tensor, number nor list is told to the server; None: it can't travel."""
+    match value:
+        case None | bool() | str():
+            return messages.ConstArg(value)
+        case complex():
+            return messages.ComplexArg(value.real, value.imag)
+        case torch.dtype() | torch.layout() | torch.memory_format():
+            return messages.NamedArg(type(value).__name__, str(value).removeprefix("torch."))
+        case torch.device():
+            return messages.DeviceArg()
+        case _:
+            return None
+
+
 def argument(value: Any, place: int | str, func: Any) -> messages.Arg:
     """How an argument is told to the server.
 
@@ -159,28 +174,21 @@ def argument(value: Any, place: int | str, func: Any) -> messages.Arg:
         case RemoteTensor():
             layout = value._layout
             return messages.TensorArg(layout.name, layout.shape, layout.stride, value._offset != 0)
-        case None | bool() | str():
+        case bool():
             return messages.ConstArg(value)
         case float():
             return messages.FloatArg() if varies else messages.ConstArg(value)
         case int():
             return messages.IntArg() if varies and -(1 << 63) <= value < 1 << 63 else messages.ConstArg(value)
-        case complex():
-            return messages.ComplexArg(value.real, value.imag)
-        case torch.dtype():
-            return messages.NamedArg("dtype", str(value).removeprefix("torch."))
-        case torch.layout():
-            return messages.NamedArg("layout", str(value).removeprefix("torch."))
-        case torch.memory_format():
-            return messages.NamedArg("memory_format", str(value).removeprefix("torch."))
-        case torch.device():
-            return messages.DeviceArg()
         case list() | tuple():
             if value and not varies and all(isinstance(item, (bool, int, float)) for item in value):
                 return messages.NumbersArg(list(value))
             return messages.ListArg([argument(item, place, func) for item in value])
         case _:
-            raise RemoteError(f"{func}: a value of type {type(value).__name__} can't be sent to a remote device")
+            told = constant(value)
+            if told is None:
+                raise RemoteError(f"{func}: a value of type {type(value).__name__} can't be sent to a remote device")
+            return told
 
 
 def _on_meta(value: Any) -> Any:

@@ -7,6 +7,7 @@ leader of a lower one.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,7 +106,17 @@ def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: b
     if snapshot_folder_of(part.path).exists():
         snapshot_folder_of(part.path).rename(folder)
     part.path.rename(target.path)
+    if os.geteuid() == 0:
+        _give(target.path, folder)
     return copied
+
+
+def _give(*paths: Path) -> None:
+    """To whom the folder belongs: a coordinator that is not root must find in it what root has restored."""
+    owner = paths[0].parent.stat()
+    for path in paths:
+        for each in (path, *path.rglob("*")) if path.exists() else ():
+            os.chown(each, owner.st_uid, owner.st_gid)
 
 
 def require_new(target: SqliteJournal) -> None:

@@ -64,7 +64,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--up-to", type=int, default=_EVERYTHING, metavar="SEQ", help="only facts up to this number")
     for name, action, text in (
         ("backup", backup, "copy it while it is in use"),
-        ("restore", restore, "make a new journal that ends at a moment of this one's past"),
+        ("restore", restore, "make a new journal of a backup, or of this one's past"),
         ("repair", repair, "make a new journal of what can be believed of a damaged one"),
     ):
         sub = add(name, action, text)
@@ -72,8 +72,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
             "target", help="the new journal: sqlite:PATH, a path, or postgres:CONNINFO (an empty database)"
         )
         if name == "restore":
-            until = sub.add_mutually_exclusive_group(required=True)
-            until.add_argument("--up-to", type=int, metavar="SEQ", help="the last fact to keep")
+            until = sub.add_mutually_exclusive_group()
+            until.add_argument("--up-to", type=int, metavar="SEQ", help="the last fact to keep (default: all)")
             until.add_argument("--until", type=_moment_ms, metavar="TIME", help="such as 2026-11-21T09:30:00Z")
 
 
@@ -212,10 +212,8 @@ def _copy_snapshots(source: Path, target: Path) -> None:
 
 def restore(args: argparse.Namespace) -> int:
     """The past, as a new journal."""
-    if args.up_to is not None:
-        seq_max, at_ms_max = args.up_to, _EVERYTHING
-    else:
-        seq_max, at_ms_max = _EVERYTHING, args.until
+    seq_max = _EVERYTHING if args.up_to is None else args.up_to
+    at_ms_max = _EVERYTHING if args.until is None else args.until
     return _copied(args, lambda seq, at_ms: seq <= seq_max and at_ms <= at_ms_max, past_damage=False)
 
 

@@ -9,12 +9,10 @@ there before any of them. Names are from the root of the hierarchy.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 KUBEPODS = "kubepods"
 _CLASSES: tuple[tuple[str, ...], ...] = ((), ("burstable",), ("besteffort",))
-_POD = re.compile(r"(?:^|[-/])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
 
 
 def pod_cgroups(uid: str, kubelet_root: str = "/") -> tuple[str, ...]:
@@ -25,12 +23,6 @@ def pod_cgroups(uid: str, kubelet_root: str = "/") -> tuple[str, ...]:
         parts = (*root, KUBEPODS, *middle, f"pod{uid}")
         found += ["/" + "/".join(parts), _systemd(parts)]
     return tuple(found)
-
-
-def uid_in(cgroup: str) -> str:
-    """The uid of the pod that a cgroup is of; empty where it is none of a pod's."""
-    match = _POD.search(cgroup)
-    return match[1].replace("_", "-") if match is not None else ""
 
 
 def elsewhere(container_ids: Iterable[str], children: Collection[str]) -> list[str]:
