@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aliquot.common.fields import Writer
 from aliquot.v1 import types_pb2
 
 
@@ -38,27 +39,21 @@ class NodeDeclaration:
     host_memory_bytes: int | None = None
 
 
-def node_to_proto(node: NodeDeclaration) -> types_pb2.Node:
-    """The declaration as a message."""
-    message = types_pb2.Node(
-        node_id=node.node_id or node.name,
-        name=node.name,
-        pool=node.pool,
-        labels=node.labels,
-        agentless=node.agentless,
-        devices=[
-            types_pb2.Device(
-                uuid=device.uuid,
-                index=index,
-                model=device.model,
-                memory_total_bytes=device.memory_bytes,
-                vendor=device.vendor,
-            )
-            for index, device in enumerate(node.devices)
-        ],
-    )
-    if node.cpu_milli is not None:
-        message.cpu_milli = node.cpu_milli
-    if node.host_memory_bytes is not None:
-        message.host_memory_bytes = node.host_memory_bytes
-    return message
+_DEVICE = Writer(
+    types_pb2.Device,
+    DeviceDeclaration,
+    {"uuid": "uuid", "model": "model", "vendor": "vendor", "memory_total_bytes": "memory_bytes"},
+    rest="agents tell it; a declared device has its place in the list",
+)
+_DECLARED = ("name", "pool", "labels", "agentless", "cpu_milli", "host_memory_bytes")
+node_to_proto = Writer(
+    types_pb2.Node,
+    NodeDeclaration,
+    {
+        **{name: name for name in _DECLARED},
+        "node_id": lambda node, _: node.node_id or node.name,
+        "devices": _DEVICE,
+    },
+    rest="agents tell it",
+).message
+"""The declaration as a message."""

@@ -17,12 +17,11 @@ from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.caller import Caller, caller
 from aliquot.coordinator.rpc.service import Introduction, Led, Service
 from aliquot.coordinator.wire import access as messages
-from aliquot.coordinator.wire.calls import Context, page_size, unary
+from aliquot.coordinator.wire.calls import Context, page_after, page_size, unary
 from aliquot.v1 import access_pb2, access_pb2_grpc
 
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
-_PAGE_TOKEN_CHARS_MAX = 16
 _TTL_MS_MAX = 10 * 366 * 86_400_000
 _TRUSTS_MAX = 16
 _BEHIND_MAX = 1_000
@@ -261,7 +260,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.ListAuditResponse:
         """What was changed by whom, the latest first."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
-        before = _offset(request.page_token) if request.page_token else 0
+        before = page_after(request.page_token, "p")
         response = access_pb2.ListAuditResponse()
         entries = self._view.callers.audit
         response.oldest_ms = next((entry.at_ms for entry in entries), 0)
@@ -310,12 +309,6 @@ def _manages(who: Caller, grants: Sequence[Grant]) -> bool:
 def _page(records: Iterable[Listed], asked: int, token: str) -> tuple[list[Listed], str]:
     """A page of records in the order in which they came, before any filter; and the token of the next one."""
     size = min(asked or _SCANNED_PER_PAGE, _SCANNED_PER_PAGE)
-    offset = _offset(token) if token else 0
+    offset = page_after(token, "p")
     page = list(islice(records, offset, offset + size + 1))
     return page[:size], f"p{offset + size}" if len(page) > size else ""
-
-
-def _offset(token: str) -> int:
-    if token[:1] != "p" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > _PAGE_TOKEN_CHARS_MAX:
-        raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
-    return int(token[1:])

@@ -9,7 +9,7 @@ import contextlib
 from asyncio import Future
 from collections.abc import AsyncIterator
 
-from aliquot.common import limits, names
+from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.agents.lease_secrets import lease_secret
 from aliquot.coordinator.core import commands as c
@@ -35,8 +35,10 @@ from aliquot.coordinator.wire.calls import (
     check_count,
     check_size,
     in_turns,
+    page_after,
     page_size,
     readable,
+    stated_reason,
     unary,
 )
 from aliquot.coordinator.wire.leases import (
@@ -236,7 +238,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         """End a lease; one that has ended is answered as it is."""
         check_size(request, _WAITING_BYTES_MAX)
         timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
-        detail = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        detail = stated_reason(request.reason)
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         exit_code = request.exit_code if request.HasField("exit_code") else None
@@ -316,7 +318,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     ) -> leases_pb2.ListResponse:
         """A page of leases, in order of arrival."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
-        after = _read_token(request.page_token)
+        after = page_after(request.page_token, "a")
         who = caller()
         if request.tenant:
             who.must(Action.READ_LEASES, request.tenant)
@@ -354,7 +356,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.ExemptLeaseRequest, context: Context
     ) -> types_pb2.Lease:
         """Idleness of a lease has no consequences for a while."""
-        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        reason = stated_reason(request.reason)
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         await self._writer.submit(c.ExemptLease(request.lease_id, request.for_s * 1000, reason, who.principal))
@@ -365,7 +367,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self, request: leases_pb2.ExtendLeaseRequest, context: Context
     ) -> types_pb2.Lease:
         """A longer time limit."""
-        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS) if request.reason else ""
+        reason = stated_reason(request.reason)
         if not 0 < request.time_limit_s <= limits.MAX_TIME_LIMIT_S:
             raise InvalidFieldError("time_limit_s", f"{request.time_limit_s}; 1 to {limits.MAX_TIME_LIMIT_S}")
         who = caller()
@@ -431,14 +433,6 @@ def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[in
     if request.queue and lease.request.queue != request.queue:
         return False
     return not request.node_id or any(piece.plan.node_id == request.node_id for piece in lease.slices)
-
-
-def _read_token(token: str) -> int:
-    if not token:
-        return 0
-    if token[:1] != "a" or not token[1:].isascii() or not token[1:].isdigit() or len(token) > 20:
-        raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
-    return int(token[1:])
 
 
 def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator
 from itertools import islice
 
-from aliquot.common import limits, names
+from aliquot.common import limits
 from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.nodes import Node
@@ -19,7 +19,7 @@ from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.rpc.foretelling import read_series
 from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
-from aliquot.coordinator.wire.calls import Context, page_size, unary
+from aliquot.coordinator.wire.calls import Context, page_size, stated_reason, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import (
     NodeWriter,
@@ -81,7 +81,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     @unary
     async def Cordon(self, request: pool_pb2.CordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
         """Make no new grants on a node."""
-        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
+        reason = stated_reason(request.reason)
         return await self._cordon(c.Cordon(request.node_id, reason=reason), "Cordon", context)
 
     @unary
@@ -94,7 +94,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         """Make no new grants on a node, and end those that it has."""
         if request.grace_s > limits.MAX_GRACE_S:
             raise InvalidFieldError("grace_s", f"{request.grace_s} s; at most {limits.MAX_GRACE_S}")
-        reason = names.validate_text(request.reason, "reason", limits.MAX_REASON_CHARS)
+        reason = stated_reason(request.reason)
         command = c.Cordon(request.node_id, drain=True, reason=reason, grace_ms=request.grace_s * 1000)
         return await self._cordon(command, "Drain", context)
 
@@ -109,7 +109,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.QuarantineDeviceRequest, context: Context
     ) -> pool_pb2.DeviceCareResponse:
         """Take a card out of service."""
-        command = c.QuarantineDevice(request.uuid, _reason(request.reason), request.drain, caller().principal)
+        command = c.QuarantineDevice(request.uuid, stated_reason(request.reason), request.drain, caller().principal)
         return await self._care("QuarantineDevice", command, context)
 
     @unary
@@ -117,7 +117,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.VerifyDeviceRequest, context: Context
     ) -> pool_pb2.DeviceCareResponse:
         """Have a card tested."""
-        command = c.VerifyDevice(request.uuid, _reason(request.reason), caller().principal)
+        command = c.VerifyDevice(request.uuid, stated_reason(request.reason), caller().principal)
         return await self._care("VerifyDevice", command, context)
 
     @unary
@@ -125,7 +125,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.ReturnDeviceRequest, context: Context
     ) -> pool_pb2.DeviceCareResponse:
         """Take a card back into service."""
-        command = c.ReturnDevice(request.uuid, _reason(request.reason), caller().principal)
+        command = c.ReturnDevice(request.uuid, stated_reason(request.reason), caller().principal)
         return await self._care("ReturnDevice", command, context)
 
     async def _care(
@@ -301,7 +301,3 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if token[:1] != "n" or len(token) > limits.MAX_NODE_CHARS + 1:
             raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
         return node_ids[bisect_right(node_ids, token[1:]) :]
-
-
-def _reason(text: str) -> str:
-    return names.validate_text(text, "reason", limits.MAX_REASON_CHARS)

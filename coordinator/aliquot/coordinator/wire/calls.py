@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from aliquot.common import limits
+from aliquot.common import limits, names
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core.values.errors import RoleMissing
 from aliquot.coordinator.reading.metrics import Metrics
@@ -226,6 +226,21 @@ def page_size(asked: int, default: int, most: int) -> int:
     return min(asked or default, most)
 
 
+def page_after(token: str, letter: str) -> int:
+    """Where the page before ended; 0: there was none. Raises InvalidFieldError for what is no token of such pages."""
+    if not token:
+        return 0
+    if token[:1] != letter or not token[1:].isascii() or not token[1:].isdigit() or len(token) > _PAGE_TOKEN_CHARS_MAX:
+        raise InvalidFieldError("page_token", "is none of ours", hint="use the token of the page before, unchanged")
+    return int(token[1:])
+
+
+def stated_reason(text: str) -> str:
+    """Why somebody asks for something, in their words; may be empty. Raises InvalidFieldError."""
+    return names.validate_text(text, "reason", limits.MAX_REASON_CHARS)
+
+
+_PAGE_TOKEN_CHARS_MAX = 16
 _WAIT_S = 1.0
 """A caller that sends nothing for so long is refused all the same."""
 

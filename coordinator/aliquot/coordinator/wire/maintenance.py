@@ -5,9 +5,9 @@ from __future__ import annotations
 from aliquot.common import limits, names
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
-from aliquot.coordinator.core.books.maintenance import Closure, WindowSpec
+from aliquot.coordinator.core.books.maintenance import WindowSpec
 from aliquot.coordinator.reading.books import WindowView
-from aliquot.v1 import admin_pb2, types_pb2
+from aliquot.v1 import admin_pb2
 
 _TIME_CHARS_MAX = 32
 _NODES_SHOWN = 1_000
@@ -47,5 +47,3 @@ _VIEW = Writer(
 )
 view_message = _VIEW.message
 """A window as administrators see it."""
-closure_message = Writer(types_pb2.NodeClosure, Closure).message
-"""What closes a node."""

@@ -28,7 +28,6 @@ from aliquot.coordinator.reading.totals import ClassTotals, DeviceUse, QueueTota
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.health import read_remedies, sign_message
 from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids
-from aliquot.coordinator.wire.maintenance import closure_message
 from aliquot.coordinator.wire.requests import MAX_HOST_CPU_MILLI, MAX_HOST_MEMORY_BYTES
 from aliquot.coordinator.wire.serving import SERVES_MAX, labels_of, plain, serves_of, without_serving
 from aliquot.v1 import pool_pb2, types_pb2
@@ -219,6 +218,21 @@ _DEVICE = Writer(
     },
     rest="it changes while the device is there: `NodeWriter` adds it",
 )
+_IN_MEMORY = "only memory knows it: `NodeWriter` adds it"
+_NODE = Writer(
+    types_pb2.Node,
+    Node,
+    {
+        "labels": lambda node, _: plain(node.spec.labels),
+        "serves": lambda node, _: serves_of(node.spec.labels),
+    },
+    parts=("spec",),
+    left_out={
+        **dict.fromkeys(("agent_version", "driver_version", "last_heard_ms", "slices", "conditions"), _IN_MEMORY),
+        **dict.fromkeys(("devices", "cards"), "large: `NodeWriter` adds them where they are asked for"),
+        "care": "agents tell it to the coordinator alone",
+    },
+)
 _OF_ITS_ORDER = "of the order to cut it, if there is one"
 _CARD = Writer(
     types_pb2.MigCard,
@@ -254,37 +268,16 @@ class NodeWriter:
         """A node as administrators see it. `sees`: which leases may be named on its devices; None: all."""
         spec = node.spec
         about = self._telemetry.node(spec.node_id)
-        message = types_pb2.Node(
-            node_id=spec.node_id,
-            name=spec.name,
-            state=int(node.state),  # type: ignore[arg-type]
-            cordoned=node.cordoned,
-            draining=node.draining,
-            reason=node.reason,
-            pool=spec.pool,
-            labels=plain(spec.labels),
-            serves=serves_of(spec.labels),
-            devices=self.device_messages(node, sees) if with_devices else (),
-            agentless=spec.agentless,
-            session_epoch=node.session_epoch,
-            agent_version=about.agent_version,
-            driver_version=about.driver_version,
-            last_heard_ms=self._last_heard_ms(spec.node_id),
-            slices=len(self._view.slices_on(spec.node_id)),
-            failure_domain=spec.failure_domain,
-            cards=self._card_messages(node, sees) if with_devices else (),
-            remedies=spec.remedies,
-            lends=spec.lends,
-            conditions=[
-                types_pb2.NodeCondition(subject=subject, text=text)
-                for subject, text in (*about.conditions, *_of_unknown(len(about.unknown)))
-            ],
-            closure=closure_message(node.closure) if node.closure is not None else None,
-        )
-        if spec.cpu_milli != UNKNOWN:
-            message.cpu_milli = spec.cpu_milli
-        if spec.host_memory_bytes != UNKNOWN:
-            message.host_memory_bytes = spec.host_memory_bytes
+        message = _NODE.message(node)
+        message.agent_version = about.agent_version
+        message.driver_version = about.driver_version
+        message.last_heard_ms = self._last_heard_ms(spec.node_id)
+        message.slices = len(self._view.slices_on(spec.node_id))
+        for subject, text in (*about.conditions, *_of_unknown(len(about.unknown))):
+            message.conditions.add(subject=subject, text=text)
+        if with_devices:
+            message.devices.extend(self.device_messages(node, sees))
+            message.cards.extend(self._card_messages(node, sees))
         return message
 
     def unknown_slices(self, node_id: str = "") -> Iterator[pool_pb2.UnknownSlice]:
