@@ -92,6 +92,7 @@ class Node:
     scenario_path: Path
     flags: tuple[str, ...] = ()
     wrapper: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("-m", "aliquot.agent.main")
     """A command that runs the agent's."""
     environment: dict[str, str] = field(default_factory=dict)
     agent: subprocess.Popen[bytes] | None = None
@@ -117,19 +118,19 @@ class Node:
     def base_environment(self) -> dict[str, str]:
         return {**os.environ, **simgpu.environment(self.scenario_path), "PYTHONPATH": ""} | self.environment
 
-    def start(self, coordinator: str, *flags: str, program: tuple[str, ...] = ("-m", "aliquot.agent.main")) -> None:
+    def start(self, coordinator: str, *flags: str, program: tuple[str, ...] = ()) -> None:
         """Start the agent; returns when its socket answers. No coordinator: those of the pool that it has joined."""
         self.spawn(coordinator, *flags, program=program)
         until(self.answers, f"the agent answers\n{self.log}")
 
-    def spawn(self, coordinator: str, *flags: str, program: tuple[str, ...] = ("-m", "aliquot.agent.main")) -> None:
+    def spawn(self, coordinator: str, *flags: str, program: tuple[str, ...] = ()) -> None:
         """Start the agent without waiting for it."""
         with (self.directory / "agent.log").open("ab") as log:
             self.agent = subprocess.Popen(
                 [
                     *self.wrapper,
                     sys.executable,
-                    *program,
+                    *(program or self.program),
                     *(("--coordinator", coordinator) if coordinator else ()),
                     *("--state-dir", str(self.state_dir)),
                     *("--socket", str(self.socket)),

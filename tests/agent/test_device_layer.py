@@ -20,7 +20,6 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.nvml_processes import ProcessLists
-from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
 from aliquot.agent.processes.cgroups import CgroupTree, Mount, find_mount
 from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
 from aliquot.common.backoff import Backoff
@@ -29,7 +28,9 @@ from tests.agent.foreign_cgroups import why_no_tree
 from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node
 from tests.agent.test_enforcement_on_processes import grant
 from tests.devices.recorder import Recorder
+from tests.devices.replay import Frame, ReplayBackend, Sample, Trace, read_trace
 
+REPLAYING = ("-m", "tests.agent.replaying_agent")
 INFO = DeviceInfo("GPU-a", 0, "NVIDIA A100", "A100-40", "nvidia", 40 * GIB, GIB)
 
 
@@ -154,6 +155,7 @@ async def test_an_agent_runs_on_a_trace(node: Node, coordinator: Coordinator, tm
     recorder.memory("GPU-a")
     recorder.processes("GPU-a")
     recorder.write(path)
+    node.program = REPLAYING
     await grant(node, coordinator, desired("GPU-a"), flags=("--devices", f"replay:{path}"))
     assert coordinator.snapshots[0].node.devices[0].foreign_bytes == 3 * GIB
 

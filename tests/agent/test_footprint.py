@@ -16,7 +16,6 @@ LEFT_OUT = (
     "aliquot.agent.devices.drm",
     "aliquot.agent.devices.gaudi",
     "aliquot.agent.devices.plain",
-    "aliquot.agent.devices.replay",
     "aliquot.agent.devices.tpu",
     "aliquot.agent.devices.vnpu",
     "aliquot.agent.doctor",

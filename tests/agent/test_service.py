@@ -95,8 +95,7 @@ async def test_systemd_is_told_when_the_agent_is_ready_alive_and_ending(
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "word"),
     [
-        (["--devices", "voodoo"], {}, 2, "replay:FILE, several of them"),
-        (["--devices", "replay:/nowhere"], {}, 1, "not a device trace"),
+        (["--devices", "voodoo"], {}, 2, "tpu, several of them"),
         (["--metrics-port", "many"], {}, 2, "--metrics-port"),
         (["--label", "zone"], {}, 2, "key=value"),
         (["--label", "zone=a b"], {}, 1, "label value"),

@@ -13,16 +13,18 @@ import pytest
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, DriverInfo, MemorySample, ProcessList
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery
 from aliquot.agent.devices.kinds import make_backend
-from aliquot.agent.devices.replay import Frame, ReplayBackend, Sample, Trace
 from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
 from aliquot.common.errors import ConfigError
 from tests.agent.coordinator import Coordinator
 from tests.agent.harness import GIB, Node
 from tests.agent.test_metrics_endpoint import scrape
 from tests.devices.recorder import Recorder
+from tests.devices.replay import Frame, ReplayBackend, Sample, Trace
 
 NVIDIA = DeviceInfo("GPU-a", 0, "NVIDIA A100", "A100-40", "nvidia", 40 * GIB, GIB)
 AMD = DeviceInfo("GPU-00000000000000b0", 0, "Instinct MI300X", "MI300X", "amd", 192 * GIB, 0)
+
+REPLAYING = ("-m", "tests.agent.replaying_agent")
 
 
 def trace(info: DeviceInfo, *events: DeviceEvent) -> Trace:
@@ -176,6 +178,7 @@ async def test_an_agent_of_two_kinds_goes_on_with_the_one_that_answers(
     recorder.memory(AMD.uuid)
     recorder.processes(AMD.uuid)
     recorder.write(tmp_path / "trace.json")
+    node.program = REPLAYING
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "libnvidia-ml.so.1").write_text("no library")

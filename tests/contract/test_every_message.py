@@ -27,7 +27,6 @@ BY_HAND = {
     "AllocateResult": _ONE_OF,
     "ReleaseResult": _ONE_OF,
     "Bookmark": "it says nothing",
-    "CareResult": _AGENTS,
     "CopyRate": _AGENTS,
     "ExpectedSeries": "a forecast begins when it is taken, which no message says",
     "FleetNode": "columns, which are encoded once for all who look",

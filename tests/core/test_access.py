@@ -300,4 +300,28 @@ def test_what_a_session_brings_is_not_made_to_last(pool: Pool) -> None:
         pool.do(c.GrantRole(ann, "ann", Grant(Role.MANAGER, "a")))
     with pytest.raises(RoleMissing):
         pool.token("ann", Grant(Role.USER, "a"), by=ann, number=71)
-    pool.do(c.GrantRole(ann, "bob", Grant(Role.USER, "a")))
+    for give in (
+        lambda: pool.do(c.GrantRole(ann, "bob", Grant(Role.USER, "a"))),
+        lambda: pool.token("bob", Grant(Role.USER, "a"), by=ann, number=72),
+    ):
+        with pytest.raises(RoleMissing, match="outlast"):
+            give()
+    assert "bob" not in pool.access.principals
+
+
+def test_tokens_that_a_session_made_end_with_it_whoever_they_are_of(pool: Pool) -> None:
+    pool.do(c.GrantRole(SELF, "ci", Grant(Role.MANAGER, "a")))
+    opened = session(pool, "ann", Grant(Role.MANAGER, "a"), number=70)
+    of_ci = pool.token("ci", by=Actor("ann", opened.token_id), number=71)
+    again = pool.token("ci", by=of_ci, number=72)
+    for made in (of_ci, again):
+        assert pool.access.tokens[made.token_id].expires_ms == opened.expires_ms
+        with pytest.raises(RoleMissing, match="outlast"):
+            pool.do(c.GrantRole(made, "bob", Grant(Role.USER, "a")))
+    lasting = pool.token("ci", number=73)
+    state = from_snapshot(to_snapshot(pool.planner.state))
+    assert state.access.tokens_by == pool.access.tokens_by
+    ended = pool.do(c.RevokeTokens(SELF, (opened.token_id,)))
+    assert {token.token_id for token in ended} == {opened.token_id, of_ci.token_id, again.token_id}
+    assert set(pool.access.tokens_of["ci"]) == {lasting.token_id}
+    assert not pool.access.tokens_by

@@ -20,8 +20,8 @@ from aliquot.agent.core.samples import (
     ProcessList,
 )
 from aliquot.agent.devices.base import DeviceBackend, DeviceLost, Discovery
-from aliquot.agent.devices.replay import Frame, Sample, Trace
 from aliquot.agent.enforce.base import Cgroups, Enforcer
+from tests.devices.replay import Frame, Sample, Trace
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ def test_it_proves_the_tiers_that_can_be_had(tmp_path: Path) -> None:
     for tier in ("tier preload", "tier watchdog"):
         assert found[tier][0] == Mark.GOOD
         assert found[tier][1].startswith("proven")
-    assert found["tier mig"] == (Mark.NOTE, "can't be had: the device is not partitioned (MIG)")
+    assert found["tier mig"] == (Mark.NOTE, "can't be had: the card is not divided into instances (MIG)")
 
 
 @pytest.mark.root("to set the memory limit of a cgroup")

@@ -143,12 +143,26 @@ async def test_a_session_ends_with_what_vouched_for_it(pool: Pool, idp: Issuer) 
         assert await why_it_ended(stream) == "TOKEN_EXPIRED"
 
 
-async def test_a_manager_by_session_gives_nothing_to_itself_for_good(pool: Pool, idp: Issuer) -> None:
+async def test_a_manager_by_session_gives_nothing_that_outlasts_it(pool: Pool, idp: Issuer) -> None:
     boss, _ = await logged_in(pool, idp.token(email="boss@example.com", groups=["leads"]))
     grant = access_pb2.RoleGrant(role=access_pb2.MANAGER, scope=OWN)
     request = access_pb2.GrantRoleRequest(principal=boss.name, grant=grant)
     assert await refusal(boss.access.GrantRole(request)) == "ROLE_MISSING"
-    await boss.access.GrantRole(access_pb2.GrantRoleRequest(principal="bob", grant=grant))
+    assert await refusal(boss.access.GrantRole(access_pb2.GrantRoleRequest(principal="bob", grant=grant))) == (
+        "ROLE_MISSING"
+    )
+    made = access_pb2.IssueTokenRequest(principal="bob", grants=[grant])
+    assert await refusal(boss.access.IssueToken(made)) == "ROLE_MISSING"
+    # For who has the roles here already it makes a token, which ends with the session.
+    admin = admin_of(pool)
+    await admin.access.GrantRole(access_pb2.GrantRoleRequest(principal="ci", grant=grant))
+    issued = await boss.access.IssueToken(access_pb2.IssueTokenRequest(principal="ci"))
+    job = Person("ci", issued.token, pool.channel)
+    async with watching(job) as stream:
+        session = (await boss.access.WhoAmI(WHO)).token_id
+        await admin.access.RevokeTokens(access_pb2.RevokeTokensRequest(token_ids=[session]))
+        assert await why_it_ended(stream) == "TOKEN_REVOKED"
+    assert await refusal(job.access.WhoAmI(WHO)) == "TOKEN_UNKNOWN"
 
 
 async def test_a_manager_sees_only_those_whose_sessions_are_of_its_tenant(pool: Pool, idp: Issuer) -> None:

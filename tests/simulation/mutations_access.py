@@ -73,7 +73,7 @@ def _for_ever(put: Put) -> None:
 
 @mutant("everybody gives", "who gives a role or a token may give more than they have")
 def _generous(put: Put) -> None:
-    put(giving, "_may_give", lambda state, by, grant, to="": True)
+    put(giving, "_may_give", lambda state, by, grant, lasting=False: True)
 
 
 @mutant("session outlives its voucher", "a session lasts for its twelve hours, whenever what vouches for it ends")

@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 60.0
 REOPEN_S = 2.0
-NOT_REAL = ("replay", "record")
-"""Backends behind which no card can be tested."""
 _KIND = "care"
 _STORY_CHARS = 240
 
@@ -83,7 +81,7 @@ class Care:
             for word, can in (
                 ("reset", bool(commands.reset)),
                 ("reboot", bool(commands.reboot)),
-                ("verify", self._settings.verify and not self._backend.name.startswith(NOT_REAL)),
+                ("verify", self._settings.verify),
             )
             if can
         )

@@ -169,7 +169,7 @@ def _parser(*, joins: bool) -> argparse.ArgumentParser:
     parser.add_argument("--pool", help="the pool this node joins")
     parser.add_argument("--failure-domain", help="rack, row or zone")
     parser.add_argument("--label", action="append", metavar="KEY=VALUE", help="may be given several times")
-    parser.add_argument("--devices", metavar="KIND[,KIND...]", help="auto, nvml, drm, replay:FILE, or several")
+    parser.add_argument("--devices", metavar="KIND[,KIND...]", help="auto, nvml, drm, or several")
     parser.add_argument("--containment", metavar="auto|cgroup|process_group", help="how to follow a lease's processes")
     parser.add_argument(
         "--tls-ca",

@@ -14,16 +14,17 @@ from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.state import NodeState
 from aliquot.agent.wire import (
+    CARD,
+    CARE_RESULT,
+    CONFIRMATION,
+    DEVICE,
+    HIT,
     HOST_NAMES,
-    card_to_wire,
-    care_result_to_wire,
-    delta_to_wire,
+    REPORT,
+    USE,
+    Beside,
     device_report,
-    device_to_wire,
-    hit_to_wire,
     served_to_wire,
-    slice_report_to_wire,
-    uses_to_wire,
 )
 from aliquot.agent.world import Machine
 from aliquot.v1 import agent_pb2, types_pb2
@@ -87,10 +88,10 @@ class Reporter:
                 labels=dict(self._description.labels),
                 failure_domain=self._description.failure_domain,
                 devices=[
-                    device_to_wire(device.info, reports[uuid], self._limits.tiers_of(uuid))
+                    DEVICE.message(device.info, Beside(reports[uuid], self._limits.tiers_of(uuid)))
                     for uuid, device in self._state.devices.items()
                 ],
-                cards=[card_to_wire(card, self._state.cuts.get(card.uuid)) for card in self._partitions.offer()],
+                cards=[CARD.message(card, self._state.cuts.get(card.uuid)) for card in self._partitions.offer()],
                 cpu_milli=self._machine.cpu_milli(),
                 host_memory_bytes=self._machine.memory_bytes(),
                 agent_version=self._description.version,
@@ -101,18 +102,20 @@ class Reporter:
                 ],
                 remedies=self._care.offered,
                 lends=True,
-                care=[care_result_to_wire(number, result) for number, result in self._care.results.items()],
+                care=[CARE_RESULT.message(result, number) for number, result in self._care.results.items()],
                 serves=[serve for serve, name in HOST_NAMES.items() if name in self._host.offered()],
             ),
-            slices=[slice_report_to_wire(record) for record in records],
+            slices=[CONFIRMATION.message(record) for record in records],
             leader_epoch=self._identity.leader_epoch,
-            uses=[use for report in reports.values() for use in uses_to_wire(report)],
+            uses=[USE.message(use) for report in reports.values() for use in report.slices],
         )
 
     def delta(self) -> agent_pb2.Delta | None:
         """What has changed enough since the last message; None: nothing, or it is too early."""
         changed = self._mailbox.take_devices()
-        return delta_to_wire(self._mailbox.seq, changed) if changed else None
+        if not changed:
+            return None
+        return agent_pb2.Delta(seq=self._mailbox.seq, devices=map(REPORT.message, changed))
 
     def served(self) -> agent_pb2.Served | None:
         """What has changed of members that are served; None: nothing."""
@@ -126,6 +129,6 @@ class Reporter:
             return None
         return agent_pb2.SliceReports(
             session_epoch=session_epoch,
-            reports=[slice_report_to_wire(report) for report in reports],
-            hits=map(hit_to_wire, hits),
+            reports=[CONFIRMATION.message(report) for report in reports],
+            hits=map(HIT.message, hits),
         )

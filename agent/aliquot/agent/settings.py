@@ -199,7 +199,7 @@ class Settings(msgspec.Struct, frozen=True):
     label: tuple[str, ...] = ()
     """key=value, each."""
     devices: str = "auto"
-    """Kinds of devices: `nvml`, `drm`, `replay:FILE` to play a recorded trace, several with commas between, or `auto`:
+    """Kinds of devices: `nvml`, `drm`, `ascend`, `gaudi`, `tpu`, several with commas between, or `auto`:
     those that show on this machine.
     """
     leave_out: tuple[str, ...] = ()

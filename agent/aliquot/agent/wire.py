@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.caring import MAX_CARDS, CareOrder, CareResult
 from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.figures import ServedReport
-from aliquot.agent.core.model import DEFAULT_GRACE_MS, SliceSpec
-from aliquot.agent.core.partitioning import Card, CutOrder, CutResult, Part
+from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.partitioning import Card, CutOrder, Part, Profile
 from aliquot.agent.core.reports import LeaseHit, SliceReport
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo
+from aliquot.agent.core.signals import Signal
 from aliquot.agent.state import DeviceState
 from aliquot.common.errors import InvalidFieldError
+from aliquot.common.fields import Reader, Writer
 from aliquot.common.names import validate_slice_id
 from aliquot.common.signs import Remedy
 from aliquot.common.stopping import DEFAULT_STOP_SIGNAL, STOP_SIGNALS
@@ -97,64 +100,97 @@ def slice_activity(device: DeviceState, piece: SliceUsage, *, alone: bool) -> tu
     return None, ActivitySource.UNKNOWN
 
 
-def telemetry_to_wire(report: DeviceReport) -> types_pb2.DeviceTelemetry:
-    """The telemetry of a report."""
-    return types_pb2.DeviceTelemetry(
-        gpu_utilisation_percent=report.gpu_percent,
-        memory_utilisation_percent=report.memory_percent,
-        memory_used_bytes=report.memory_used_bytes,
-        temperature_c=report.temperature_c,
-        power_mw=report.power_mw,
-        unattributed_bytes=report.unattributed_bytes,
-        sampled_ms=report.sampled_ms,
-        activity_percent=report.activity_percent,
-        activity_source=source_to_wire(report.activity_source),
-        power_limit_mw=report.power_limit_mw,
-    )
+class Beside(NamedTuple):
+    """What is told of a device beside what it is."""
+
+    report: DeviceReport
+    tiers: Iterable[Tier]
 
 
-def source_to_wire(source: ActivitySource) -> types_pb2.ActivitySource.ValueType | None:
-    """A source of activity; None where nothing is known."""
-    return types_pb2.ActivitySource.ValueType(source) if source else None
+def _source(report: DeviceReport | SliceUseReport, _: object) -> ActivitySource | None:
+    return report.activity_source or None
 
 
-def delta_to_wire(seq: int, reports: Iterable[DeviceReport]) -> agent_pb2.Delta:
-    """A delta."""
-    return agent_pb2.Delta(
-        seq=seq,
-        devices=[
-            agent_pb2.DeviceReport(
-                uuid=report.uuid,
-                telemetry=telemetry_to_wire(report),
-                foreign_bytes=report.foreign_bytes,
-                healthy=report.healthy,
-                health_reason=report.health_reason,
-                sign=sign_to_wire(report),
-                slices=uses_to_wire(report),
-            )
-            for report in reports
+def _sign(report: DeviceReport, _: object) -> Signal | None:
+    """Why a device is not well, as far as the table of signs says."""
+    return None if report.healthy else report.signal
+
+
+SIGN = Writer(types_pb2.Sign, Signal)
+TELEMETRY = Writer(
+    types_pb2.DeviceTelemetry,
+    DeviceReport,
+    {
+        "gpu_utilisation_percent": "gpu_percent",
+        "memory_utilisation_percent": "memory_percent",
+        "activity_source": _source,
+    },
+)
+USE = Writer(agent_pb2.SliceUse, SliceUseReport, {"gpu_utilisation_percent": "gpu_percent", "activity_source": _source})
+REPORT = Writer(
+    agent_pb2.DeviceReport,
+    DeviceReport,
+    {"telemetry": (lambda report, _: report, TELEMETRY), "sign": (_sign, SIGN), "slices": USE},
+)
+DEVICE = Writer(
+    types_pb2.Device,
+    DeviceInfo,
+    {
+        "foreign_bytes": lambda _, beside: beside.report.foreign_bytes,
+        "healthy": lambda _, beside: beside.report.healthy,
+        "health_reason": lambda _, beside: beside.report.health_reason,
+        "telemetry": (lambda _, beside: beside.report, TELEMETRY),
+        "sign": (lambda _, beside: _sign(beside.report, None), SIGN),
+        "tiers": lambda _, beside: beside.tiers,
+        "whole_only": lambda info, _: bool(info.whole_only),
+    },
+    left_out=dict.fromkeys(
+        ("leased_share_milli", "leased_memory_bytes", "node_id", "lease_ids", "standing", "incident"),
+        "the coordinator's",
+    ),
+)
+PROFILE = Writer(types_pb2.MigProfile, Profile)
+CARD = Writer(
+    types_pb2.MigCard,
+    Card,
+    {
+        "profiles": PROFILE,
+        "parts": lambda card, _: [
+            types_pb2.MigPart(profile=part.profile, start=part.start, uuid=uuid) for part, uuid in card.parts
         ],
-    )
-
-
-def sign_to_wire(report: DeviceReport) -> types_pb2.Sign | None:
-    """Why a device is not well, as far as the table says."""
-    signal = report.signal
-    if report.healthy or signal is None:
-        return None
-    return types_pb2.Sign(
-        cause=signal.cause,
-        severity=types_pb2.SignSeverity.ValueType(signal.severity),
-        scope=types_pb2.SignScope.ValueType(signal.scope),
-        remedy=types_pb2.Remedy.ValueType(signal.remedy),
-    )
-
-
-def hit_to_wire(hit: LeaseHit) -> agent_pb2.LeaseHit:
-    """A fault of a lease's own program."""
-    return agent_pb2.LeaseHit(
-        device_uuid=hit.device_uuid, lease_id=hit.lease_id, text=hit.text, suspicious=hit.suspicious
-    )
+        "cut": lambda _, result: result.number if result is not None else 0,
+        "problem": lambda _, result: result.problem if result is not None else "",
+    },
+    left_out={"cut_for": "the coordinator's"},
+)
+"""Beside it: what became of the last order to cut it."""
+CONFIRMATION = Writer(agent_pb2.SliceReport, SliceReport)
+HIT = Writer(agent_pb2.LeaseHit, LeaseHit)
+CARE_RESULT = Writer(
+    types_pb2.CareResult,
+    CareResult,
+    {
+        "number": lambda _, number: number,
+        "copies": lambda result, _: [
+            types_pb2.CopyRate(uuid=uuid, mb_per_s=rate) for uuid, rate in result.copy_mb_s.items()
+        ],
+    },
+)
+"""Beside it: the order's number."""
+SPEC = Reader(
+    agent_pb2.DesiredSlice,
+    SliceSpec,
+    {
+        "min_tier": lambda entry, _: _tier(entry.min_tier),
+        "serve": lambda entry, _: "" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
+        "stop_signal": lambda entry, _: _stop_signal(entry.stop_signal),
+    },
+    left_out={
+        "state": "the order's",
+        "reason": "the order's",
+        "stop_signal": "its rule reads it: a word of a newer coordinator is the plain signal",
+    },
+)
 
 
 def care_from_wire(message: agent_pb2.Care) -> CareOrder | None:
@@ -162,27 +198,6 @@ def care_from_wire(message: agent_pb2.Care) -> CareOrder | None:
     if int(message.action) not in (Remedy.RESET, Remedy.REBOOT, Remedy.VERIFY):
         return None
     return CareOrder(message.number, Remedy(message.action), tuple(message.uuids[:MAX_CARDS]), message.reason)
-
-
-def care_result_to_wire(number: int, result: CareResult) -> types_pb2.CareResult:
-    """What became of an order about sick cards."""
-    rates = [types_pb2.CopyRate(uuid=uuid, mb_per_s=rate) for uuid, rate in result.copy_mb_s.items()]
-    return types_pb2.CareResult(number=number, problem=result.problem, story=result.story, copies=rates)
-
-
-def uses_to_wire(report: DeviceReport) -> list[agent_pb2.SliceUse]:
-    """What the slices of one device really use."""
-    return [
-        agent_pb2.SliceUse(
-            slice_id=use.slice_id,
-            observed_bytes=use.observed_bytes,
-            processes=use.processes,
-            gpu_utilisation_percent=use.gpu_percent,
-            activity_percent=use.activity_percent,
-            activity_source=source_to_wire(use.activity_source),
-        )
-        for use in report.slices
-    ]
 
 
 def served_to_wire(report: ServedReport) -> types_pb2.ServedUse:
@@ -203,76 +218,10 @@ def served_to_wire(report: ServedReport) -> types_pb2.ServedUse:
     )
 
 
-def device_to_wire(info: DeviceInfo, report: DeviceReport, tiers: Iterable[Tier]) -> types_pb2.Device:
-    """A device as a snapshot names it."""
-    return types_pb2.Device(
-        uuid=info.uuid,
-        index=info.index,
-        model=info.model,
-        vendor=info.vendor,
-        product_name=info.product_name,
-        memory_total_bytes=info.memory_total_bytes,
-        memory_reserved_bytes=info.memory_reserved_bytes,
-        foreign_bytes=report.foreign_bytes or 0,
-        mig_profile=info.mig_profile,
-        parent_uuid=info.parent_uuid,
-        fabric_island=info.fabric_island,
-        numa_node=info.numa_node,
-        healthy=report.healthy,
-        health_reason=report.health_reason,
-        sign=sign_to_wire(report),
-        telemetry=telemetry_to_wire(report),
-        pci_bus_id=info.pci_bus_id,
-        tiers=[types_pb2.Tier.ValueType(tier) for tier in tiers],
-        compute_milli=info.compute_milli,
-        mig_start=info.mig_start,
-        whole_only=bool(info.whole_only),
-    )
-
-
-def card_to_wire(card: Card, result: CutResult | None) -> types_pb2.MigCard:
-    """A card that the coordinator may have cut, and what became of its last order."""
-    return types_pb2.MigCard(
-        uuid=card.uuid,
-        model=card.model,
-        profiles=[
-            types_pb2.MigProfile(
-                name=profile.name,
-                compute_slices=profile.compute_slices,
-                memory_bytes=profile.memory_bytes,
-                length=profile.length,
-                starts=profile.starts,
-            )
-            for profile in card.profiles
-        ],
-        parts=[types_pb2.MigPart(profile=part.profile, start=part.start, uuid=uuid) for part, uuid in card.parts],
-        cut=result.number if result is not None else 0,
-        problem=result.problem if result is not None else "",
-    )
-
-
 def cut_from_wire(message: agent_pb2.Cut) -> CutOrder:
     """An order to cut a card."""
     parts = sorted(Part(part.start, part.profile) for part in message.parts)
     return CutOrder(message.number, message.card_uuid, tuple(parts), message.reason)
-
-
-def slice_report_to_wire(report: SliceReport) -> agent_pb2.SliceReport:
-    """A confirmation."""
-    return agent_pb2.SliceReport(
-        slice_id=report.slice_id,
-        lease_id=report.lease_id,
-        lease_epoch=report.lease_epoch,
-        status=agent_pb2.SliceStatus.ValueType(report.status),
-        tier=types_pb2.Tier.ValueType(report.tier or 0),
-        reason=report.reason,
-        detail=report.detail,
-        device_uuid=report.device_uuid,
-        share_milli=report.share_milli,
-        memory_bytes=report.memory_bytes,
-        tier_notes=report.tier_notes,
-        endpoint=report.endpoint,
-    )
 
 
 def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
@@ -284,27 +233,7 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
         if problem:
             complaints.append(problem)
             continue
-        spec = SliceSpec(
-            slice_id=entry.slice_id,
-            lease_id=entry.lease_id,
-            lease_epoch=entry.lease_epoch,
-            device_uuid=entry.device_uuid,
-            share_milli=entry.share_milli,
-            memory_bytes=entry.memory_bytes,
-            member=entry.member,
-            min_tier=_tier(entry.min_tier),
-            grace_ms=entry.grace_ms or DEFAULT_GRACE_MS,
-            secret_sha256=entry.secret_sha256,
-            tenant=entry.tenant,
-            queue=entry.queue,
-            serve="" if entry.serve in _NOT_SERVED else HOST_NAMES.get(entry.serve, UNKNOWN_HOST),
-            serving_credential_sha256=entry.serving_credential_sha256,
-            lender=entry.lender,
-            lender_memory=entry.lender_memory,
-            stop_signal=_stop_signal(entry.stop_signal),
-            cuda_ordinals=entry.cuda_ordinals,
-        )
-        orders.append(Order(spec, stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
+        orders.append(Order(SPEC.read(entry), stop=entry.state == agent_pb2.DESIRED_STATE_STOP, reason=entry.reason))
     batch = Batch(
         leader_epoch=message.leader_epoch,
         session_epoch=message.session_epoch,

@@ -316,7 +316,7 @@ class AccessAudit:
         if asking.name in ("GrantRole", "RevokeRole"):
             scope = asked.grant.scope
             needs: list[Need] = [(KEEP_OTHERS, scope)]
-            session = token.session if principal != asked.principal else ()  # nobody makes those their own for good
+            session = token.session if asking.name == "RevokeRole" else ()  # it gives nothing that outlasts it
             return bool(scope) and roles.may(principal, needs, begun_us, now_us, surely=False, session=session)
         if asking.name == "IssueToken" and asked.principal in ("", principal):
             return not asked.grants

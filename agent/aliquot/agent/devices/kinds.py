@@ -1,6 +1,6 @@
 """The kinds of devices that an agent may read, by the words of its setting `devices`.
 
-    nvml | drm | replay:FILE | auto | several of them, as "nvml,drm"
+    nvml | drm | … | auto | several of them, as "nvml,drm"
 
 `auto` takes each kind that shows on this machine, and `nvml` where none does: its driver may come later. A new kind is
 a row in `KINDS`.
@@ -79,17 +79,16 @@ def _made(spec: str) -> DeviceBackend:
 def _row_of(spec: str) -> Row:
     name, colon, rest = spec.partition(":")
     row = KINDS.get(name)
-    if row is None or (colon and not row.takes) or (colon and not rest) or (row.takes == "FILE" and not rest):
+    if row is None or (colon and not row.takes) or (colon and not rest):
         raise ConfigError(f"devices {spec!r} is unknown", hint=_choices())
     return row
 
 
 def _choices() -> str:
-    words = [f"{name}:{row.takes}" if row.takes == "FILE" else name for name, row in KINDS.items()]
-    return f"{', '.join(words)}, several of them with commas between, or {AUTO}"
+    return f"{', '.join(KINDS)}, several of them with commas between, or {AUTO}"
 
 
-# Only what is named is imported: an agent that replays a trace needs no driver.
+# Only what is named is imported: an agent needs no other vendor's driver.
 
 
 def _nvml(_: str) -> DeviceBackend:
@@ -119,12 +118,6 @@ def _drm_shows() -> bool:
         return False
     drivers = (Path("/sys/module") / name for name in ("amdgpu", "xe"))
     return any((driver / "drivers").exists() for driver in drivers) and bool(list(Path("/sys/class/drm").glob("card*")))
-
-
-def _replay(rest: str) -> DeviceBackend:
-    from aliquot.agent.devices.replay import ReplayBackend, read_trace  # noqa: PLC0415
-
-    return ReplayBackend(read_trace(Path(rest)))
 
 
 def _ascend(rest: str) -> DeviceBackend:
@@ -182,5 +175,4 @@ KINDS: Mapping[str, Row] = {
         takes="the path of libhlml.so or the DIRECTORY of a recorded machine, or nothing",
     ),
     "tpu": Row(_tpu, _tpu_shows, loads_library=False, takes="DIRECTORY of a recorded machine, or nothing"),
-    "replay": Row(_replay, lambda: False, loads_library=False, takes="FILE"),
 }

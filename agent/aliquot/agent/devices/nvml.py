@@ -34,7 +34,7 @@ from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
 from aliquot.agent.enforce.driver import DriverEnforcer
-from aliquot.agent.enforce.mig import MigEnforcer
+from aliquot.agent.enforce.instances import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
@@ -264,7 +264,8 @@ class NvmlBackend:
 
     def enforcers(self, cgroups: Cgroups) -> list[tuple[str, Enforcer]]:
         """Instances, and the driver's limits."""
-        return [("nvidia", MigEnforcer()), ("nvidia", DriverEnforcer(cgroups.why_none, cgroups.base))]
+        instances = InstanceEnforcer(_instance_bytes)
+        return [("nvidia", instances), ("nvidia", DriverEnforcer(cgroups.why_none, cgroups.base))]
 
     def probe(self, device: DeviceInfo) -> tuple[str, ...]:
         """Through CUDA."""
@@ -396,6 +397,16 @@ class NvmlBackend:
 
 def _margin(query: Query, card: str, handle: object) -> int | None:
     return query.ask(card, "MarginTemperature", pynvml.nvmlDeviceGetMarginTemperature, handle)
+
+
+def _instance_bytes(uuid: str) -> int | None:
+    """Memory of a MIG instance, asked anew: a handle outlives what it was of. None: there is no such instance."""
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid)).total)
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+            return None
+        raise EnforcementError(f"the MIG instance can't be read: {error}") from error
 
 
 def _card(whole: DeviceInfo, instances: list[DeviceInfo]) -> Card:

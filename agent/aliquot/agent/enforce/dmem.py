@@ -10,13 +10,12 @@ offered before `aliquot doctor` has shown on this machine that it holds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from aliquot.agent.core import dmem
-from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce import proofs
-from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited, NothingSet
 from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.controllers import NO_DMEM, cgroups_of, make_ready, shares_of, switch_on
 from aliquot.agent.processes.tree import Tree
@@ -26,7 +25,7 @@ KERNEL = "/proc/sys/kernel/osrelease"
 REMEMBERED_S = 2.0
 
 
-class DmemEnforcer:
+class DmemEnforcer(NothingSet):
     """See `base.Enforcer`. One for all cards of a machine."""
 
     tier = Tier.DRIVER
@@ -86,13 +85,6 @@ class DmemEnforcer:
                 continue
             except OSError as error:
                 raise EnforcementError(f"{path}/dmem.max can't be written: {error.strerror}") from error
-
-    def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Nothing: the process need not take part."""
-        return {}
-
-    def forget(self, holder: Holder) -> None:
-        """Nothing is kept."""
 
     def charged_bytes(self, limited: Limited) -> int:
         """What the kernel has booked on the holder's leaf. Raises `EnforcementError`."""

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import pynvml
 
-from aliquot.agent.core.model import Holder
-from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.base import EnforcementError, Limited, NothingSet
 from aliquot.agent.enforce.controllers import SHUT_BYTES, cgroups_of, make_ready, shares_of
 from aliquot.agent.processes.cgroups import below
 from aliquot.agent.processes.tree import RealTree
@@ -48,7 +47,7 @@ class Offer(NamedTuple):
     """Whether limits bound what is below them together with the limits there."""
 
 
-class DriverEnforcer:
+class DriverEnforcer(NothingSet):
     """See `base.Enforcer`. NVML must have been initialised in this process."""
 
     tier = Tier.DRIVER
@@ -109,9 +108,6 @@ class DriverEnforcer:
         if not self.offer(limited.device.uuid).nested:
             return {}
         return dict.fromkeys(TOOLKIT_VARIABLES, str(limited.spec.memory_bytes >> 20))
-
-    def forget(self, holder: Holder) -> None:
-        """Nothing is kept."""
 
     def _wanted(self, limited: Limited) -> Iterator[tuple[Path, int]]:
         """Every cgroup of the holder with its limit, those above first. Attached ones that have gone are left out."""

@@ -6,15 +6,14 @@ see the memory of single processes on this device, and signal them. The decision
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.base import Limited
+from aliquot.agent.enforce.base import Limited, NothingSet
 from aliquot.common.tiers import Tier
 
 
-class WatchdogEnforcer:
+class WatchdogEnforcer(NothingSet):
     """See `base.Enforcer`.
 
     `blind(device_uuid)` answers why the memory of single processes can't be seen there, `powerless()` why
@@ -37,19 +36,6 @@ class WatchdogEnforcer:
         """Empty while memory can be seen and processes can be signalled."""
         return self._powerless() or self._blind(limited.device.uuid) or self._unusable(limited.device)
 
-    def apply(self, limited: Limited) -> None:
-        """The limit is the reservation itself; the next poll goes by it."""
-
     def read_back(self, limited: Limited) -> bool:
         """In force while it is available."""
         return not self.available(limited)
-
-    def clear(self, limited: Limited) -> None:
-        """The next poll knows nothing of a reservation that has ended."""
-
-    def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Nothing to add: the process need not take part."""
-        return {}
-
-    def forget(self, holder: Holder) -> None:
-        """Nothing is kept."""

@@ -28,7 +28,7 @@ from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import device_report, device_to_wire
+from aliquot.agent.wire import DEVICE, Beside, device_report
 from aliquot.common.ids import secret_sha256
 from aliquot.v1 import local_pb2, types_pb2
 
@@ -117,7 +117,7 @@ class LocalService:
                 )
             )
         devices = [
-            device_to_wire(device.info, device_report(device), self._limits.tiers_of(uuid))
+            DEVICE.message(device.info, Beside(device_report(device), self._limits.tiers_of(uuid)))
             for uuid, device in self._state.devices.items()
         ]
         acts = [

@@ -136,8 +136,8 @@ class Gate(grpc.GenericRpcHandler):
         self._methods, self._door = Methods(services, door.wrap), door
 
     def close(self) -> None:
-        """This coordinator does not lead, or no longer."""
-        self._door = None
+        """This coordinator does not lead, or no longer; what served while it led is let go."""
+        self._methods, self._door = Methods((), _as_it_is), None
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See `grpc.GenericRpcHandler`. gRPC asks in the task that answers the call, which so knows its caller."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
@@ -17,7 +17,8 @@ from aliquot.coordinator.core.values.fact import Fact
 # --------------------
 # The record of who did what: bounded, so that one who does very much pushes out their own acts. When it is full,
 # who has more than a twentieth of it loses their oldest act for each that is put down. For others, the oldest goes
-# of who has most; of those with equally many, of who has the oldest.
+# of the tenant that has most, of whoever acts there, since a tenant's manager makes as many principals as it likes;
+# who acts for the whole pool counts alone. Of those with equally many, it goes of who has the oldest.
 
 
 class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -30,6 +31,18 @@ class AuditEntry(msgspec.Struct, frozen=True, array_like=True):
     peer: str
     action: str
     subject: str
+    account: str = ""
+    """The tenant that it counts to, at the top of what the principal may do; empty: to the principal alone."""
+
+
+class _Numbers:
+    """Numbers of entries, in order, of which some may be gone by now."""
+
+    __slots__ = ("count", "queue")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.queue: deque[int] = deque()
 
 
 class AuditRecord:
@@ -40,19 +53,23 @@ class AuditRecord:
         self._share = entries_max // 20
         self._entries: dict[int, AuditEntry] = {}
         """By number, in order."""
-        self._of: dict[str, deque[int]] = {}
-        """Principal -> the numbers of its entries."""
-        self._most: list[tuple[int, int, str]] = []
-        """A heap of (number of entries below zero, the first of them, principal), with what was true before."""
+        self._of: dict[str, _Numbers] = {}
+        """By principal."""
+        self._to: dict[tuple[str, str], _Numbers] = {}
+        """By who they count to: an account, or else a principal."""
+        self._most: list[tuple[int, int, tuple[str, str]]] = []
+        """A heap of (number of entries below zero, the first of them, to whom), with what was true before."""
 
     def append(self, entry: AuditEntry) -> None:
         """Put down one more."""
         self._entries[entry.number] = entry
-        self._of.setdefault(entry.principal, deque()).append(entry.number)
-        self._note(entry.principal)
+        own, to = self._of.setdefault(entry.principal, _Numbers()), self._to.setdefault(_to(entry), _Numbers())
+        for numbers in (own, to):
+            numbers.count += 1
+            numbers.queue.append(entry.number)
+        self._note(_to(entry))
         if len(self._entries) > self._max:
-            own = len(self._of[entry.principal]) > self._share
-            self._drop(entry.principal if own else self._whose())
+            self._drop(self._first(own if own.count > self._share else self._whose()))
 
     def extend(self, entries: Iterable[AuditEntry]) -> None:
         """Put down several."""
@@ -63,6 +80,7 @@ class AuditRecord:
         """Forget everything."""
         self._entries.clear()
         self._of.clear()
+        self._to.clear()
         self._most.clear()
 
     def __len__(self) -> int:
@@ -74,29 +92,44 @@ class AuditRecord:
     def __reversed__(self) -> Iterator[AuditEntry]:
         return reversed(self._entries.values())
 
-    def _note(self, principal: str) -> None:
-        numbers = self._of[principal]
-        heapq.heappush(self._most, (-len(numbers), numbers[0], principal))
-        if len(self._most) > 2 * (len(self._of) + self._max):
-            self._most = [(-len(numbers), numbers[0], name) for name, numbers in self._of.items()]
+    def _first(self, numbers: _Numbers) -> int:
+        queue = numbers.queue
+        if len(queue) > 2 * numbers.count + 64:  # most are gone, behind one that is not
+            queue = numbers.queue = deque(number for number in queue if number in self._entries)
+        while queue[0] not in self._entries:
+            queue.popleft()
+        return queue[0]
+
+    def _note(self, whose: tuple[str, str]) -> None:
+        numbers = self._to[whose]
+        heapq.heappush(self._most, (-numbers.count, self._first(numbers), whose))
+        if len(self._most) > 2 * (len(self._to) + self._max):
+            self._most = [(-numbers.count, self._first(numbers), each) for each, numbers in self._to.items()]
             heapq.heapify(self._most)
 
-    def _whose(self) -> str:
-        """Who has most."""
+    def _whose(self) -> _Numbers:
+        """Those of who has most."""
         while True:
-            count, first, principal = heapq.heappop(self._most)
-            numbers = self._of.get(principal)
-            if numbers is not None and (-len(numbers), numbers[0]) == (count, first):
-                return principal
+            count, first, whose = heapq.heappop(self._most)
+            numbers = self._to.get(whose)
+            if numbers is not None and (-numbers.count, self._first(numbers)) == (count, first):
+                return numbers
 
-    def _drop(self, principal: str) -> None:
-        """The oldest entry of somebody."""
-        numbers = self._of[principal]
-        del self._entries[numbers.popleft()]
-        if numbers:
-            self._note(principal)
+    def _drop(self, number: int) -> None:
+        entry = self._entries.pop(number)
+        own, to = self._of[entry.principal], self._to[_to(entry)]
+        own.count -= 1
+        to.count -= 1
+        if not own.count:
+            del self._of[entry.principal]
+        if to.count:
+            self._note(_to(entry))
         else:
-            del self._of[principal]
+            del self._to[_to(entry)]
+
+
+def _to(entry: AuditEntry) -> tuple[str, str]:
+    return (entry.account, "" if entry.account else entry.principal)
 
 
 PRINCIPAL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@/+-]*[A-Za-z0-9])?")
@@ -105,7 +138,11 @@ speaks for a lease, a node or the pool itself has a name with one (`lease:l-…`
 PRINCIPALS_MAX = 100_000
 TOKENS_MAX = 200_000
 TOKENS_PER_PRINCIPAL_MAX = 100
+"""Made by itself, and as many made by others."""
+SHARE = 4
+"""Of principals and tokens in all, those of one account may be this many times as many as there is room left for."""
 GRANTS_PER_PRINCIPAL_MAX = 100
+"""Of one account: who gives roles on one tenant leaves room for those of others."""
 AUDIT_MAX = 20_000
 """Entries that are kept; who has most of them loses its oldest first."""
 NOTE_CHARS_MAX = limits.MAX_NAME_CHARS
@@ -145,6 +182,8 @@ class Token(msgspec.Struct, frozen=True):
     """What the token allows beside its principal's grants: of a session, what the identity provider vouched for."""
     generation: int = 1
     """The latest of the pool's authority that its holder trusts, as far as it has said so."""
+    source: str = ""
+    """The session that it was made by, however indirectly, and ends with."""
 
     @property
     def session(self) -> bool:
@@ -171,6 +210,14 @@ class Actor(msgspec.Struct, frozen=True):
     """The method's name, such as Cordon."""
 
 
+def account(grants: Iterable[Grant]) -> str:
+    """To whom it counts what somebody with these roles takes up: the tenant at the top of the first; empty: to the
+    pool, whose administrators have let them in.
+    """
+    tops = [grant.scope.partition("/")[0] for grant in grants]
+    return tops[0] if tops and all(tops) else ""
+
+
 class AccessBooks:
     """Everything durable about callers."""
 
@@ -184,6 +231,13 @@ class AccessBooks:
         # derived
         self.tokens_of: dict[str, dict[str, None]] = {}
         """Principal -> the ids of its tokens."""
+        self.principals_to: Counter[str] = Counter()
+        self.tokens_to: Counter[str] = Counter()
+        """How many count to an account (`account_of`)."""
+        self._counted: dict[str, tuple[str, int]] = {}
+        """By principal: to which account, and with how many tokens."""
+        self.tokens_by: dict[str, dict[str, None]] = {}
+        """Session -> the ids of tokens that end with it."""
 
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do."""
@@ -193,6 +247,25 @@ class AccessBooks:
     def grants_of_token(self, token: Token) -> tuple[Grant, ...]:
         """What the holder of a token may do."""
         return self.grants_of(token.principal) + token.grants
+
+    def account_of(self, principal: str) -> str:
+        """See `account`."""
+        return self._counted.get(principal, ("", 0))[0]
+
+    def recount(self, principal: str) -> None:
+        """After what it has, or may do, has changed: count it to whose it is now."""
+        before = self._counted.pop(principal, None)
+        if before is not None:
+            self._count(*before, -1)
+        if principal in self.principals:
+            tokens = self.tokens_of.get(principal, {})
+            grants = self.grants_of(principal) or tuple(grant for each in tokens for grant in self.tokens[each].grants)
+            self._counted[principal] = (account(grants), len(tokens))
+            self._count(*self._counted[principal], 1)
+
+    def _count(self, to: str, tokens: int, sign: int) -> None:
+        self.principals_to[to] += sign
+        self.tokens_to[to] += sign * tokens
 
 
 # --------------------
@@ -214,11 +287,23 @@ class AccessView(Protocol):
     def tokens_of(self) -> Mapping[str, Mapping[str, None]]:
         """Principal -> the ids of its tokens."""
 
+    @property
+    def tokens_by(self) -> Mapping[str, Mapping[str, None]]:
+        """Session -> the ids of tokens that end with it."""
+
     def grants_of(self, principal: str) -> tuple[Grant, ...]:
         """What a principal may do."""
 
     def grants_of_token(self, token: Token) -> tuple[Grant, ...]:
         """What the holder of a token may do."""
+
+    @property
+    def principals_to(self) -> Mapping[str, int]:
+        """How many count to an account."""
+
+    @property
+    def tokens_to(self) -> Mapping[str, int]:
+        """How many count to an account."""
 
 
 # --------------------

@@ -6,7 +6,7 @@ role may have been taken away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -48,11 +48,11 @@ def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     """Give a role. What is given already stays as it is."""
     check_principal(command.principal)
     _check_grant(command.grant)
-    _require_may_give(known, command.by, command.grant, command.principal)
+    _require_may_give(known, command.by, command.grant, lasting=True)
     held = known.access.grants_of(command.principal)
     if command.grant in held:
         return NOTHING
-    _check_room(known, command.principal, len(held) + 1)
+    _check_room(known, command.principal, held, [command.grant])
     return Decision((RoleGranted(now_ms, command.principal, command.grant),))
 
 
@@ -75,7 +75,7 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
     held = known.access.grants_of(token.principal)
     for grant in command.grants:
         _check_grant(grant)
-        _require_may_give(known, command.by, grant, token.principal)
+        _require_may_give(known, command.by, grant, lasting=True)
     new = [grant for grant in dict.fromkeys(command.grants) if grant not in held]
     if token.principal != command.by.principal:
         _check_nobody_s_name(known, command.by, token.principal)
@@ -88,15 +88,21 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
         if held:
             _require_may_replace(known, command.by, token.principal, held)
     if command.by.principal != SYSTEM:  # whoever enters the coordinator's own folder gets in where all is full, too
-        _check_room(known, token.principal, len(held) + len(new))
-        _check_room_for_token(known, token.principal)
-    expires_ms = _bounded_by_source(known, command, token.expires_ms)
+        _check_room(known, token.principal, held, new)
+        _check_room_for_token(known, token.principal, [*held, *new], own=token.principal == command.by.principal)
+    source = known.access.tokens.get(command.by.token_id)
+    session = "" if source is None else source.source or (source.token_id if source.session else "")
+    expires_ms = token.expires_ms
+    if source is not None and source.expires_ms and (session or token.principal == command.by.principal):
+        # A token made by one that ends never outlives it, or a session could be made to last for ever.
+        expires_ms = min(expires_ms or source.expires_ms, source.expires_ms)
     issued = replace(
         token,
         created_ms=now_ms,
         expires_ms=expires_ms,
         issued_by=command.by.principal,
         generation=known.enrolment.newest,  # which goes out with it
+        source=session,
     )
     if issued.expired(now_ms):
         raise InvalidField("ttl_ms", "the token would be expired already")
@@ -119,26 +125,18 @@ def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:
         )
 
 
-def _check_room_for_token(known: Planning, principal: str) -> None:
+def _check_room_for_token(known: Planning, principal: str, grants: Sequence[Grant], *, own: bool) -> None:
+    """`own`: it makes the token itself, for which others leave it room."""
     books = known.access
-    if len(books.tokens) >= records.TOKENS_MAX:
-        raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-    if len(books.tokens_of.get(principal, ())) >= records.TOKENS_PER_PRINCIPAL_MAX:
+    account = records.account(grants)
+    _check_share("tokens", account, books.tokens_to.get(account, 0), len(books.tokens), records.TOKENS_MAX)
+    made = [books.tokens[token_id].issued_by == principal for token_id in books.tokens_of.get(principal, ())]
+    if made.count(own) >= records.TOKENS_PER_PRINCIPAL_MAX:
         raise InvalidField(
             "principal",
-            f"{principal} has {records.TOKENS_PER_PRINCIPAL_MAX} tokens, which is the bound",
+            f"{principal} has {made.count(own)} tokens {'of its own' if own else 'by others'}, which is the bound",
             hint="revoke those that are not needed (`aliquot access token ls`)",
         )
-
-
-def _bounded_by_source(known: Planning, command: c.IssueToken, expires_ms: int) -> int:
-    """A token made by a token that ends never outlives it, or a session could be made to last for ever."""
-    if command.token.principal != command.by.principal:
-        return expires_ms
-    source = known.access.tokens.get(command.by.token_id)
-    if source is None or not source.expires_ms:
-        return expires_ms
-    return min(expires_ms or source.expires_ms, source.expires_ms)
 
 
 def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decision[Token]:
@@ -162,11 +160,11 @@ def open_session(known: Planning, command: c.OpenSession, now_ms: int) -> Decisi
     own = [books.tokens[token_id] for token_id in books.tokens_of.get(token.principal, ())]
     sessions = sorted((each for each in own if each.session), key=lambda each: (each.created_ms, each.token_id))
     over = len(sessions) + 1 - records.SESSIONS_PER_PRINCIPAL_MAX
-    ended = tuple(each.token_id for each in sessions[: max(0, over)])
+    ended = _with_made(known, (each.token_id for each in sessions[: max(0, over)]))
     if not ended:
-        if len(books.tokens) >= records.TOKENS_MAX:
-            raise InvalidField("principal", f"there are {records.TOKENS_MAX} tokens, which is the bound")
-        _check_room(known, token.principal, 0)
+        account = records.account(token.grants)
+        _check_share("tokens", account, books.tokens_to.get(account, 0), len(books.tokens), records.TOKENS_MAX)
+        _check_room(known, token.principal, token.grants, [])
     issued = replace(
         token,
         created_ms=now_ms,
@@ -184,17 +182,23 @@ def revoke_tokens(known: Planning, command: c.RevokeTokens, now_ms: int) -> Deci
     ids = dict.fromkeys(command.token_ids)
     if command.principal:
         ids |= dict.fromkeys(books.tokens_of.get(command.principal, ()))
-    found: list[Token] = []
     for token_id in ids:
         token = books.tokens.get(token_id)
         if token is None:
             raise TokenNotFound(f"there is no token {token_id[:64]!r}", hint="`aliquot access token ls` lists them")
         if token.principal != command.by.principal:
             _require_may_replace(known, command.by, token.principal, books.grants_of_token(token))
-        found.append(token)
-    if not found:
+    if not ids:
         return Decision((), ())
-    return Decision((TokensEnded(now_ms, tuple(token.token_id for token in found)),), tuple(found))
+    ended = _with_made(known, ids)
+    return Decision((TokensEnded(now_ms, ended),), tuple(books.tokens[token_id] for token_id in ended))
+
+
+def _with_made(known: Planning, token_ids: Iterable[str]) -> tuple[str, ...]:
+    """These tokens, and after them those that were made by the sessions among them."""
+    first = tuple(token_ids)
+    made = (each for token_id in first for each in known.access.tokens_by.get(token_id, ()))
+    return tuple(dict.fromkeys((*first, *made)))
 
 
 def acted(command: c.OnBehalf[Any], now_ms: int) -> Acted:
@@ -249,13 +253,16 @@ def _check_grant(grant: Grant) -> None:
             )
 
 
-def _may_give(known: Planning, by: Actor, grant: Grant, to: str = "") -> bool:
-    """`to` is who gets it. What a session brings ends with it, so nobody gives that to themselves for good."""
+def _may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool = False) -> bool:
+    """`lasting`: for good. What a session brings ends with it, and so does what is done by tokens that it has made:
+    neither gives anything that would outlast it, to nobody.
+    """
     if by.principal == SYSTEM:
         return True
     token = known.access.tokens.get(by.token_id)
-    of_session = token.grants if token is not None and to != by.principal else ()
-    return may_give(known.access.grants_of(by.principal) + of_session, grant)
+    own = known.access.grants_of(by.principal) if token is None or not (lasting and token.source) else ()
+    of_session = token.grants if token is not None and not lasting else ()
+    return may_give(own + of_session, grant)
 
 
 def _require_may_replace(known: Planning, by: Actor, principal: str, held: Sequence[Grant]) -> None:
@@ -268,8 +275,14 @@ def _require_may_replace(known: Planning, by: Actor, principal: str, held: Seque
         )
 
 
-def _require_may_give(known: Planning, by: Actor, grant: Grant, to: str = "") -> None:
-    if not _may_give(known, by, grant, to):
+def _require_may_give(known: Planning, by: Actor, grant: Grant, *, lasting: bool = False) -> None:
+    if lasting and not _may_give(known, by, grant, lasting=True) and _may_give(known, by, grant):
+        raise RoleMissing(
+            f"{by.principal} may not give {grant} by a session, which it would outlast",
+            principal=by.principal,
+            hint="who has been granted the role here may (`aliquot access grant`); a login rule gives it to a group",
+        )
+    if not _may_give(known, by, grant, lasting=lasting):
         raise RoleMissing(
             f"{by.principal} may not give or take {grant}: nobody gives more than they have",
             principal=by.principal,
@@ -277,11 +290,29 @@ def _require_may_give(known: Planning, by: Actor, grant: Grant, to: str = "") ->
         )
 
 
-def _check_room(known: Planning, principal: str, grants: int) -> None:
-    if grants > records.GRANTS_PER_PRINCIPAL_MAX:
-        raise InvalidField("grant", f"{principal} has {records.GRANTS_PER_PRINCIPAL_MAX} roles, which is the bound")
-    if principal not in known.access.principals and len(known.access.principals) >= records.PRINCIPALS_MAX:
-        raise InvalidField("principal", f"there are {records.PRINCIPALS_MAX} principals, which is the bound")
+def _check_room(known: Planning, principal: str, held: Sequence[Grant], new: Sequence[Grant]) -> None:
+    """Whether a principal may have these roles beside those that it holds, and be one more if it is new."""
+    books = known.access
+    for account in {records.account([grant]): None for grant in new}:
+        of_account = sum(records.account([grant]) == account for grant in (*held, *new))
+        if of_account > records.GRANTS_PER_PRINCIPAL_MAX:
+            where = f"on {account} and below" if account else "on the pool"
+            raise InvalidField("grant", f"{principal} has {of_account - 1} roles {where}, which is the bound")
+    if principal not in books.principals:
+        account, most = records.account((*held, *new)), records.PRINCIPALS_MAX
+        _check_share("principals", account, books.principals_to.get(account, 0), len(books.principals), most)
+
+
+def _check_share(what: str, account: str, own: int, there_are: int, most: int) -> None:
+    """One tenant, whose managers make as many as they like, leaves room for those of others."""
+    if there_are >= most:
+        raise InvalidField("principal", f"there are {most} {what}, which is the bound")
+    if account and own >= records.SHARE * (most - there_are):
+        raise InvalidField(
+            "principal",
+            f"{account} has {own} {what}, and {most - there_are} are left for everybody",
+            hint="revoke tokens and roles that are not needed (`aliquot access token ls`)",
+        )
 
 
 def _other_administrator(known: Planning, principal: str) -> bool:

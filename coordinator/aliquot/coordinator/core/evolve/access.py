@@ -9,6 +9,7 @@ from aliquot.coordinator.core.books.access import (
     Principal,
     RoleGranted,
     RoleRevoked,
+    Token,
     TokenIssued,
     TokensEnded,
 )
@@ -21,6 +22,7 @@ def _granted(state: State, fact: RoleGranted) -> None:
     books = state.access
     grants = books.grants_of(fact.principal)
     books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
+    books.recount(fact.principal)
     state.touch_principal(fact.principal)
 
 
@@ -36,8 +38,9 @@ def _issued(state: State, fact: TokenIssued) -> None:
     token = fact.token
     books = state.access
     books.tokens[token.token_id] = token
-    books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+    _enlist(books, token)
     books.principals.setdefault(token.principal, Principal(token.principal))
+    books.recount(token.principal)
     if token.expires_ms:
         state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
     state.touch_token(token.token_id)
@@ -54,6 +57,11 @@ def _ended(state: State, fact: TokensEnded) -> None:
         del of_principal[token_id]
         if not of_principal:
             del books.tokens_of[token.principal]
+        if token.source:
+            of_session = books.tokens_by[token.source]
+            del of_session[token_id]
+            if not of_session:
+                del books.tokens_by[token.source]
         _forget(books, token.principal)
         state.touch_token(token_id)
         state.touch_principal(token.principal)
@@ -62,27 +70,44 @@ def _ended(state: State, fact: TokensEnded) -> None:
 def _acted(state: State, fact: Acted) -> None:
     books = state.access
     entry = AuditEntry(
-        books.next_entry, fact.at_ms, fact.principal, fact.token_id, fact.peer, fact.action, fact.subject
+        books.next_entry,
+        fact.at_ms,
+        fact.principal,
+        fact.token_id,
+        fact.peer,
+        fact.action,
+        fact.subject,
+        books.account_of(fact.principal),
     )
     books.next_entry += 1
     books.audit.append(entry)
     state.touch_audit(entry)
 
 
+def _enlist(books: AccessBooks, token: Token) -> None:
+    books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+    if token.source:
+        books.tokens_by.setdefault(token.source, {})[token.token_id] = None
+
+
 def _forget(books: AccessBooks, name: str) -> None:
-    """A principal with nothing left to it."""
+    """A principal that has lost something, and may have nothing left to it."""
     if name in books.principals and not books.principals[name].grants and name not in books.tokens_of:
         del books.principals[name]
+    books.recount(name)
 
 
 def index(state: State) -> None:
     """Derive from the books what follows from them."""
     books = state.access
     books.tokens_of.clear()
+    books.tokens_by.clear()
     for token in books.tokens.values():
-        books.tokens_of.setdefault(token.principal, {})[token.token_id] = None
+        _enlist(books, token)
         if token.expires_ms:
             state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
+    for name in books.principals:
+        books.recount(name)
 
 
 SUBJECT = Subject(
