@@ -42,6 +42,7 @@ from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
 from aliquot.plan.traces import read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+from bench.lib.scanning import ScanIndex
 from bench.lib.teaching import teach
 
 GIB = 1 << 30
@@ -159,7 +160,7 @@ class Load:
     def arrive(self, demand: Demand, arrival: int) -> float:
         """Decide and apply. Returns the seconds this took."""
         worked, started = time.thread_time(), time.perf_counter()
-        placement = self.engine.place(demand, arrival=arrival)
+        placement = self.engine.place(demand)
         if placement is not None:
             hold(self.engine.inventory, demand, placement)
         took = time.perf_counter() - started
@@ -222,14 +223,14 @@ def measure(
         progress.advance(bar)
     batches = [batch(state, demands[-BATCH * number :][:BATCH]) for number in range(1, BATCHES + 1)]
     gc.enable()
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     scan_times = []
     for number in range(scans):
         demand = demands[arrival + number]
         started = time.perf_counter()
-        placement = oracle.place(demand, arrival=arrival)
+        placement = oracle.place(demand)
         scan_times.append(time.perf_counter() - started)
-        if placement != engine.place(demand, arrival=arrival):
+        if placement != engine.place(demand):
             raise SystemExit(f"the full scan decides otherwise for {demand}")
         progress.advance(bar)
     gc.unfreeze()

@@ -96,7 +96,7 @@ def play(policy_name: str, demands: list[Demand]) -> dict[str, float]:
     for arrival, demand in enumerate(demands):
         if watch is not None:
             watch(arrival, demand)
-        placement = engine.place(demand, arrival=arrival)
+        placement = engine.place(demand)
         if placement is not None:
             hold(inventory, demand, placement)
             served[kind_of(demand)] += 1

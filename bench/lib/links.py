@@ -53,7 +53,7 @@ class _Watched(Engine):
 
     def place(self, demand: Demand, *, arrival: int = 0) -> Placement | None:
         """As the engine does."""
-        placement = super().place(demand, arrival=arrival)
+        placement = super().place(demand)
         if placement is not None and 1 < demand.count <= self._size:
             for member in placement.members:
                 self.several += 1

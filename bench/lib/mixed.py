@@ -157,7 +157,7 @@ def fill_mixed(engine: Engine, demands: Sequence[Demand], before: Callable[[int,
         if before is not None:
             before(arrival, demand)
         arrived += demanded_milli(demand)
-        placement = engine.place(demand, arrival=arrival)
+        placement = engine.place(demand)
         if placement is not None:
             hold(inventory, demand, placement)
             share += demanded_milli(demand)

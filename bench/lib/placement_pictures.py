@@ -31,8 +31,8 @@ from aliquot.plan.nodes import read_nodes
 from aliquot.plan.replay import Curve, capacity_milli, demanded_milli, fill, pool_of
 from aliquot.plan.traces import read_openb_pods
 
-POLICIES = ("price", "fgd", "binpack", "bestfit", "packing", "clustering", "dotprod", "random", "spread")
-COLOURS = ("#3b6fb6", "#d9822b", "#3d9a50", "#b8434e", "#7a5ba8", "#8c6d46", "#c46fa8", "#6b7785", "#8f9a2f")
+POLICIES = ("price", "fgd", "binpack", "spread")
+COLOURS = ("#3b6fb6", "#d9822b", "#3d9a50", "#8f9a2f")
 KINDS = (("whole devices", "#9db8d9"), ("parts of at least 0.5", "#e8b878"), ("smaller parts", "#c98a8f"))
 SEED = 42
 EVERY = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.mix import by_share, mix_type, reference_bytes
@@ -21,7 +21,7 @@ ARRIVE_MILLI = 1300
 
 
 def watcher(
-    policy: Policy, requests: Sequence[TraceRequest], inventory: InventoryView
+    policy: Policy, requests: Sequence[TraceRequest], inventory: Inventory
 ) -> Callable[[int, Demand], None] | None:
     """What is to see each arrival; None: the policy has been given the whole mix, as the study gives it to `fgd`, with
     memory as the part of a typical device that it is.

@@ -139,7 +139,7 @@ class Replay:
         planner: tuple[int, int] | None = None,
         threshold: tuple[int, int] | None = None,
     ) -> None:
-        config = CoreConfig(confirm_timeout_ms=10**12, retain_ended_ms=1000, policy="bestfit")
+        config = CoreConfig(confirm_timeout_ms=10**12, retain_ended_ms=1000, policy="binpack")
         self.core = Core(config, start_ms=HOUR_MS)
         self.jobs = {job.name: job for job in jobs}
         self.limit = max(sum(job.milli for job in jobs) // (NODE_DEVICES * 1000) + 1, BASE) - BASE

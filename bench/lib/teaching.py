@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.mix import class_totals
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -13,7 +13,7 @@ from aliquot.coordinator.upkeep.price_programme import learn_prices
 from aliquot.plan.learning import types_of
 
 
-def teach(policy: Policy, mix: Counter[Demand], inventory: InventoryView, version: int = 1) -> None:
+def teach(policy: Policy, mix: Counter[Demand], inventory: Inventory, version: int = 1) -> None:
     """Give a policy the prices, or the mix, that follow from these requests on this pool."""
     if isinstance(policy, Price):
         table = learn_prices(types_of(mix), version, class_totals(inventory))

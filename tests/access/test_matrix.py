@@ -75,7 +75,6 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "AdminService.Apply": ("manager admin", "admin"),
     "AdminService.Withdraw": ("manager admin", "admin"),
     "AdminService.GetTenancy": (POOL, POOL),
-    "AdminService.Balance": (OPERATORS, OPERATORS),
     "CapacityService.DeclareCapacity": (OPERATORS, OPERATORS),
     "CapacityService.GetCapacity": (POOL, POOL),
     "CapacityService.TakeOrders": (OPERATORS, OPERATORS),

@@ -8,7 +8,6 @@ from typing import Any
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.capacity import OrderState, Way
 from aliquot.coordinator.core.books.demand import ExpectedUse, Forecast
-from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow, TenantSpec
 from aliquot.coordinator.core.values.types import NodeState
 from tests.capacity.world import HOUR_MS, MINUTE_MS, Site, shape
@@ -150,33 +149,6 @@ def test_a_forecast_only_has_nodes_come_earlier_and_is_withdrawn_when_it_is_unfi
     assert all(order.early for order in pool.orders)
     expect(fit=False)
     assert not pool.orders
-
-
-def test_a_node_with_few_leases_that_may_be_moved_is_emptied_where_that_is_allowed() -> None:
-    pool = Site()
-    pool.connect(node("own", 4))
-    pool.declare(shape("s", 4, nodes_max=1), empties_by_moving=True, keep_ms=MINUTE_MS)
-    first = [pool.activate(pool.allocate(request(movable=True))) for _ in range(4)]
-    pool.allocate(request(movable=True))
-    pool.pass_by(20_000)
-    (order,) = pool.take()
-    pool.accept(order)
-    pool.connect(node("s-1", 4))
-    pool.settle()
-    moved = next(lease for lease in pool.state.leases.values() if lease.holding[0].plan.node_id == "n-s-1")
-    pool.activate(moved)
-    pool.do(c.Release(first[0].lease_id))
-    pool.report(pool.again(first[0]), c.ReportStatus.GONE)
-    for _ in range(40):
-        pool.advance(5_000)
-        for lease in list(pool.state.leases.values()):
-            for number, piece in enumerate(lease.holding):
-                status = c.ReportStatus.GONE if piece.ending else c.ReportStatus.ACTIVE
-                if piece.state is SliceState.GRANTED or piece.ending:
-                    pool.report(lease, status, index=number)
-                    break
-    lease = pool.again(moved)
-    assert {piece.plan.node_id for piece in lease.current} == {"n-own"}
 
 
 def test_a_node_that_was_lost_is_cancelled_and_forgotten() -> None:

@@ -98,7 +98,6 @@ CALLS = {
     "AdminService.Apply": Call(lambda pool: pool.admin.apply(admin.Declarations()), "apply -f FILE"),
     "AdminService.Withdraw": Call(lambda pool: pool.admin.withdraw("tenant", "t"), "withdraw tenant t"),
     "AdminService.GetTenancy": Call(lambda pool: pool.admin.tenancy(), "tenants"),
-    "AdminService.Balance": Call(lambda pool: pool.admin.balance(), "balance"),
     "AdminService.RetrySetAside": Call(lambda pool: pool.admin.retry_set_aside(), "set-aside --retry"),
     "AdminService.Forgive": Call(lambda pool: pool.admin.forgive("t"), "forgive t"),
     "CapacityService.DeclareCapacity": Call(
@@ -279,7 +278,6 @@ def _kinds(kind: Any, contract: Any) -> Iterator[tuple[Any, Descriptor]]:
 
 SAME_AS = {
     "Applied": "ApplyResponse",
-    "Balance": "BalanceResponse",
     "LoginOffer": "DescribeLoginResponse",
     "Maintenance": "MaintenanceView",
 }

@@ -61,7 +61,6 @@ ROUTES: list[tuple[str, str, str, Any]] = [
     ("AdminService.GetTenancy", "GET", "/tenancy", None),
     ("AdminService.Apply", "PUT", "/tenancy?dry_run=true", {"tenants": [{"name": "vision/new"}]}),
     ("AdminService.Withdraw", "DELETE", "/tenancy/tenant/vision/new", None),
-    ("AdminService.Balance", "GET", "/balance", None),
     ("AdminService.RetrySetAside", "GET", "/set-aside", None),
     ("AdminService.GetInvoice", "GET", "/invoices/vision?from_ms=0&to_ms=86400000", None),
     ("AdminService.PostCredit", "POST", "/credits/vision", {"money_micro": 1, "reference": "r"}),

@@ -14,7 +14,6 @@ from aliquot.coordinator.reading.watch import WatchHub
 from aliquot.coordinator.writing.commits import take_commit
 from tests.core.harness import Books, node, request
 from tests.placement.test_moves_of_leases import Pool as Movable
-from tests.tenancy.test_balancing import SPEC, busy, labels, two_projects
 from tests.tenancy.test_elastic import grow, start
 
 
@@ -52,18 +51,3 @@ def test_changes_of_shape_are_counted_by_what_they_are() -> None:
     books.settle()
     assert books.again(other).state is LeaseState.ENDED
     assert measured(books).resized == {"grown": 1, "shrunk": 1, "kept": 1}
-
-
-def test_nodes_that_change_hands_are_counted_by_where_they_go() -> None:
-    books = two_projects(auto=True)
-    leases = busy(books, "a", 6)
-    for _ in range(24):
-        books.advance(SPEC.every_ms)
-    assert measured(books).lent == {"lent": 2}
-    for lease in leases:
-        books.do(c.Release(lease.lease_id))
-        books.report(lease, c.ReportStatus.GONE)
-    for _ in range(24):
-        books.advance(SPEC.every_ms)
-    assert len(labels(books, "a")) == 5
-    assert measured(books).lent == {"lent": 2, "home": 2}

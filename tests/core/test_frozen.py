@@ -70,7 +70,7 @@ CHANGES: dict[str, Callable[[State], object]] = {
     "what its guarantee covers": lambda state: account(state).ranked._head.amounts.append(1),
     "a link of it": lambda state: setattr(account(state).ranked._head.nexts[0], "parts", ()),
     "what is reserved": hold,
-    "what was touched": lambda state: state.touch_lease("l"),
+    "what was touched": lambda state: state.touched.leases.update(l=None),
     "a version": lambda state: state.node_touched("n-one"),
 }
 

@@ -74,11 +74,11 @@ def poison(monkeypatch: pytest.MonkeyPatch, is_poisoned: Callable[[str], bool]) 
     """Trying to place these leases raises."""
     right = granting.offer
 
-    def offer(state: Any, request: Any, demand: Any, arrival: int, now_ms: int, **more: Any) -> Any:
-        lease = next(lease for lease in state.leases.values() if lease.arrival == arrival)
+    def offer(state: Any, request: Any, demand: Any, now_ms: int, **more: Any) -> Any:
+        lease = next(lease for lease in state.leases.values() if lease.request is request)
         if is_poisoned(lease.lease_id):
             raise Broken(f"no placing {lease.lease_id}")
-        return right(state, request, demand, arrival, now_ms, **more)
+        return right(state, request, demand, now_ms, **more)
 
     monkeypatch.setattr(admission, "offer", offer)
 

@@ -138,7 +138,7 @@ def vocabulary() -> Vocabulary:
         "start": ["2026-12-01T00:00"],
         "end": ["2026-12-01T01:00"],
         "zone": ["UTC", "Europe/Berlin"],
-        "cron": ["0 8 * * 1"],
+        "when": ["weekdays 08:00-18:00"],
         "keep": ["start", "least"],
         "lease_id": ["l-0000000000000"],
         "boot_id": ["boot-1", "boot-2"],

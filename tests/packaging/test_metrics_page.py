@@ -58,7 +58,6 @@ async def test_the_page_has_the_coordinators_metrics() -> None:
         await pool.allocate("0.5")
         coordinator = pool.coordinator
         coordinator.metrics.resized["grown"] += 1
-        coordinator.metrics.lent["lent"] += 1
         coordinator.metrics.refused["NEVER_FITS"] += 1
         coordinator.metrics.ended["RELEASED"] += 1
         coordinator.metrics.agent_messages["delta"] += 1

@@ -52,7 +52,7 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
     for arrival, demand in enumerate(requests):
         groups_before = {node_id: dict(inventory.node(node_id).groups) for node_id in inventory.node_ids()}
         state_before = inventory.canonical()
-        placement = engine.place(demand, arrival=arrival)
+        placement = engine.place(demand)
         assert inventory.canonical() == state_before
         assert engine.fits(demand) == (placement is not None)
         if placement is None:

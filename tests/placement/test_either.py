@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine, Reason, accelerated, make_policy
+from aliquot.coordinator.core.placement.index import ScoreIndex
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.survey import survey
 from aliquot.coordinator.core.values.types import Demand, DeviceSpec, NodeSpec, Placement
 from aliquot.coordinator.upkeep.price_programme import learn_prices
+from bench.lib.scanning import ScanIndex
 from tests.placement.pools import GIB, Books, assert_sound, pool
 from tests.placement.pools import node as undivided
 from tests.placement.test_matching import PROFILES, cut
@@ -27,7 +29,7 @@ CPU_UNKNOWN = -1
 
 
 def engine(inventory: Inventory, policy: str = "binpack", *, full_scan: bool = False) -> Engine:
-    return Engine(inventory, make_policy(policy), full_scan=full_scan)
+    return Engine(inventory, make_policy(policy), index=ScanIndex if full_scan else ScoreIndex)
 
 
 def placed(decides: Engine, books: Books, demand: Demand) -> Placement | None:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement import POLICIES, Engine, accelerated, make_policy
+from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, accelerated, make_policy
 from aliquot.coordinator.core.placement import index as cached
 from aliquot.coordinator.core.placement.accelerated import warm_up
-from aliquot.coordinator.core.placement.placer import mix64
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, Topology
+from bench.lib.published import BestFit, DotProd
+from bench.lib.scanning import ScanIndex
 from bench.lib.teaching import teach
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
@@ -96,7 +97,7 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     policy = make_policy(name)
     teach(policy, Counter(random_demand(rng) for _ in range(300)) + Counter({Demand(count=8): 300}), inventory)
     engine = Engine(inventory, policy, compiled=compiled)
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     if isinstance(policy, Price):
         assert policy.table.by_memory, "tables of share and memory"
         assert policy.worths.together.any(), "and of places for several"
@@ -107,8 +108,8 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
         if books.live and arrival % 3 == 0:
             with inventory.trial():
                 suppose(inventory, books.live[rng.randrange(len(books.live))][1], engine, demand, look=arrival % 2 == 0)
-        placement = engine.place(demand, arrival=arrival)
-        assert placement == oracle.place(demand, arrival=arrival)
+        placement = engine.place(demand)
+        assert placement == oracle.place(demand)
         assert inventory.canonical() == before
         if placement is not None:
             assert_placed_right(demand, placement, inventory)
@@ -132,7 +133,7 @@ def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
     )
     policy = Price()
     engine = Engine(inventory, policy)
-    oracle = Engine(inventory, policy, full_scan=True)
+    oracle = Engine(inventory, policy, index=ScanIndex)
     books = Books(inventory)
     kinds = [
         Demand(share_milli=share, cpu_milli=cpu)
@@ -143,8 +144,8 @@ def test_ten_thousand_events_decide_as_a_full_scan_does() -> None:
     placed = 0
     for arrival in range(10_000):
         demand = rng.choice(kinds)
-        placement = engine.place(demand, arrival=arrival)
-        assert placement == oracle.place(demand, arrival=arrival)
+        placement = engine.place(demand)
+        assert placement == oracle.place(demand)
         if placement is not None:
             placed += 1
             books.apply(demand, placement)
@@ -162,11 +163,11 @@ def test_nothing_is_refused_that_fits() -> None:
     for name in sorted(POLICIES):
         inventory = pool(*(node(f"n{i}", 8) for i in range(10)))
         engine, books = Engine(inventory, make_policy(name)), Books(inventory)
-        for arrival in range(80):
-            placement = engine.place(Demand(), arrival=arrival)
+        for _ in range(80):
+            placement = engine.place(Demand())
             assert placement is not None, name
             books.apply(Demand(), placement)
-        assert engine.place(Demand(), arrival=80) is None
+        assert engine.place(Demand()) is None
 
 
 def test_a_whole_device_is_never_shared_and_a_share_never_overcommits_memory() -> None:
@@ -222,7 +223,7 @@ def test_a_gang_of_parts_finds_the_packing_that_the_count_promises() -> None:
 def test_a_gang_that_avoids_devices_is_not_sent_to_a_domain_where_only_they_are_left() -> None:
     inventory = pool(node("n0", 2, domain="d0"), node("n1", 4, domain="d1"))
     demand = Demand(count=2, gang_size=2, topology=Topology.PREFER_ISLAND, avoid_device_uuids=("GPU-n1-0",))
-    placement = Engine(inventory, make_policy("bestfit")).place(demand)
+    placement = Engine(inventory, BestFit()).place(demand)
     assert placement is not None
     assert sorted(placement.node_ids) == ["n0", "n1"]
 
@@ -296,6 +297,7 @@ def test_equal_places_go_to_the_least_busy() -> None:
 _SCRIPT = """
 import random
 from aliquot.coordinator.core.placement import Engine, make_policy
+from bench.lib.published import BestFit, DotProd
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import Books
 rng = random.Random(5)
@@ -303,7 +305,7 @@ inventory = mixed_pool(30)
 engine, books = Engine(inventory, make_policy("spread")), Books(inventory)
 for arrival in range(150):
     demand = random_demand(rng)
-    placement = engine.place(demand, arrival=arrival)
+    placement = engine.place(demand)
     print(placement)
     if placement is not None:
         books.apply(demand, placement)
@@ -338,7 +340,7 @@ def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPa
     together = {Demand(count=8, cpu_milli=40_000): 90, Demand(count=4, cpu_milli=9_000): 90, Demand(count=2): 50}
     teach(policy, Counter(together) + Counter(random_demand(rng) for _ in range(100)), inventory)
     assert policy.table.by_memory
-    engine, oracle = Engine(inventory, policy), Engine(inventory, policy, full_scan=True)
+    engine, oracle = Engine(inventory, policy), Engine(inventory, policy, index=ScanIndex)
     assert policy.worths.together.any(), "what stands for several devices is scored too"
     books = Books(inventory)
     passes = [engine.scoring_passes]
@@ -347,8 +349,8 @@ def test_compiled_scoring_may_come_in_at_any_moment(monkeypatch: pytest.MonkeyPa
             passes.append(engine.scoring_passes)
             monkeypatch.setattr(cached, "kernel", kernel)
         demand = random_demand(rng)
-        placement = engine.place(demand, arrival=arrival)
-        assert placement == oracle.place(demand, arrival=arrival)
+        placement = engine.place(demand)
+        assert placement == oracle.place(demand)
         if placement is not None:
             books.apply(demand, placement)
         churn(inventory, rng, books)
@@ -381,11 +383,11 @@ def test_a_policy_that_wants_the_mix_is_given_what_arrives() -> None:
     assert [position for position in range(1, 401) if versions[position] > versions[position - 1]] == [200, 400]
 
 
-@pytest.mark.parametrize("name", ["bestfit", "dotprod"])
-def test_nodes_that_say_nothing_of_their_cpus_are_compared_by_their_devices(name: str) -> None:
+@pytest.mark.parametrize("policy", [BestFit, DotProd])
+def test_nodes_that_say_nothing_of_their_cpus_are_compared_by_their_devices(policy: type[Policy]) -> None:
     inventory = pool(node("a", cpu_milli=0), node("b", cpu_milli=0))
     inventory.reserve(SlicePlan("b", "GPU-b-0", 500, GIB))
-    placement = Engine(inventory, make_policy(name)).place(Demand())
+    placement = Engine(inventory, policy()).place(Demand())
     assert placement is not None
     assert placement.node_ids == ("b",)
 
@@ -393,10 +395,6 @@ def test_nodes_that_say_nothing_of_their_cpus_are_compared_by_their_devices(name
 def test_dotprod_does_not_look_at_what_is_not_asked_for() -> None:
     inventory = pool(node("a", cpu_milli=8_000), node("b"))
     inventory.reserve(SlicePlan("b", "GPU-b-0", 500, GIB))
-    placement = Engine(inventory, make_policy("dotprod")).place(Demand())
+    placement = Engine(inventory, DotProd()).place(Demand())
     assert placement is not None
     assert placement.node_ids == ("b",)
-
-
-def test_numbers_are_mixed_as_splitmix_has_it() -> None:
-    assert mix64(0) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 from the seed 0, as published"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.inventory import Inventory, InventoryError
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.values.types import Demand, SlicePlan
+from bench.lib.scanning import ScanIndex
 from tests.placement.pools import GIB, assert_sound, node, pool
 
 DEMANDS = (
@@ -120,7 +121,7 @@ def play(inventory: Inventory, engine: Engine, steps: list[tuple[Any, ...]]) -> 
 def test_everything_is_as_it_was_however_a_trial_is_left(steps: list[tuple[Any, ...]]) -> None:
     inventory = crowded_pool()
     engine = Engine(inventory, make_policy("price"), compiled=False)
-    oracle = Engine(inventory, make_policy("price"), full_scan=True)
+    oracle = Engine(inventory, make_policy("price"), index=ScanIndex)
     before = everything(inventory)
 
     with contextlib.suppress(Spoilt), inventory.trial():

@@ -11,6 +11,7 @@ from aliquot.coordinator.core.placement import POLICIES, Engine, Policy, make_po
 from aliquot.coordinator.core.placement.policies.simple import BinPack
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.settings.user_policies import discover, register
+from bench.lib.scanning import ScanIndex
 from tests.placement.example_policy import example
 from tests.placement.pools import Books, node, pool
 
@@ -28,14 +29,14 @@ def test_the_documented_example_places() -> None:
     register(policy, policy.name)
     inventory = pool(node("big", 8), node("small", 2), node("middle", 4))
     engine = Engine(inventory, make_policy(policy.name))
-    oracle = Engine(inventory, make_policy(policy.name), full_scan=True)
+    oracle = Engine(inventory, make_policy(policy.name), index=ScanIndex)
     books = Books(inventory)
     where = []
-    for arrival in range(8):
+    for _ in range(8):
         demand = Demand(share_milli=500)
-        placement = engine.place(demand, arrival=arrival)
+        placement = engine.place(demand)
         assert placement is not None
-        assert placement == oracle.place(demand, arrival=arrival)
+        assert placement == oracle.place(demand)
         books.apply(demand, placement)
         where.append(placement.node_ids[0])
     assert where == ["small"] * 4 + ["middle"] * 4
@@ -70,5 +71,5 @@ def test_a_policy_without_a_formula_says_so() -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="binpack, clustering"):
+    with pytest.raises(ValueError, match="binpack, "):
         make_policy("nonsense")

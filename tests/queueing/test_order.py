@@ -177,9 +177,9 @@ def test_equal_requests_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     place = engine.place
 
-    def counted(demand: Demand, *, arrival: int = 0) -> Placement | None:
+    def counted(demand: Demand) -> Placement | None:
         tried.append(demand)
-        return place(demand, arrival=arrival)
+        return place(demand)
 
     monkeypatch.setattr(engine, "place", counted)
     books.state.free_capacity()

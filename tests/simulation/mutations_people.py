@@ -20,7 +20,6 @@ from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import ending, moving
 from aliquot.coordinator.core.deciding import ledger as bookkeeping
-from aliquot.coordinator.core.deciding import lending as balancing
 from aliquot.coordinator.core.deciding import maintenance as maintaining
 from aliquot.coordinator.core.placement import move_budget as budget
 from aliquot.coordinator.core.queueing import lines
@@ -140,12 +139,6 @@ wait 60
 def _given_up_first(put: Put) -> None:
     original = resizing.replace_members
     put(resizing, "replace_members", lambda *args: list(reversed(original(*args) or ())) or None)
-
-
-@mutant("lent while in use", "a node on which leases run goes to another tenant", kinds=("admin.balance",))
-def _lent(put: Put) -> None:
-    original = balancing._node
-    put(balancing, "_node", lambda state, node_id, node: original(state, node_id, node)._replace(free=True))
 
 
 @mutant(

@@ -14,9 +14,9 @@ import pytest
 from aliquot.cli import _poolfile as poolfile
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.settings.config import Settings
-from aliquot.v1 import admin_pb2, admin_pb2_grpc, pool_pb2
+from aliquot.v1 import admin_pb2, admin_pb2_grpc
 from tests.command_line import cli
-from tests.coordinator.pool import declared, reason_of, running, settings_for, sqlite
+from tests.coordinator.pool import reason_of, running, settings_for, sqlite
 
 POOL_FILE = """
 pools:
@@ -32,7 +32,7 @@ queues:
     ageing: 30s
     reserve_after: 10m
     on_over_limit: {action: refuse, for: 10m, after: 2}
-    scaling: [{keep: least, cron: "0 8 * * mon-fri", lasting: 10h, waiting: 3, busy_below: 20%}]
+    scaling: [{keep: least, when: "weekdays 08:00-18:00", waiting: 3, busy_below: 20%}]
 tenants:
   - name: research
     queue: vision
@@ -213,7 +213,6 @@ async def test_what_is_not_there_can_not_be_withdrawn(
         ("tenants: [{}]", "tenants[0].name: not set"),
         ("tenants: {a: 1}", "tenants: a list was expected"),
         ("pools: [{name: p, devices: [{model: L4, memory: x}]}]", "pools[0].devices[0].memory: 'x'"),
-        ("pools: [{name: p, balancing: {label: l, auto: 'no'}}]", "pools[0].balancing.auto: 'no' is neither"),
         ("queues: [{name: q, ageing: 5}]", "queues[0].ageing: '5'"),
         ("queues: [{name: q, ageing: 10ms}]", "queues[0].ageing: 10ms is not a whole number of seconds"),
         ("queues: [{name: q, preempts: 'false'}]", "queues[0].preempts: 'false'"),
@@ -243,41 +242,6 @@ async def test_the_examples_that_are_documented_are_accepted(tmp_path: Path) -> 
             code, said, error = await cli(pool.address, "apply", "-f", str(path))
             assert code == 0, (example, error)
             assert said
-
-
-async def test_projects_are_balanced_after_a_look(settings: Settings, tmp_path: Path) -> None:
-    file = tmp_path / "pool.yaml"
-    file.write_text(
-        "pools: [{name: default, balancing: {label: project, keep: 1, threshold: 20%}}]\n"
-        "tenants: [{name: a, guaranteed: {gpus: 4}}, {name: b, guaranteed: {gpus: 4}}]\n"
-    )
-    async with running(settings) as pool:
-        nodes = [declared(f"{project}{number}", 2) for project in "ab" for number in range(2)]
-        for node in nodes:
-            node.labels["project"] = node.node_id[0]
-        await pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
-        code, _, said = await cli(pool.address, "balance")
-        assert code == 2
-        assert "does not say" in said
-        assert (await cli(pool.address, "apply", "-f", str(file)))[0] == 0
-        for _ in range(3):
-            await pool.allocate("1", tenant="a", node_selector={"project": "a"})
-        code, said, _ = await cli(pool.address, "balance")
-        assert code == 0
-        assert "would move from b to a: a uses 75 %, b 0 %" in said
-        _, said, _ = await cli(pool.address, "balance", "--apply", "--json")
-        (move,) = json.loads(said)["moves"]
-        assert (await pool.node(move["node_id"])).labels["project"] == "a"
-        _, said, _ = await cli(pool.address, "tenants", "--json")
-        now = {view["spec"]["name"]: view["use"]["guaranteed_now"] for view in json.loads(said)["tenants"]}
-        assert [now[name]["share_milli"] for name in "ab"] == [6000, 2000]
-    async with running(settings) as pool:
-        _, said, _ = await cli(pool.address, "balance", "--json")
-        (logged,) = json.loads(said)["log"]
-        assert (logged["node_id"], logged["lender"], logged["borrower"]) == (move["node_id"], "b", "a")
-        code, said, _ = await cli(pool.address, "balance", "--home", move["node_id"], "--apply")
-        assert code == 0
-        assert "moved from a to b: an administrator asked for it" in said
 
 
 async def test_of_many_administrators_at_once_exactly_one_is_heard(settings: Settings) -> None:

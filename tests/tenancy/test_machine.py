@@ -251,7 +251,6 @@ class TenancyMachine(BooksMachine):
                 state,
                 lease.request,
                 lease.request.demand.avoiding(lease.avoid_device_uuids),
-                lease.arrival,
                 self.books.now_ms,
                 preempted_at_ms=lease.preempted_at_ms,
             )
@@ -336,9 +335,7 @@ def judge_growth(state: Planning, fact: LeaseGrown) -> None:
         other = state.leases[lease_id]
         demand = other.request.demand.avoiding(other.avoid_device_uuids)
         if not place.resting:
-            found = offer(
-                state, other.request, demand, other.arrival, fact.at_ms, preempted_at_ms=other.preempted_at_ms
-            )
+            found = offer(state, other.request, demand, fact.at_ms, preempted_at_ms=other.preempted_at_ms)
             assert found.placement is None, f"{lease_id} waits for what {fact.lease_id} grew into"
 
 

@@ -228,7 +228,7 @@ def test_a_snapshot_of_before_has_none() -> None:
         Snapshot(seq=1, now_ms=1, leader_epoch=1, next_arrival=1, leases=(), nodes=(), devices=(), ended=())
     )
     del old["offences"]
-    assert msgspec.convert(old, Snapshot).offences == ()
+    assert msgspec.to_builtins(msgspec.convert(old, Snapshot))["offences"] == ()
     assert not books.state.tenancy.offences
 
 

@@ -44,9 +44,9 @@ async def test_what_is_as_the_coordinator_has_it_anyway_may_be_left_out(tmp_path
     file = tmp_path / "pool.yaml"
     async with running() as pool:
         for text in (
-            "pools: [{name: p, balancing: {label: x}}]\nqueues: [{name: q, on_over_limit: {action: refuse}}]\n"
+            "pools: [{name: p}]\nqueues: [{name: q, on_over_limit: {action: refuse}}]\n"
             "tenants: [{name: t, budget: {money: 5}, on_over_limit: {action: refuse}}]\n" + PRICES,
-            "pools: [{name: p, balancing: {label: x}, limit: {gpus: 3}}]\n"
+            "pools: [{name: p, limit: {gpus: 3}}]\n"
             "queues: [{name: q, on_over_limit: {action: refuse}, weight: 2, idle: {action: lend}}]\n"
             "tenants: [{name: t, budget: {money: 6}, on_over_limit: {action: refuse}}]\n" + PRICES.replace("2", "3"),
             "queues: [{name: q, on_over_limit: {action: refuse}, weight: 3, idle: {action: notify}}]\n",

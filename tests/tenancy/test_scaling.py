@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
-from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, civil, in_window, read_cron
+from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, in_window
 from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
 from aliquot.coordinator.core.values.errors import InvalidField
 from tests.core.harness import Books, node, request
@@ -25,51 +23,24 @@ def ms(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
-@given(day=st.integers(-200_000, 200_000))
-def test_days_are_those_of_the_calendar(day: int) -> None:
-    found = EPOCH + timedelta(days=day)
-    assert civil(day) == (found.year, found.month, found.day)
-
-
-@pytest.mark.parametrize(
-    ("text", "now", "last"),
-    [
-        ("* * * * *", "2026-11-21T12:34:56", "2026-11-21T12:34"),
-        ("0 8 * * mon-fri", "2026-11-21T12:00", "2026-11-20T08:00"),  # a Saturday
-        ("0 8 * * 1-5", "2026-11-23T07:59", "2026-11-20T08:00"),
-        ("*/15 22-23 * * *", "2026-11-21T00:10", "2026-11-20T23:45"),
-        ("30 6 1 * *", "2026-11-03T00:00", "2026-11-01T06:30"),
-        ("0 0 * feb,nov sun", "2026-11-21T00:00", "2026-11-15T00:00"),
-        ("0 0 * * 7", "2026-11-21T00:00", "2026-11-15T00:00"),
-        ("0 0 20 * mon", "2026-11-21T00:00", "2026-11-20T00:00"),  # either of the two
-        ("5/20 * * * *", "2026-11-21T12:44", "2026-11-21T12:25"),
-        ("0 0 1 1 *", "2026-11-21T00:00", None),  # longer ago than a window can last
-    ],
-)
-def test_the_last_beginning_of_a_window(text: str, now: str, last: str | None) -> None:
-    moment = datetime.fromisoformat(now).replace(tzinfo=UTC)
-    expected = ms(datetime.fromisoformat(last).replace(tzinfo=UTC)) if last else None
-    assert read_cron(text).last_before(ms(moment)) == expected
-
-
 def test_a_window_is_open_from_its_beginning_until_it_is_over() -> None:
-    rule = ScaleRule(cron="0 8 * * mon", lasting_ms=10 * HOUR_MS)
+    rule = ScaleRule(when="mon 08:00-18:00")
     begins = ms(MONDAY) + 8 * HOUR_MS
     moments = (begins - 1, begins, begins + 10 * HOUR_MS - 1, begins + 10 * HOUR_MS)
     assert [in_window(rule, moment) for moment in moments] == [False, True, True, False]
+
+
+def test_a_window_of_a_zone_that_is_not_known_any_more_is_closed() -> None:
+    assert not in_window(ScaleRule(when="daily Nowhere/Town"), ms(MONDAY))
 
 
 @pytest.mark.parametrize(
     "rule",
     [
         ScaleRule(),
-        ScaleRule(cron="0 8 * *", lasting_ms=HOUR_MS),
-        ScaleRule(cron="60 8 * * *", lasting_ms=HOUR_MS),
-        ScaleRule(cron="0 8-5 * * *", lasting_ms=HOUR_MS),
-        ScaleRule(cron="0 8 * * someday", lasting_ms=HOUR_MS),
-        ScaleRule(cron="*/0 * * * *", lasting_ms=HOUR_MS),
-        ScaleRule(cron="0 8 * * *"),
-        ScaleRule(cron="0 8 * * *", lasting_ms=8 * 24 * HOUR_MS),
+        ScaleRule(when="someday"),
+        ScaleRule(when="08:00-08:00"),
+        ScaleRule(when="daily 08:00-09:00 Nowhere/Town"),
         ScaleRule(waiting_at_least=-1),
         ScaleRule(busy_below_permille=1001),
     ],
@@ -100,7 +71,7 @@ def staying(books: Books, lease: Lease) -> int:
 
 
 def test_in_a_window_it_gives_back_what_is_extra_and_grows_again_afterwards() -> None:
-    books, lease = grown(ScaleRule(cron="0 8 * * mon-fri", lasting_ms=HOUR_MS))
+    books, lease = grown(ScaleRule(when="weekdays 08:00-09:00"))
     books.advance(8 * HOUR_MS - 60_000)
     assert staying(books, lease) == 4
     books.advance(120_000)

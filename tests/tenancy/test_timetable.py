@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.coordinator.core.books.tenancy.in_force import (
-    OUTSIDE,
-    in_force,
-    occurrences,
-    read_timetable,
-    steps,
-    wall_text,
-)
+from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, in_force, steps
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, QuotaWindow
+from aliquot.coordinator.core.books.tenancy.timetable import occurrences, read_timetable, wall_text
 
 HOUR_MS = 3_600_000
 ZURICH = ZoneInfo("Europe/Zurich")

@@ -85,9 +85,6 @@ EQUIVALENT: dict[str, str] = {
     f"{_POOL}/timers.py ReplaceBinaryOperator_Mul_Add 22: if self._head * 2 > len(self._near):": _ONLY_SPEED,
     f"{_POOL}/placement/accelerated.py NumberReplacer 19: return _loaded[0] if _loaded else None": "there is one",
     f"{_POOL}/placement/accelerated.py ReplaceTrueWithFalse 15: return True": "scored again, by NumPy: only speed",
-    f"{_POOL}/placement/policies/published.py NumberReplacer 38: return np.where(c.count == 0, 0, used + company)": (
-        "for a request without devices, all nodes are as good"
-    ),
     f"{_POOL}/placement/engine.py ReplaceComparisonOperator_Gt_GtE 32: if demand.gang_size > 1:": (
         "a gang of one is placed as one is"
     ),

@@ -6,7 +6,6 @@
       - name: default
         devices: [{model: A100-80, count: 64, memory: 79Gi}]   # declared: guarantees may count on them already
         limit: {gpus: 60}                                       # what is above it stays free
-        balancing: {label: project, threshold: 20, waited: 5m, keep: 3, rest: 10m, every: 5m, auto: false}
     queues:
       - name: root                                              # the order among top-level queues
         policy: fair_share                                      # fifo, priority, fair_share, capacity, slowdown
@@ -16,7 +15,7 @@
         ageing: 1m
         reserve_after: 5m
         idle: {action: lend, after: 2h, warn: [1h, 105m]}       # or notify, suspend, release
-        scaling: [{keep: start, cron: "0 8 * * mon-fri", lasting: 10h}]   # for elastic leases; times are UTC
+        scaling: [{keep: start, when: weekdays 08:00-18:00}]   # for elastic leases
     tenants:
       - name: research
         queue: training
@@ -109,19 +108,6 @@ _AMOUNT = Shape(admin.Amount, {"gpus": ("share_milli", milli), "memory": ("memor
 _BOTH_AMOUNTS = {"guaranteed": _AMOUNT, "limit": _AMOUNT}
 _WINDOW = Shape(admin.QuotaWindow, {"when": text, **_BOTH_AMOUNTS, "models": _models}, needed=["when"])
 _QUOTA = Shape(admin.Quota, {**_BOTH_AMOUNTS, "weight": whole, "models": _models, "windows": each(_WINDOW)})
-_BALANCING = Shape(
-    admin.Balancing,
-    {
-        "label": text,
-        "threshold": ("threshold_permille", percent),
-        "waited": ("waited_s", seconds),
-        "keep": ("keep_nodes", whole),
-        "rest": ("rest_s", seconds),
-        "every": ("every_s", seconds),
-        "auto": flag,
-    },
-    needed=["label"],
-)
 _DEVICES = Shape(
     admin.DeclaredDevices,
     {"model": text, "count": ("devices", whole), "memory": ("memory_bytes", size)},
@@ -130,15 +116,14 @@ _DEVICES = Shape(
 )
 _POOL = Shape(
     admin.PoolSpec,
-    {"name": text, "devices": ("declared", each(_DEVICES)), "limit": _AMOUNT, "balancing": _BALANCING},
+    {"name": text, "devices": ("declared", each(_DEVICES)), "limit": _AMOUNT},
     needed=["name"],
 )
 _RULE = Shape(
     admin.ScaleRule,
     {
         "keep": text,
-        "cron": text,
-        "lasting": ("lasting_s", seconds),
+        "when": text,
         "waiting": ("waiting_at_least", whole),
         "busy_below": ("busy_below_permille", percent),
     },
@@ -213,9 +198,7 @@ _PRICES = Shape(
 )
 _ONE = admin.Quota(weight=1)
 _OVER_LIMIT = admin.OnOverLimit("", for_s=3600, after=1, min_tier="driver")
-USUAL_POOL = admin.PoolSpec(
-    "", balancing=admin.Balancing("", threshold_permille=200, waited_s=300, keep_nodes=3, rest_s=600, every_s=300)
-)
+USUAL_POOL = admin.PoolSpec("")
 USUAL_QUEUE = admin.QueueSpec(
     "",
     parent="root",

@@ -20,7 +20,7 @@ class Role(StrEnum):
     MANAGER = "MANAGER"
     """All leases of a tenant; declares what is below the tenant; gives roles there."""
     OPERATOR = "OPERATOR"
-    """Nodes, maintenance, balancing; ends any lease."""
+    """Nodes, maintenance; ends any lease."""
     ADMIN = "ADMIN"
     """Everything."""
     AGENT = "AGENT"

@@ -72,26 +72,6 @@ class DeclaredDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class Balancing:
-    """When nodes are lent between the projects of a pool."""
-
-    label: str = ""
-    """The node label whose value is the tenant that the node serves; empty: no balancing."""
-    threshold_permille: int = 0
-    """A difference in use that is larger than this, in permille, calls for a move; 0 = 200."""
-    waited_s: int = 0
-    """A request that has waited this long calls for a move too; 0 = 300."""
-    keep_nodes: int = 0
-    """Every project keeps at least this many; 0 = 3."""
-    rest_s: int = 0
-    """Between two moves of the same node; 0 = 600."""
-    every_s: int = 0
-    """How often `auto` looks; 0 = 300."""
-    auto: bool = False
-    """Moves are made without asking."""
-
-
-@dataclass(frozen=True, slots=True)
 class PoolSpec:
     """A named set of devices."""
 
@@ -99,7 +79,6 @@ class PoolSpec:
     declared: tuple[DeclaredDevices, ...] = ()
     limit: Amount = Amount()
     """What is above the limit stays free, as headroom."""
-    balancing: Balancing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +134,8 @@ class ScaleRule:
 
     keep: str = ""
     """What they shrink to then: what was asked for (start) or their minimum (least); empty = start."""
-    cron: str = ""
-    """When a window begins: minute hour day month weekday, in UTC."""
-    lasting_s: int = 0
-    """How long it lasts; at most 7 days."""
+    when: str = ""
+    """Days, hours and a time zone, as of a quota's window: `weekdays 08:00-18:00 Europe/Zurich`; empty = always."""
     waiting_at_least: int = 0
     """At least this many requests wait in the queue or below it."""
     busy_below_permille: int = 0
@@ -346,46 +323,6 @@ class Tenancy:
     """The part of the guarantees that the pool can keep."""
     alerts: tuple[str, ...] = ()
     holds: tuple[HoldView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectUse:
-    """One project of a pool whose nodes are lent."""
-
-    name: str
-    node_ids: tuple[str, ...]
-    borrowed_node_ids: tuple[str, ...]
-    use_permille: int
-    """Of the share of its nodes."""
-    waited_ms: int
-    """The longest wait of a request for its nodes that is within all limits."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeMove:
-    """A node that is lent or goes home."""
-
-    node_id: str
-    lender: str
-    borrower: str
-    home: str
-    """Equal to `borrower` if the node goes home."""
-    reason: str
-    at_ms: int
-    """0: planned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """Which nodes should be lent between the projects of a pool or go home, or were."""
-
-    spec: Balancing
-    projects: tuple[ProjectUse, ...]
-    moves: tuple[NodeMove, ...]
-    notes: tuple[str, ...]
-    """Why there is no other move."""
-    log: tuple[NodeMove, ...]
-    """Of earlier moves, the latest 1,000."""
 
 
 @dataclass(frozen=True, slots=True)

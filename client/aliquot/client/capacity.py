@@ -75,7 +75,7 @@ class CapacityPolicy:
     target_wait_s: int | None = None
     """300: a request that nothing else serves within this gets a node."""
     means: tuple[str, ...] = ()
-    """What is waited for instead, in this order: wait, reclaim, shrink, move, lend. Empty: all of them."""
+    """What is waited for instead, in this order: wait, reclaim, shrink, move. Empty: all of them."""
     means_s: int | None = None
     """120: a means is believed in for so long beyond the target."""
     idle_s: int | None = None
@@ -96,8 +96,6 @@ class CapacityPolicy:
     """0: no bound on what all nodes may cost in an hour."""
     month_micro: int | None = None
     """0: no bound on what they may cost in a calendar month (UTC)."""
-    empties_by_moving: bool = False
-    """Nodes with few movable leases are emptied."""
     no_means: bool = False
     """Order at once, whatever else would serve."""
     ready_permille: int | None = None

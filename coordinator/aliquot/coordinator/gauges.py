@@ -68,11 +68,6 @@ class LeadersGauges:
                 of_state(lambda state: len(state.ledger.entries)),
             ),
             ("aliquot_ledger_sums", "Sums of usage by the hour and by the day", of_state(_ledger_sums)),
-            (
-                "aliquot_nodes_lent",
-                "Nodes that serve another project than their own",
-                of_state(lambda state: len(state.tenancy.loans)),
-            ),
         ]
 
     def collect(self) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Policy
 from aliquot.coordinator.core.placement.mix import class_totals, mix_type
 from aliquot.coordinator.core.placement.policies.price import Price
@@ -25,7 +25,7 @@ REPEATED_PERMILLE = 50
 class Lessons:
     """Prices from what has arrived so far: when that has doubled, and whenever much of the pool has changed hands."""
 
-    def __init__(self, policy: Policy, inventory: InventoryView) -> None:
+    def __init__(self, policy: Policy, inventory: Inventory) -> None:
         """A policy that knows no prices is given none."""
         self._wanted = isinstance(policy, Price)
         self._inventory = inventory
@@ -57,7 +57,7 @@ class Lessons:
         return sum(each.idle_milli for each in class_totals(self._inventory))
 
 
-def online(policy: Policy, inventory: InventoryView) -> Callable[[int, Demand], None]:
+def online(policy: Policy, inventory: Inventory) -> Callable[[int, Demand], None]:
     """A watcher of arrivals that gives the policy its prices at once."""
     lessons = Lessons(policy, inventory)
 

@@ -69,7 +69,7 @@ def fill(
             before(arrival, demand)
         asked = demanded_milli(demand)
         arrived += asked
-        placement = engine.place(demand, arrival=arrival)
+        placement = engine.place(demand)
         if placement is None:
             curve.refused += 1
         else:

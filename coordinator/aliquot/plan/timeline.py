@@ -121,7 +121,7 @@ class TimelineRun:
         self._now = at_s
 
     def _place(self, number: int, demand: Demand, since_s: float, duration_s: float) -> bool:
-        placement = self._engine.place(demand, arrival=number)
+        placement = self._engine.place(demand)
         if placement is None:
             return False
         hold(self._engine.inventory, demand, placement)

@@ -49,7 +49,7 @@ SESSION_MS_MAX = 12 * 3_600_000
 """What a session lasts at most."""
 _OPERATIONS = frozenset(
     {
-        *("DeclareNodes", "RemoveNode", "Cordon", "Uncordon", "Drain", "Balance"),
+        *("DeclareNodes", "RemoveNode", "Cordon", "Uncordon", "Drain"),
         *("DeclareMaintenance", "EndMaintenance", "InviteNode", "DisenrolNode"),
     }
 )

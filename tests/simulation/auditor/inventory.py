@@ -98,7 +98,6 @@ class Inventory:
     def _nremove(self, fact: list[Any]) -> str:
         books = self._books
         machine = books.machines.pop(fact[2])
-        books.quotas.forget(fact[2])
         books.cuts.forget(fact[2])
         books.health.forget(fact[2])
         for uuid in machine.devices:

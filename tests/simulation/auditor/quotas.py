@@ -27,15 +27,6 @@ class Limit(NamedTuple):
     memory: int
 
 
-class Loan(NamedTuple):
-    """A node that serves another tenant than its own, and what of its own tenant's guarantee went along."""
-
-    home: str
-    borrower: str
-    share: int
-    memory: int
-
-
 class Quotas:
     """Facts about tenants, and what each of them holds."""
 
@@ -46,8 +37,6 @@ class Quotas:
         """Of quotas that are the same at all times."""
         self._promised: set[str] = set()
         """Tenants that were declared."""
-        self._loans: dict[str, Loan] = {}
-        """By node."""
         self._held: dict[tuple[str, str], list[int]] = {}
         """(tenant or queue, model) -> [share, bytes]; the model "" stands for all of them. A tenant with all below it
         has `_TREE` before its name.
@@ -60,7 +49,6 @@ class Quotas:
                 "tenant-": self._removed,
                 "queue": self._queue,
                 "queue-": self._queue_removed,
-                "lent": self._lent,
             }
         )
 
@@ -102,34 +90,10 @@ class Quotas:
         self._books.owning.declare_queue(fact[2], None)
         return ""
 
-    def _lent(self, fact: list[Any]) -> str:
-        node_id, lender, borrower, home, (share, memory) = fact[2], *fact[5:9]
-        loan = self._loans.get(node_id)
-        serves = loan.borrower if loan is not None else home
-        if lender != serves or home != (loan.home if loan is not None else lender) or borrower == lender:
-            return f"{node_id} goes from {lender} to {borrower}, home {home}, but is lent as {loan}"
-        has = self.guaranteed(lender)
-        if share < 0 or memory < 0 or share > has[0] or memory > has[1]:
-            return f"{node_id} takes {share} milli and {memory} bytes of {lender} along, which is promised {has}"
-        if self._books.machines[node_id].pieces and borrower != home:  # home it may go at any time
-            return f"{node_id} goes to {borrower} although it holds slices"
-        if borrower == home:
-            del self._loans[node_id]
-        else:
-            self._loans[node_id] = Loan(home, borrower, share, memory)
-        return ""
-
-    def forget(self, node_id: str) -> None:
-        """A node is no more: what went with it goes home."""
-        self._loans.pop(node_id, None)
-
     def guaranteed(self, tenant: str) -> tuple[int, int]:
-        """Share and bytes, as loans leave what was declared."""
+        """Share and bytes, as they are in force."""
         share, memory = self.windows.now("t", tenant).get("guaranteed", (0, 0))
-        for loan in self._loans.values():
-            sign = (loan.borrower == tenant) - (loan.home == tenant)
-            share, memory = share + sign * loan.share, memory + sign * loan.memory
-        return max(0, share), max(0, memory)
+        return share, memory
 
     def hold(self, story: Story, piece: Piece, sign: int) -> str:
         """A slice more, or less. Returns the limit that it passes, its tenant's or its queue's; empty: none."""
@@ -155,10 +119,6 @@ class Quotas:
             return _limits_of(self.windows.now(kind, name))
         return self._limits.get(owner, [])
 
-    def is_lent(self, node_id: str) -> bool:
-        """Whether a node serves another tenant than its own."""
-        return node_id in self._loans
-
     def promises_anything(self, story: Story) -> bool:
         """Whether some of what its tenant holds may be covered by a guarantee."""
         return any(self.guaranteed(story.tenant))
@@ -182,8 +142,7 @@ class Quotas:
 
     def promised(self) -> tuple[int, int]:
         """(share, memory) of all guarantees together."""
-        tenants = self._promised | {loan.borrower for loan in self._loans.values()}
-        promises = [self.guaranteed(tenant) for tenant in tenants]
+        promises = [self.guaranteed(tenant) for tenant in self._promised]
         return sum(share for share, _ in promises), sum(memory for _, memory in promises)
 
 

@@ -102,8 +102,6 @@ class Victims:
         for machine in books.machines.values():
             if machine.state != READY or machine.cordoned or books.windows.closed(machine):
                 continue
-            if books.quotas.is_lent(machine.node_id):
-                continue
             for other in machine.devices:
                 same = books.models[other] == books.models[uuid] and books.compute[other] == books.compute[uuid]
                 same = same and other.startswith("MIG-") == uuid.startswith("MIG-")

@@ -101,7 +101,6 @@ KINDS: dict[str, tuple[int, int, int]] = {
     "admin.windows": (5, 20_000, 120_000),
     "node.twin": (3, 5_000, 90_000),
     "node.impostor": (2, 25_000, 90_000),
-    "admin.balance": (3, 0, 0),
     "money.rates": (3, 0, 0),
     "money.credit": (2, 0, 0),
     "money.correct": (2, 0, 0),

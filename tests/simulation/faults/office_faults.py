@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from aliquot.v1 import admin_pb2, pool_pb2
+from aliquot.v1 import admin_pb2
 from tests.simulation.faults.people_faults import ADMIN, administer, run_for
 from tests.simulation.sim.clocks import MIDNIGHT_MS
 from tests.simulation.sim.people import TENANTS
@@ -76,33 +76,10 @@ def _close_books(world: World, fault: Fault, random: Random) -> None:
     _ask(world, "CloseBooks", admin_pb2.CloseBooksRequest(up_to_ms=MIDNIGHT_MS), times=2)
 
 
-def _balance(world: World, fault: Fault, random: Random) -> None:
-    """Nodes belong to tenants, and change hands as their use differs; sometimes one is called home."""
-    pool = admin_pb2.PoolSpec(name="default")
-    pool.balancing.label, pool.balancing.auto = "project", random.random() < 0.7
-    pool.balancing.threshold_permille = random.choice((1, 50, 300))
-    pool.balancing.keep_nodes = pool.balancing.waited_s = pool.balancing.rest_s = 1
-    pool.balancing.every_s = random.choice((2, 10))
-    request = admin_pb2.ApplyRequest()
-    request.pools.add(spec=pool)
-    declared = pool_pb2.DeclareNodesRequest()
-    for node in random.sample(world.nodes, min(len(world.nodes), 8)):
-        declared.nodes.add(
-            node_id=node.node_id, name=f"host-{node.number:04d}", labels={"project": random.choice(TENANTS[:3])}
-        )
-    run_for(world, administer(world, "DeclareNodes", declared), "admin: projects")
-    _ask(world, "Apply", request)
-    _ask(world, "Balance", admin_pb2.BalanceRequest(carry_out=random.random() < 0.8))
-    home = [node.node_id for node in random.sample(world.nodes, 1) if random.random() < 0.3]
-    if home:
-        _ask(world, "Balance", admin_pb2.BalanceRequest(carry_out=True, home=home))
-
-
 ACTIONS: dict[str, Any] = {
     "money.rates": _rates,
     "money.credit": _credit,
     "money.correct": _correct,
     "money.invoice": _invoice,
     "money.close_books": _close_books,
-    "admin.balance": _balance,
 }

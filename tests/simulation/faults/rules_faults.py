@@ -101,7 +101,7 @@ def _queue(world: World, fault: Fault, random: Random) -> Undo:
             keep=keep, waiting_at_least=random.choice((0, 1, 5)), busy_below_permille=random.choice((0, 500))
         )
         if not (spec.scaling[0].waiting_at_least or spec.scaling[0].busy_below_permille):
-            spec.scaling[0].cron, spec.scaling[0].lasting_s = "*/2 * * * *", random.choice((30, 90))
+            spec.scaling[0].when = soon(world.auditor.books.at_ms // 1000, random)
     begin, end = admin_pb2.ApplyRequest(), admin_pb2.ApplyRequest()
     begin.queues.add(spec=spec)
     end.queues.add(spec=admin_pb2.QueueSpec(name="default"))

@@ -35,7 +35,7 @@ until a program carries orders out: `aliquot capacity run --hook '/etc/aliquot/n
 """
 _USUAL_POLICY = CapacityPolicy(
     target_wait_s=300,
-    means=("wait", "reclaim", "shrink", "move", "lend"),
+    means=("wait", "reclaim", "shrink", "move"),
     means_s=120,
     idle_s=600,
     keep_s=1800,

@@ -15,7 +15,7 @@
     policy:
       act: false                # a dry run: advice, and no orders
       target: 5m                # how long a request may wait that nothing else serves
-      means: [wait, reclaim, shrink, move, lend]
+      means: [wait, reclaim, shrink, move]
       idle: 10m                 # empty for so long, ...
       keep: 30m                 # ... here for so long, ...
       rest: 24h                 # ... and not given back within this time already: it is given back
@@ -25,7 +25,6 @@
       late: 15m
       orders: 32
       budget: {hour: 200, month: 50000}
-      empties_by_moving: false
     pools:
       - {name: default, max: 20, headroom: 15}
 """
@@ -99,7 +98,6 @@ _POLICY = Shape(
         "late": ("late_s", seconds),
         "orders": ("orders_max", whole),
         "budget": ("", Shape(dict, {"hour": ("hour_micro", money), "month": ("month_micro", money)})),
-        "empties_by_moving": flag,
     },
 )
 _POOL = Shape(

@@ -48,7 +48,6 @@ BUILTINS = (
     Builtin("queues", "the tree of queues, and what waits in them", "commands.tenancy"),
     Builtin("quota", "change what a tenant or queue may use, also by time of day", "commands.quotas"),
     Builtin("forgive", "hold leases that ended as OVER_LIMIT no longer against a tenant", "commands.tenancy"),
-    Builtin("balance", "lend nodes of idle projects to busy ones", "commands.balancing"),
     Builtin(
         "capacity", "nodes that come when they are missed: advice, shapes, orders, run", "capacity.command:CAPACITY"
     ),
@@ -72,7 +71,7 @@ BY_ENTRY_POINT = (
     Builtin("doctor", "check this node for everything the tiers need, and prove each by trying to exceed it"),
     Builtin("autoscale", "have Kubernetes scale a Deployment by what its pods use of their GPUs, or by what waits"),
     Builtin("kube", "check a Kubernetes cluster, or what would become of a manifest there"),
-    Builtin("notify", "tell people and programs of idle leases"),
+    Builtin("notify", "tell people and programs of idle leases, and people of budgets"),
     Builtin("journal", "look at a coordinator's journal: verify, dump, export, backup, restore, repair"),
     Builtin("plan", "what would happen with these requests on that pool, under any policy"),
 )

@@ -44,14 +44,6 @@ class AsyncAdmin(AsyncCalls):
         """Everything declared, what is held, what waits, and what needs attention."""
         return await self._ask(admin.Tenancy, ADMIN["GetTenancy"])
 
-    async def balance(self, pool: str = "", *, carry_out: bool = False, home: Iterable[str] = ()) -> admin.Balance:
-        """Which nodes of a pool should be lent between its projects, or go home; with `carry_out` this is done.
-
-        With `home` (ids or names), these nodes go home and nothing else is planned. Raises `InvalidRequest` if the
-        pool is not declared with `balancing`.
-        """
-        return await self._ask(admin.Balance, ADMIN["Balance"], pool=pool, carry_out=carry_out, home=home)
-
     async def declare_maintenance(self, window: admin.MaintenanceWindow) -> admin.Maintenance:
         """Declare a maintenance window, for once or every week. Declaring the same again changes nothing.
 

@@ -7,9 +7,9 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 
-from aliquot.client.admin import Applied, Balance, Invoice, Maintenance, SetAside, Tenancy
+from aliquot.client.admin import Applied, Invoice, Maintenance, SetAside, Tenancy
 from aliquot.console.api.answers import answer, shows
-from aliquot.console.api.asking import Credit, Declared, Moment, PoolName, Window
+from aliquot.console.api.asking import Credit, Declared, Moment, Window
 from aliquot.console.api.callers import Pool
 
 router = APIRouter(tags=["tenancy"])
@@ -42,12 +42,6 @@ async def withdraw(pool: Pool, kind: Kind, name: str) -> Response:
     """Withdraw a declaration."""
     await pool.admin.withdraw(kind.value, name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
-
-
-@router.get("/balance", responses=shows(Balance))
-async def balance(pool: Pool, pool_name: PoolName = "") -> Response:
-    """Which nodes of a pool should be lent between its projects, or go home. Changes nothing."""
-    return answer(await pool.admin.balance(pool_name))
 
 
 @router.get("/set-aside", responses=shows(tuple[SetAside, ...]))

@@ -10,7 +10,7 @@ import { Heading } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
 import { count, plural, span, UNKNOWN } from "../ui/words";
 
-const POLICIES = ["price", "packing", "spread", "fgd", "bestfit", "binpack", "dotprod", "clustering", "random"];
+const POLICIES = ["price", "binpack", "spread", "fgd"];
 type Outcome = Plan["outcomes"][number];
 
 /** A line of requests: `times` of one kind. */
@@ -26,7 +26,7 @@ const FIRST = "8 x 0.5,16Gi\n4 x 1\n2 x 4x1";
 export function WhatIf(): JSX.Element {
   const text = useSignal(FIRST);
   const more = useSignal("1");
-  const policies = useSignal<string[]>(["price", "packing"]);
+  const policies = useSignal<string[]>(["price", "binpack"]);
   const outcomes = useSignal<Outcome[] | null>(null);
   const error = useSignal<unknown>(null);
   const busy = useSignal(false);

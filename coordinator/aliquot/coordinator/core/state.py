@@ -9,9 +9,7 @@ earlier searches is in `memory`, and sees by the versions here whether it still 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-
-import msgspec
+from dataclasses import dataclass, field
 
 from aliquot.coordinator.core.books.access import AccessBooks, AuditEntry
 from aliquot.coordinator.core.books.capacity import CapacityBooks
@@ -24,7 +22,6 @@ from aliquot.coordinator.core.books.ledger.ledger import Ledger
 from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Closure, Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.mix import ArrivalMix
@@ -47,28 +44,27 @@ class Mark:
         self.at_ms = at_ms
 
 
-class Touched(msgspec.Struct, frozen=True):
+@dataclass(slots=True)
+class Touched:
     """What changed since last taken; each id once, in order of its first change."""
 
-    leases: tuple[str, ...]
-    nodes: tuple[str, ...]
-    devices: tuple[str, ...]
-    node_moves: tuple[NodeMove, ...] = ()
-    """Nodes that changed hands, in order."""
-    meters: tuple[str, ...] = ()
+    leases: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+    devices: dict[str, None] = field(default_factory=dict)
+    meters: dict[str, None] = field(default_factory=dict)
     """Tenants whose budgets are used at another pace."""
     plans: bool = False
     """Whether holds or maintenance windows have changed."""
-    principals: tuple[str, ...] = ()
-    tokens: tuple[str, ...] = ()
-    audit: tuple[AuditEntry, ...] = ()
+    principals: dict[str, None] = field(default_factory=dict)
+    tokens: dict[str, None] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
     """What was put down of who did what, in order."""
-    enrolled: tuple[str, ...] = ()
+    enrolled: dict[str, None] = field(default_factory=dict)
     """Nodes whose key has changed."""
-    invites: tuple[str, ...] = ()
+    invites: dict[str, None] = field(default_factory=dict)
     authority: bool = False
     """Whether a generation of the pool's authority has begun, or was retired."""
-    demand: tuple[tuple[int, Hour], ...] = ()
+    demand: list[tuple[int, Hour]] = field(default_factory=list)
     """Hours of demand that are over."""
 
 
@@ -90,10 +86,6 @@ class State:
         self.ledger = Ledger()
         self.holds: dict[str, Hold] = {}
         """By the lease they are for."""
-        self.node_moves: list[NodeMove] = []
-        """The latest moves of nodes between projects, in order."""
-        self.node_moved_ms: dict[str, int] = {}
-        """When a node last changed hands."""
         self.disruptions: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant were last preempted by priority; only of tenants that bound it."""
         self.windows: dict[str, Window] = {}
@@ -172,20 +164,8 @@ class State:
         """Rises whenever leases on a node change, also across a removal and a return of the node."""
         self._touches = 0
 
-        # what changed since the outbox last took it
-        self._touched_leases: dict[str, None] = {}
-        self._touched_nodes: dict[str, None] = {}
-        self._touched_devices: dict[str, None] = {}
-        self._node_moves_made: tuple[NodeMove, ...] = ()
-        self._touched_meters: dict[str, None] = {}
-        self._touched_plans = False
-        self._touched_principals: dict[str, None] = {}
-        self._touched_tokens: dict[str, None] = {}
-        self._audited: tuple[AuditEntry, ...] = ()
-        self._touched_enrolled: dict[str, None] = {}
-        self._touched_invites: dict[str, None] = {}
-        self._touched_authority = False
-        self._demand_noted: tuple[tuple[int, Hour], ...] = ()
+        self.touched = Touched()
+        """What readers are to be told: whatever replaces a record says so here."""
 
     @classmethod
     def fresh(cls) -> State:
@@ -251,86 +231,7 @@ class State:
         else:
             del self.holding_by_priority[priority]
 
-    def touch_lease(self, lease_id: str) -> None:
-        """Say that this lease's record was replaced."""
-        self._touched_leases[lease_id] = None
-
-    def touch_node(self, node_id: str) -> None:
-        """Say that this node's record was replaced."""
-        self._touched_nodes[node_id] = None
-
-    def touch_device(self, uuid: str) -> None:
-        """Say that this device's record was replaced."""
-        self._touched_devices[uuid] = None
-
-    def touch_meter(self, tenant: str) -> None:
-        """Say that this tenant's budget is used at another pace."""
-        self._touched_meters[tenant] = None
-
-    def touch_plans(self) -> None:
-        """Say that a hold or a maintenance window has changed."""
-        self._touched_plans = True
-
-    def touch_principal(self, name: str) -> None:
-        """Say that this principal's record was replaced."""
-        self._touched_principals[name] = None
-
-    def touch_token(self, token_id: str) -> None:
-        """Say that this token was issued or has ended."""
-        self._touched_tokens[token_id] = None
-
-    def touch_audit(self, entry: AuditEntry) -> None:
-        """Say that somebody has changed something."""
-        self._audited += (entry,)
-
-    def touch_enrolled(self, node_id: str) -> None:
-        """Say that another key speaks for a node, or none."""
-        self._touched_enrolled[node_id] = None
-
-    def touch_invite(self, invite_id: str) -> None:
-        """Say that an invite was made, used or dropped."""
-        self._touched_invites[invite_id] = None
-
-    def touch_authority(self) -> None:
-        """Say that a generation of the pool's authority has begun, or was retired."""
-        self._touched_authority = True
-
-    def touch_demand(self, number: int, hour: Hour) -> None:
-        """Say that an hour of demand is over."""
-        self._demand_noted += ((number, hour),)
-
-    def touch_node_move(self, move: NodeMove) -> None:
-        """Say that a node has changed hands."""
-        self._node_moves_made += (move,)
-
     def take_touched(self) -> Touched:
         """What has changed since this was last called."""
-        touched = Touched(
-            tuple(self._touched_leases),
-            tuple(self._touched_nodes),
-            tuple(self._touched_devices),
-            self._node_moves_made,
-            tuple(self._touched_meters),
-            self._touched_plans,
-            tuple(self._touched_principals),
-            tuple(self._touched_tokens),
-            self._audited,
-            tuple(self._touched_enrolled),
-            tuple(self._touched_invites),
-            self._touched_authority,
-            self._demand_noted,
-        )
-        self._demand_noted = ()
-        self._touched_authority = False
-        self._touched_principals.clear()
-        self._touched_tokens.clear()
-        self._touched_enrolled.clear()
-        self._touched_invites.clear()
-        self._audited = ()
-        self._touched_plans = False
-        self._node_moves_made = ()
-        self._touched_meters.clear()
-        self._touched_leases.clear()
-        self._touched_nodes.clear()
-        self._touched_devices.clear()
+        touched, self.touched = self.touched, Touched()
         return touched

@@ -19,6 +19,7 @@ from aliquot.coordinator.core.books.ledger.ledger import Extract, Ledger, open_e
 from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.ledger.rates import RateCard
 from aliquot.coordinator.core.books.maintenance import Window
+from aliquot.coordinator.core.books.tenancy.accounts import AccountKey
 from aliquot.coordinator.core.books.tenancy.in_force import InForce
 from aliquot.coordinator.core.books.tenancy.limits import (
     MILLIONTHS,
@@ -30,8 +31,7 @@ from aliquot.coordinator.core.books.tenancy.limits import (
 from aliquot.coordinator.core.books.tenancy.offences import held as held_by
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Pool, Queue, QueueSpec, Quota, Tenant, TenantSpec
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
-from aliquot.coordinator.core.books.tenancy.view import AccountKey
-from aliquot.coordinator.core.books.tenancy.view import TenancyView as Accounts
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy as Accounts
 from aliquot.coordinator.core.queueing.order import fair_share
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.totals import Totals

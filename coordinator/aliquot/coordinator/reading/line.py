@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.ledger.entries import EntryKind
+from aliquot.coordinator.core.books.tenancy.accounts import Account, AccountKey
 from aliquot.coordinator.core.books.tenancy.in_force import steps
 from aliquot.coordinator.core.books.tenancy.specs import upwards
-from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.view import View
 from aliquot.forecast.starts import Bound, Line, Running, Waiting
@@ -67,7 +68,7 @@ def line_of(view: View, now_ms: int) -> Line | None:
 class _Bounds:
     """Limits of tenants and queues, as far as they are on devices of all kinds together, with their times."""
 
-    def __init__(self, tenancy: TenancyView, now_ms: int) -> None:
+    def __init__(self, tenancy: Tenancy, now_ms: int) -> None:
         self.found: list[Bound] = []
         self._tenancy = tenancy
         self._now_ms = now_ms
@@ -94,7 +95,7 @@ class _Bounds:
                 self.found.append(Bound(account.share_milli, self._steps(account)))
         return self._numbers[owner]
 
-    def _steps(self, account: AccountView) -> tuple[tuple[float, int], ...]:
+    def _steps(self, account: Account) -> tuple[tuple[float, int], ...]:
         now_ms, declared = self._now_ms, account.declared
         now = (0.0, account.quota.limit.share_milli)
         try:

@@ -20,7 +20,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
 from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
@@ -94,7 +93,6 @@ class Metrics(Collector, Follower):
         self.granted = 0
         self.moved = 0
         self.resized: Counter[str] = Counter()
-        self.lent: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         self.preempted = OwnerCounts()
         self.outcomes = OwnerCounts()
@@ -155,10 +153,6 @@ class Metrics(Collector, Follower):
         if old is not None and old.shape != new.shape and old.lease_epoch == new.lease_epoch and old.granted_ms:
             self.resized[_change_of_shape(old, new)] += 1
 
-    def node_moved(self, move: NodeMove) -> None:
-        """A node has changed hands between projects."""
-        self.lent["home" if move.borrower == move.home else "lent"] += 1
-
     # -- reporting
 
     def collect(self) -> Iterator[Metric]:
@@ -177,7 +171,6 @@ class Metrics(Collector, Follower):
         yield _counter("aliquot_leases_granted", "Grants", self.granted)
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
         yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
-        yield _counters("aliquot_node_moves", "Nodes that changed hands between projects", "direction", self.lent)
         yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
         yield self.preempted.collect("aliquot_preemptions", "Leases told to give way and to wait again", "reason")
         yield self.outcomes.collect("aliquot_jobs", "What became of what ran in leases that have ended", "outcome")

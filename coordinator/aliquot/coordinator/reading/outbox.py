@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from aliquot.coordinator.core.books.enrolment import Enrolled, Generation
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.nodes import Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.waiting import Waiters
 from aliquot.coordinator.reading.watch import WatchHub
@@ -39,9 +38,6 @@ class Follower:
     def authority_changed(self, generations: tuple[Generation, ...]) -> None:
         """A generation of the pool's authority has begun, or was retired; these are all."""
 
-    def node_moved(self, move: NodeMove) -> None:
-        """A node has changed hands between projects."""
-
 
 class Outbox:
     """See the module's docstring. What was durable before is in the View, where followers have read it themselves."""
@@ -56,7 +52,7 @@ class Outbox:
         self._of: dict[str, list[Callable[..., None]]] = {
             name: [getattr(each, name) for each in followers if getattr(type(each), name) is not method]
             for name, method in vars(Follower).items()
-            if name.endswith(("_changed", "_moved"))
+            if name.endswith("_changed")
         }
 
     def publish(self, commit: Commit) -> None:
@@ -96,7 +92,6 @@ class Outbox:
             lease = new or old
             if lease is not None:
                 changed(lease.lease_id, new)
-        self._call("node_moved", [(move,) for move in commit.node_moves])
         self._call("node_changed", commit.nodes)
         self._call("device_changed", [(uuid,) for uuid, _ in commit.devices])
         self._call("enrolment_changed", commit.books.enrolled)

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
 from aliquot.coordinator.core.books.tenancy.specs import Amount
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.reading.books import DurableBooks
 from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
@@ -106,7 +106,7 @@ def quota_metrics(books: DurableBooks, now_ms: int) -> Iterator[Metric]:
     yield used
 
 
-def _amounts(accounts: TenancyView, kind: str, name: str) -> Iterator[tuple[list[str], Amount]]:
+def _amounts(accounts: Tenancy, kind: str, name: str) -> Iterator[tuple[list[str], Amount]]:
     account = accounts.account(kind, name)
     # A limit of a tenant is one of all tenants below it, too.
     whole = accounts.account("s", name) if kind == "t" and ("s", name) in accounts.accounts else account

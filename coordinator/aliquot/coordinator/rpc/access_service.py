@@ -220,7 +220,7 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         answer = access_pb2.ListAuthorityResponse(authority=self._authority_message())
         view = self._view
         tokens = view.callers.tokens.values() if answer.authority.shown else ()
-        for each in behind(view.books, tokens, self._clock.now_ms()):
+        for each in behind(view.books.enrolled.values(), tokens, view.books.newest, self._clock.now_ms()):
             answer.behind_total += 1
             if len(answer.behind) < size:
                 answer.behind.append(messages.behind_message(each))

@@ -66,17 +66,6 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         """Everything declared, with what is held and waits."""
         return messages.tenancy_message(seen_by(caller(), self._view.tenancy(self._clock.now_ms())))
 
-    @unary
-    async def Balance(  # noqa: N802
-        self, request: admin_pb2.BalanceRequest, context: Context
-    ) -> admin_pb2.BalanceResponse:
-        """A plan for lending nodes; carried out where that is asked for."""
-        pool = names.validate_pool(request.pool or _DEFAULT_POOL)
-        command = c.Balance(pool, request.carry_out, tuple(request.home))
-        done = on_behalf(context, "Balance", f"pool {pool}", command)
-        view = await self._carry_out(done, dry_run=not command.carry_out)
-        return messages.balance_message(view)
-
     # -- maintenance windows
 
     @unary

@@ -52,7 +52,6 @@ ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
     _ADMIN + "Apply": (A.DECLARE, A.DECLARE_BELOW),
     _ADMIN + "Withdraw": (A.DECLARE, A.DECLARE_BELOW),
     _ADMIN + "GetTenancy": (A.READ_POOL,),
-    _ADMIN + "Balance": (A.OPERATE,),
     _ADMIN + "DeclareMaintenance": (A.OPERATE,),
     _ADMIN + "EndMaintenance": (A.OPERATE,),
     _ADMIN + "ListMaintenance": (A.READ_POOL,),

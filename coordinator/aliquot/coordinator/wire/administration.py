@@ -1,28 +1,15 @@
-"""The admin contract's answers: everything declared, balancing, invoices, what was set aside."""
+"""The admin contract's answers: everything declared, invoices, what was set aside."""
 
 from __future__ import annotations
 
 from aliquot.common.fields import Writer
 from aliquot.coordinator.core.books.holds import Hold
 from aliquot.coordinator.core.books.ledger.invoice import Invoice
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.specs import Pool
-from aliquot.coordinator.core.commands.outcomes import BalanceView, ProjectView
-from aliquot.coordinator.core.rules.lending import NodeTransfer
 from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.reading.books import AccountView, TenancyView
-from aliquot.coordinator.wire.tenancy import BALANCING_OUT, POOL_OUT, QUEUE_OUT, RATES_OUT, TENANT_OUT, USE_OUT
+from aliquot.coordinator.wire.tenancy import POOL_OUT, QUEUE_OUT, RATES_OUT, TENANT_OUT, USE_OUT
 from aliquot.v1 import admin_pb2
-
-_PROJECT = Writer(admin_pb2.ProjectUse, ProjectView, {"borrowed_node_ids": "borrowed"})
-_PLANNED = Writer(admin_pb2.NodeMove, NodeTransfer, left_out={"at_ms": "it is planned"})
-_MOVED = Writer(admin_pb2.NodeMove, NodeMove)
-balance_message = Writer(
-    admin_pb2.BalanceResponse,
-    BalanceView,
-    {"spec": BALANCING_OUT, "projects": _PROJECT, "moves": _PLANNED, "log": _MOVED},
-).message
-"""What balancing would do, or has done."""
 
 _HOLD = Writer(admin_pb2.HoldView, Hold)
 _USE = (lambda view, _: view, USE_OUT)

@@ -15,13 +15,11 @@ from aliquot.common.tiers import Tier, parse_tier
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.ledger.rates import Tier as DiscountTier
-from aliquot.coordinator.core.books.tenancy.in_force import read_timetable
 from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import (
     ROOT,
     UNLIMITED,
     Amount,
-    Balancing,
     Budget,
     DeclaredDevices,
     ModelQuota,
@@ -32,6 +30,7 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     QuotaWindow,
     TenantSpec,
 )
+from aliquot.coordinator.core.books.tenancy.timetable import read_timetable
 from aliquot.coordinator.core.books.use import HOUR_MS, IdlePolicy
 from aliquot.coordinator.core.deciding.tenancy import APPLIED_MAX
 from aliquot.coordinator.reading.books import AccountView
@@ -108,8 +107,6 @@ _QUOTA_OUT = Writer(admin_pb2.Quota, Quota, {"guaranteed": _GUARANTEED_OUT, "lim
 
 # -- pools
 
-_BALANCING = Reader(admin_pb2.Balancing, Balancing)
-BALANCING_OUT = Writer(admin_pb2.Balancing, Balancing)
 _DECLARED = Reader(admin_pb2.DeclaredDevices, DeclaredDevices)
 _POOL = Reader(admin_pb2.PoolSpec, PoolSpec, {"limit": _LIMIT})
 POOL_OUT = Writer(
@@ -117,7 +114,6 @@ POOL_OUT = Writer(
     PoolSpec,
     {
         "limit": _LIMIT_OUT,
-        "balancing": (lambda spec, _: spec.balancing if spec.balancing.label else None, BALANCING_OUT),
     },
 )
 

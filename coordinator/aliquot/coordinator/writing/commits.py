@@ -21,7 +21,6 @@ from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Window
 from aliquot.coordinator.core.books.nodes import Device, Node
 from aliquot.coordinator.core.books.tenancy.accounts import Held
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
 from aliquot.coordinator.core.books.tenancy.tenancy import Declarations
 from aliquot.coordinator.core.state import State, Touched
 
@@ -74,8 +73,6 @@ class Commit:
     leases: tuple[tuple[str, Lease | None], ...]
     nodes: tuple[tuple[str, Node | None], ...]
     devices: tuple[tuple[str, Device | None], ...]
-    node_moves: tuple[NodeMove, ...] = ()
-    """Nodes that changed hands between projects."""
     books: BooksChange = field(default_factory=BooksChange)
 
 
@@ -90,7 +87,6 @@ def take_commit(state: State) -> Commit:
         leases=tuple([(lease_id, leases.get(lease_id)) for lease_id in touched.leases]),
         nodes=tuple([(node_id, nodes.get(node_id)) for node_id in touched.nodes]),
         devices=tuple([(uuid, devices.get(uuid)) for uuid in touched.devices]),
-        node_moves=touched.node_moves,
         books=_take_books(state, touched),
     )
 
@@ -114,7 +110,7 @@ def _take_books(state: State, touched: Touched, *, whole: bool = False) -> Books
         enrolled=_some(state.enrolment.enrolled, None if whole else touched.enrolled),
         invites=_some(state.enrolment.invites, None if whole else touched.invites),
         generations=state.enrolment.generations if whole or touched.authority else None,
-        demand=state.demand.after(-1) if whole else touched.demand,
+        demand=state.demand.after(-1) if whole else tuple(touched.demand),
     )
 
 
@@ -127,7 +123,7 @@ def _callers(state: State, touched: Touched, *, whole: bool) -> Callers | None:
     return Callers(
         tuple([(name, books.principals.get(name)) for name in touched.principals]),
         tuple([(token_id, books.tokens.get(token_id)) for token_id in touched.tokens]),
-        touched.audit,
+        tuple(touched.audit),
     )
 
 

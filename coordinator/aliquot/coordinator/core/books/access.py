@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -266,44 +266,6 @@ class AccessBooks:
     def _count(self, to: str, tokens: int, sign: int) -> None:
         self.principals_to[to] += sign
         self.tokens_to[to] += sign * tokens
-
-
-# --------------------
-# What decisions see of principals and tokens: read only.
-
-
-class AccessView(Protocol):
-    """`AccessBooks`, without what changes it."""
-
-    @property
-    def principals(self) -> Mapping[str, Principal]:
-        """By name."""
-
-    @property
-    def tokens(self) -> Mapping[str, Token]:
-        """By id."""
-
-    @property
-    def tokens_of(self) -> Mapping[str, Mapping[str, None]]:
-        """Principal -> the ids of its tokens."""
-
-    @property
-    def tokens_by(self) -> Mapping[str, Mapping[str, None]]:
-        """Session -> the ids of tokens that end with it."""
-
-    def grants_of(self, principal: str) -> tuple[Grant, ...]:
-        """What a principal may do."""
-
-    def grants_of_token(self, token: Token) -> tuple[Grant, ...]:
-        """What the holder of a token may do."""
-
-    @property
-    def principals_to(self) -> Mapping[str, int]:
-        """How many count to an account."""
-
-    @property
-    def tokens_to(self) -> Mapping[str, int]:
-        """How many count to an account."""
 
 
 # --------------------

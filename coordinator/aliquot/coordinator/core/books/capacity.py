@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
 
 import msgspec
 
 from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.types import Demand, NodeSpec
+from aliquot.coordinator.core.values.types import NodeSpec
 
 CLOSED_KEPT = 1_000
 """Orders that are over; older ones are forgotten."""
@@ -28,15 +26,13 @@ class Means(enum.StrEnum):
     """Somebody ends for it: a borrower, or a lease of lower priority."""
     SHRINK = "shrink"
     """Elastic leases give members back."""
-    LEND = "lend"
-    """A node of another project is lent to its own."""
     MOVE = "move"
     """Movable leases are granted elsewhere, so that there is room in one place."""
     WAIT = "wait"
     """What runs will have ended, by its time limit, before a node could be there."""
 
 
-EVERY_MEANS = (Means.WAIT, Means.RECLAIM, Means.SHRINK, Means.MOVE, Means.LEND)
+EVERY_MEANS = (Means.WAIT, Means.RECLAIM, Means.SHRINK, Means.MOVE)
 
 
 class NodeShape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,8 +93,6 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """What all nodes of the shapes may cost in an hour; 0: no bound."""
     month_micro: int = 0
     """What they may cost in a calendar month (UTC); 0: no bound."""
-    empties_by_moving: bool = False
-    """A node on which only few movable leases are left is emptied, where they fit elsewhere."""
     ready_permille: int = 0
     """What will be asked for in the time that a node takes to come finds room with this probability, as far as the
     requests of the last hours tell. 0: nothing is ordered for it (what journals of before it meant)."""
@@ -223,19 +217,6 @@ class Spell(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     price_micro: int
 
 
-class CapacityRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The books, as a snapshot has them."""
-
-    spec: CapacitySpec | None
-    version: int
-    next_order: int
-    orders: tuple[Order, ...]
-    closed: tuple[Order, ...]
-    slots: tuple[tuple[str, Slot], ...]
-    rests: tuple[tuple[str, Rest], ...]
-    spells: tuple[Spell, ...]
-
-
 class CapacityBooks:
     """Declared shapes, orders, and what follows from them. Changed by `evolve` alone."""
 
@@ -256,39 +237,6 @@ class CapacityBooks:
         """How often anything here has changed, in this process: what was found for one number is stale at another."""
         self.spells: deque[Spell] = deque(maxlen=SPELLS_KEPT)
         """Of nodes that went, in the order in which they did."""
-
-
-# --------------------
-# The books of ordered nodes for those who only read: what decides is given these, and mypy refuses the rest.
-
-
-class CapacityView(Protocol):
-    """`CapacityBooks`."""
-
-    @property
-    def spec(self) -> CapacitySpec | None: ...  # noqa: D102
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def next_order(self) -> int: ...  # noqa: D102
-    @property
-    def orders(self) -> Mapping[int, Order]: ...  # noqa: D102
-    @property
-    def closed(self) -> Iterable[Order]: ...  # noqa: D102
-    @property
-    def slots(self) -> Mapping[str, Slot]: ...  # noqa: D102
-    @property
-    def changes(self) -> int: ...  # noqa: D102
-    @property
-    def rests(self) -> Mapping[str, Rest]: ...  # noqa: D102
-    @property
-    def spells(self) -> Iterable[Spell]: ...  # noqa: D102
-
-
-class RecentDemandView(Protocol):
-    """`RecentDemand`."""
-
-    def since(self, from_ms: int) -> Iterator[tuple[int, Demand]]: ...  # noqa: D102
 
 
 # --------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand
@@ -86,18 +86,6 @@ class DemandBooks:
                 if value is None and since + index in known:
                     values[index] = 0
         return found
-
-
-# --------------------
-# Demand for those who only read: what decides is given this, and mypy refuses the rest.
-
-
-class DemandView(Protocol):
-    """`DemandBooks`."""
-
-    @property
-    def latest(self) -> int: ...  # noqa: D102
-    def series(self) -> Mapping[str, list[int | None]]: ...  # noqa: D102
 
 
 # --------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -85,30 +84,6 @@ class EnrolmentBooks:
     def newest(self) -> int:
         """The number of the latest generation."""
         return self.generations[-1].number
-
-
-# --------------------
-# What decisions see of nodes' keys: read only.
-
-
-class EnrolmentView(Protocol):
-    """`EnrolmentBooks`, without what changes it."""
-
-    @property
-    def enrolled(self) -> Mapping[str, Enrolled]:
-        """By node id."""
-
-    @property
-    def generations(self) -> tuple[Generation, ...]:
-        """Of the pool's authority, the oldest first."""
-
-    @property
-    def newest(self) -> int:
-        """The number of the latest generation."""
-
-    @property
-    def invites(self) -> Mapping[str, Invite]:
-        """By invite id."""
 
 
 # --------------------

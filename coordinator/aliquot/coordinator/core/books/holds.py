@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import Demand, Placement
 
@@ -106,7 +106,7 @@ class LeaseReprieved(Fact, frozen=True, tag="reprieve"):
 # Whether a hold can be granted now, or ever.
 
 
-def is_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
+def is_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -> bool:
     """Whether everything the hold is for could be granted this moment."""
     wanted: dict[str, list[int]] = {}
     members: dict[str, int] = {}
@@ -132,7 +132,7 @@ def is_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hol
     )
 
 
-def can_complete(leases: Mapping[str, Lease], inventory: InventoryView, hold: Hold) -> bool:
+def can_complete(leases: Mapping[str, Lease], inventory: Inventory, hold: Hold) -> bool:
     """Whether it may still become complete: its devices and nodes are there, well, and open."""
     for uuid in hold.device_uuids:
         if not inventory.has_device(uuid):

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, overload
 
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
-from aliquot.coordinator.core.books.tenancy.specs import Balancing
 from aliquot.coordinator.core.known.planning import Work
-from aliquot.coordinator.core.rules.lending import NodeTransfer
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.troubles import Trouble
 from aliquot.coordinator.core.values.types import Missing, Placement
@@ -88,33 +85,6 @@ class ApplyOutcome:
 
     changed: tuple[tuple[str, int], ...]
     unchanged: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectView:
-    """A project of a pool that is balanced."""
-
-    name: str
-    node_ids: tuple[str, ...]
-    borrowed: tuple[str, ...]
-    """Those of its nodes that others have lent it."""
-    use_permille: int
-    waited_ms: int
-    """The longest wait of a request that no limit keeps waiting."""
-
-
-@dataclass(frozen=True, slots=True)
-class BalanceView:
-    """What balancing would do, or has done, and what it did before."""
-
-    pool: str
-    spec: Balancing
-    projects: tuple[ProjectView, ...]
-    moves: tuple[NodeTransfer, ...]
-    notes: tuple[str, ...]
-    """Why there is no other move."""
-    log: tuple[NodeMove, ...]
-    carried_out: bool
 
 
 T_co = TypeVar("T_co", covariant=True)

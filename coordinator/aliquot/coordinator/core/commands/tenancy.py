@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aliquot.coordinator.core.books.ledger.rates import RateCard
 from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueueSpec, TenantSpec
 from aliquot.coordinator.core.commands.base import Command
-from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, BalanceView
+from aliquot.coordinator.core.commands.outcomes import ApplyOutcome
 
 ANY_VERSION = -1
 """Whatever is there now is replaced."""
@@ -53,16 +53,6 @@ class Forgive(Command[int]):
     """Leases of a tenant that ended as `OVER_LIMIT` no longer count against it. Answers with how many did."""
 
     tenant: str
-
-
-@dataclass(frozen=True, slots=True)
-class Balance(Command[BalanceView]):
-    """Which nodes of a pool should change hands between its projects; with `carry_out` they do."""
-
-    pool: str
-    carry_out: bool = False
-    home: tuple[str, ...] = ()
-    """Nodes that are to go home, instead of what is planned."""
 
 
 @dataclass(frozen=True, slots=True)

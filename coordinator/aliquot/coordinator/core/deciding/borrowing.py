@@ -58,7 +58,7 @@ def _on(known: Planning, lease: Lease, demand: Demand, piece: Slice, *, memory: 
     free_bytes = known.inventory.device_record(plan.device_uuid).memory_left_bytes
     with known.inventory.trial() as inventory:
         inventory.release(offered)
-        found = known.engine.place(here, arrival=lease.arrival)
+        found = known.engine.place(here)
     if found is None:
         return None
     place = found.members[0][0]

@@ -123,7 +123,7 @@ def _look(known: Planning, growth: GrowthRound, lease_id: str, now_ms: int) -> l
 def _one_more(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     wanted = sterner(known, lease.request, one_member(lease.request.demand), now_ms)
     demand = wanted.avoiding(lease.avoid_device_uuids + _own_cards(known, lease))
-    found = offer(known, lease.request, demand, lease.arrival, now_ms)
+    found = offer(known, lease.request, demand, now_ms)
     if found.placement is None:
         return []
     number = free_numbers(lease, 1)[0]
@@ -233,7 +233,7 @@ def replace_members(
     demand = demand.avoiding(lease.avoid_device_uuids + _own_cards(known, lease))
     if len(numbers) > 1:
         demand = msgspec.structs.replace(demand, gang_size=len(numbers))
-    found = offer(known, request, demand, lease.arrival, now_ms)
+    found = offer(known, request, demand, now_ms)
     if found.placement is None:
         return None
     members = found.placement.members

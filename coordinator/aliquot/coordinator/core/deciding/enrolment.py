@@ -18,7 +18,6 @@ from aliquot.coordinator.core.books.enrolment import (
     AuthorityRetired,
     AuthorityTrusted,
     Enrolled,
-    EnrolmentView,
     Generation,
     Invite,
     InvitesForgotten,
@@ -161,12 +160,11 @@ def trusted(generations: tuple[Generation, ...]) -> tuple[Generation, ...]:
     return tuple(each for each in generations if not each.retired_ms)
 
 
-def behind(books: EnrolmentView, tokens: Iterable[Token], now_ms: int) -> Iterator[Behind]:
+def behind(enrolled: Iterable[Enrolled], tokens: Iterable[Token], newest: int, now_ms: int) -> Iterator[Behind]:
     """Who has not said that it trusts the latest generation: nodes, then the holders of these tokens. The first
     administrator's don't count: who has one of those gets in by the coordinator's own socket.
     """
-    newest = books.newest
-    for node in books.enrolled.values():
+    for node in enrolled:
         if node.generation < newest:
             yield Behind(node.generation, node_id=node.node_id)
     for token in tokens:
@@ -200,7 +198,7 @@ def retire(known: Planning, command: c.RetireAuthority, now_ms: int) -> Decision
             hint="`aliquot access authority rotate` begins the next",
         )
     tokens = known.access.tokens.values() if command.callers else ()
-    left = list(behind(books, tokens, now_ms)) if not command.force else []
+    left = list(behind(books.enrolled.values(), tokens, books.newest, now_ms)) if not command.force else []
     if left:
         named = ", ".join(map(str, left[:_NAMED_MAX]))
         more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""

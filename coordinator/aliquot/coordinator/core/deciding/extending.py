@@ -8,7 +8,7 @@ from aliquot.coordinator.core.books.holds import HoldKind
 from aliquot.coordinator.core.books.leases.facts import LeaseExtended
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.maintenance import Phase, shown
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.commands import ExtendLease
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
@@ -43,7 +43,7 @@ def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]
     return Decision((LeaseExtended(now_ms, lease.lease_id, command.time_limit_ms, command.reason, command.by),), None)
 
 
-def extends_to_ms(tenancy: TenancyView, lease: Lease) -> int | None:
+def extends_to_ms(tenancy: Tenancy, lease: Lease) -> int | None:
     """How long its queue lets time limits become: what the queue says, else the first one above that says anything;
     None: none does.
     """
@@ -54,7 +54,7 @@ def extends_to_ms(tenancy: TenancyView, lease: Lease) -> int | None:
     return None
 
 
-def _look_at_queue(tenancy: TenancyView, lease: Lease, wanted_ms: int) -> None:
+def _look_at_queue(tenancy: Tenancy, lease: Lease, wanted_ms: int) -> None:
     most_ms = extends_to_ms(tenancy, lease)
     if most_ms is None or wanted_ms <= most_ms:
         return

@@ -131,7 +131,7 @@ def _for(known: Planning, lease: Lease, now_ms: int) -> list[Fact]:
     if any(cut.state is CutState.ORDERED for cut in under_way) or lease.lease_id in known.holds:
         return []
     demand = lease.request.demand.avoiding(lease.avoid_device_uuids)
-    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, demand, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if found.placement is not None or found.over is not None:
         return []
     facts: list[Fact] = []

@@ -38,7 +38,7 @@ class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
 
     def __init__(self, known: Planning, now_ms: int) -> None:
         super().__init__()
-        self._state = known
+        self._known = known
         self._now_ms = now_ms
 
     def get(self, node_id: str, default: object = None) -> Sequence[PlacedLease]:
@@ -46,9 +46,9 @@ class _LazyLeasesByNode(dict[str, Sequence[PlacedLease]]):
         del default
         found = self.setdefault(node_id, ())
         if not found:
-            lease_ids = dict.fromkeys(lease_id_of(slice_id) for slice_id in self._state.slice_ids_by_node[node_id])
+            lease_ids = dict.fromkeys(lease_id_of(slice_id) for slice_id in self._known.slice_ids_by_node[node_id])
             found = self[node_id] = tuple(
-                placed_lease(self._state, self._state.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
+                placed_lease(self._known, self._known.leases[lease_id], self._now_ms) for lease_id in sorted(lease_ids)
             )
         return found
 
@@ -126,7 +126,7 @@ def move_away(
     if not _may_move(known, lease):
         return None
     demand = lease.request.demand
-    target = known.engine.place(demand, arrival=lease.arrival)
+    target = known.engine.place(demand)
     if target is None:
         return None
     return move(known, LeaseMove(lease.lease_id, placement_of(lease), target), why, now_ms)

@@ -49,7 +49,6 @@ def declare(known: Planning, command: c.DeclareNode, now_ms: int) -> Decision[No
         wanted = spec
         if old is not None and old.registered:
             wanted = replace(old.spec, pool=spec.pool, labels=spec.labels, failure_domain=spec.failure_domain)
-        wanted = _as_lent(known, wanted)
         if old is None or old.spec != wanted:
             changed.append((old, wanted))
     facts = _fail_vanished(known, changed, now_ms)
@@ -75,7 +74,7 @@ def register(known: Planning, command: c.RegisterNode, now_ms: int) -> Decision[
                 hint="another agent with this node id has connected since; two agents must not share a state folder",
             )
         _check_same_machine(known, old, spec)
-        spec = _as_held(known, _as_lent(known, _inherit(spec, old.spec)))
+        spec = _as_held(known, _inherit(spec, old.spec))
     facts += vanished(known, old, spec, now_ms)
     facts += _fail_vanished(known, [(old, spec)], now_ms)
     if old is None or old.spec != spec or not old.registered:
@@ -307,14 +306,6 @@ def _inherit(spec: NodeSpec, old: NodeSpec) -> NodeSpec:
         labels=tuple(sorted({**dict(old.labels), **dict(spec.labels)}.items())),
         failure_domain=spec.failure_domain or old.failure_domain,
     )
-
-
-def _as_lent(known: Planning, spec: NodeSpec) -> NodeSpec:
-    """A node that is lent to another project keeps that project's label, whatever is declared meanwhile."""
-    loan = known.tenancy.loans.get(spec.node_id)
-    if loan is None:
-        return spec
-    return replace(spec, labels=tuple(sorted({**dict(spec.labels), loan.label: loan.borrower}.items())))
 
 
 def _fail_vanished(known: Planning, changed: Iterable[tuple[Node | None, NodeSpec]], now_ms: int) -> list[Fact]:

@@ -103,12 +103,6 @@ def _demand() -> tuple[Decides, ...]:
     return (demand.DECIDES,)
 
 
-def _lending() -> tuple[Decides, ...]:
-    from aliquot.coordinator.core.deciding import lending  # noqa: PLC0415 - see above
-
-    return (lending.DECIDES,)
-
-
 LATER = (
     Later(
         _capacity,
@@ -116,7 +110,6 @@ LATER = (
         due=(Due.CAPACITY,),
     ),
     Later(_demand, commands=(c.NoteDemand,)),
-    Later(_lending, commands=(c.Balance,), due=(Due.BALANCE,)),
 )
 
 # Flat tables: one look-up for each command, query and entry.

@@ -10,7 +10,7 @@ from aliquot.coordinator.core.books.leases.records import owner_of, parts_of, qu
 from aliquot.coordinator.core.books.ledger.facts import RatesApplied
 from aliquot.coordinator.core.books.ledger.rates import RateCard, check_rates
 from aliquot.coordinator.core.books.tenancy import checks
-from aliquot.coordinator.core.books.tenancy.accounts import Account
+from aliquot.coordinator.core.books.tenancy.accounts import Chain
 from aliquot.coordinator.core.books.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
@@ -38,7 +38,6 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     upwards,
 )
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
-from aliquot.coordinator.core.books.tenancy.view import Chain, TenancyView
 from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
@@ -117,12 +116,6 @@ def remove(known: Planning, command: c.Withdraw, now_ms: int) -> Decision[None]:
             raise TenantInUse(
                 f"tenant {name} has {holding} leases that hold something and {len(live) - holding} that wait",
                 hint="release them first; its ledger stays in any case",
-            )
-        lends = [loan.node_id for loan in tenancy.loans.values() if name in (loan.home, loan.borrower)]
-        if lends:
-            raise TenantInUse(
-                f"tenant {name} lends or borrows nodes: {', '.join(sorted(lends)[:8])}",
-                hint="have them go home first: `aliquot balance --home NODE --apply`",
             )
         fact = TenantRemoved(at_ms=now_ms, name=name)
     elif command.kind is c.Declared.QUEUE:
@@ -241,10 +234,9 @@ def _expect(what: str, expected: int, version: int) -> None:
         )
 
 
-def _copy(tenancy: TenancyView) -> Tenancy:
+def _copy(tenancy: Tenancy) -> Tenancy:
     trial = Tenancy()
     trial.pools, trial.tenants, trial.queues = dict(tenancy.pools), dict(tenancy.tenants), dict(tenancy.queues)
-    trial.loans = dict(tenancy.loans)
     trial.in_force = dict(tenancy.in_force)
     return trial
 
@@ -271,18 +263,6 @@ def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
                 f"tenant {above} above it may not use queue {default}",
                 hint=f"an administrator can list {name} under `tenants` of that queue",
             )
-    for loan in trial.loans.values():
-        guaranteed = trial.tenant_spec(loan.home).quota.guaranteed
-        lent = [other.guaranteed for other in trial.loans.values() if other.home == loan.home]
-        if (
-            sum(amount.share_milli for amount in lent) > guaranteed.share_milli
-            or sum(amount.memory_bytes for amount in lent) > guaranteed.memory_bytes
-        ):
-            raise InvalidField(
-                f"tenants[{loan.home}].guaranteed",
-                f"tenant {loan.home} has lent {len(lent)} nodes, and more of its guarantee with them",
-                hint="have them back first: `aliquot balance --home NODE --apply`",
-            )
     capacity = checks.declared_capacity(trial, known.inventory)
     before = checks.declared_capacity(known.tenancy, known.inventory)
     if _promises(trial) != _promises(known.tenancy) or capacity != before:
@@ -300,26 +280,26 @@ def _check_trial(known: Planning, trial: Tenancy, now_ms: int) -> None:
             )
 
 
-def _without_windows(chain: Chain[Account]) -> Chain[Account]:
+def _without_windows(chain: Chain) -> Chain:
     """Without limits that a window has put in force: those may come down below what is held at any time."""
     kept = [item for item in chain.limited if item.in_force is None or item.in_force.window == OUTSIDE]
     return chain._replace(limited=tuple(kept))
 
 
-def _promises(tenancy: TenancyView) -> tuple[object, ...]:
+def _promises(tenancy: Tenancy) -> tuple[object, ...]:
     """All that decides whether more is promised than there is."""
     windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
     return promised(tenancy), _bound_to_pools(tenancy), windows
 
 
-def _quotas(tenancy: TenancyView) -> Iterator[tuple[str, str, Quota]]:
+def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:
     for name, tenant in sorted(tenancy.tenants.items()):
         yield "t", name, tenant.spec.quota
     for name, queue in sorted(tenancy.queues.items()):
         yield "q", name, queue.spec.quota
 
 
-def _bound_to_pools(tenancy: TenancyView) -> list[tuple[str, QueueSpec]]:
+def _bound_to_pools(tenancy: Tenancy) -> list[tuple[str, QueueSpec]]:
     return sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
 
 

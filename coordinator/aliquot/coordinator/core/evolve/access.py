@@ -13,6 +13,7 @@ from aliquot.coordinator.core.books.access import (
     TokenIssued,
     TokensEnded,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
@@ -23,7 +24,7 @@ def _granted(state: State, fact: RoleGranted) -> None:
     grants = books.grants_of(fact.principal)
     books.principals[fact.principal] = Principal(fact.principal, tuple(sorted({*grants, fact.grant})))
     books.recount(fact.principal)
-    state.touch_principal(fact.principal)
+    state.touched.principals[fact.principal] = None
 
 
 def _revoked(state: State, fact: RoleRevoked) -> None:
@@ -31,7 +32,7 @@ def _revoked(state: State, fact: RoleRevoked) -> None:
     left = tuple(grant for grant in books.grants_of(fact.principal) if grant != fact.grant)
     books.principals[fact.principal] = Principal(fact.principal, left)
     _forget(books, fact.principal)
-    state.touch_principal(fact.principal)
+    state.touched.principals[fact.principal] = None
 
 
 def _issued(state: State, fact: TokenIssued) -> None:
@@ -43,8 +44,8 @@ def _issued(state: State, fact: TokenIssued) -> None:
     books.recount(token.principal)
     if token.expires_ms:
         state.timers.add(token.forget_ms, Due.TOKEN, token.token_id)
-    state.touch_token(token.token_id)
-    state.touch_principal(token.principal)
+    state.touched.tokens[token.token_id] = None
+    state.touched.principals[token.principal] = None
 
 
 def _ended(state: State, fact: TokensEnded) -> None:
@@ -63,8 +64,8 @@ def _ended(state: State, fact: TokensEnded) -> None:
             if not of_session:
                 del books.tokens_by[token.source]
         _forget(books, token.principal)
-        state.touch_token(token_id)
-        state.touch_principal(token.principal)
+        state.touched.tokens[token_id] = None
+        state.touched.principals[token.principal] = None
 
 
 def _acted(state: State, fact: Acted) -> None:
@@ -81,7 +82,7 @@ def _acted(state: State, fact: Acted) -> None:
     )
     books.next_entry += 1
     books.audit.append(entry)
-    state.touch_audit(entry)
+    state.touched.audit.append(entry)
 
 
 def _enlist(books: AccessBooks, token: Token) -> None:
@@ -119,5 +120,11 @@ SUBJECT = Subject(
         TokensEnded: _ended,
         Acted: _acted,
     },
+    saves=(
+        saving.records("principals", Principal, "access.principals", key="name"),
+        saving.records("tokens", Token, "access.tokens", key="token_id"),
+        saving.rows("audit", AuditEntry, "access.audit"),
+        saving.value("next_audit", int, "access.next_entry", 1),
+    ),
     index=index,
 )

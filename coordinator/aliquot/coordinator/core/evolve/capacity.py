@@ -7,9 +7,11 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.books.capacity import (
     DAY_MS,
     CapacityDeclared,
+    CapacitySpec,
     NodeCame,
     NodeOrdered,
     NodeWent,
+    Order,
     OrderChanged,
     OrderState,
     Rest,
@@ -17,6 +19,7 @@ from aliquot.coordinator.core.books.capacity import (
     Spell,
     Way,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
 
@@ -108,5 +111,15 @@ SUBJECT = Subject(
         NodeCame: _came,
         NodeWent: _went,
     },
+    saves=(
+        saving.value("capacity_spec", CapacitySpec | None, "capacity.spec", None),
+        saving.value("capacity_version", int, "capacity.version", 0),
+        saving.value("next_order", int, "capacity.next_order", 1),
+        saving.records("orders", Order, "capacity.orders", key="number"),
+        saving.rows("orders_closed", Order, "capacity.closed"),
+        saving.pairs("slots", Slot, "capacity.slots"),
+        saving.pairs("rests", Rest, "capacity.rests"),
+        saving.rows("spells", Spell, "capacity.spells"),
+    ),
     check=_check_capacity,
 )

@@ -56,7 +56,7 @@ def freed(state: State, lease: Lease, piece: Slice, at_ms: int) -> None:
 def put_lease(state: State, lease: Lease) -> None:
     """Replace a lease's record, and what it counts against guarantees."""
     state.leases[lease.lease_id] = lease
-    state.touch_lease(lease.lease_id)
+    state.touched.leases[lease.lease_id] = None
     rank(state, lease)
 
 
@@ -83,7 +83,7 @@ def _meter(state: State, lease: Lease, piece: Slice, sign: int, at_ms: int) -> N
     meter = state.meters.get(lease.request.tenant)
     if meter is None:
         return
-    state.touch_meter(lease.request.tenant)
+    state.touched.meters[lease.request.tenant] = None
     meter.accrue(at_ms)
     meter.share_slope += sign * piece.plan.share_milli
     card = state.ledger.prices.at(at_ms)

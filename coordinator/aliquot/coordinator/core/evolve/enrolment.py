@@ -5,16 +5,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.enrolment import (
+    FIRST_GENERATION,
     AuthorityBegun,
     AuthorityRetired,
     AuthorityTrusted,
     Enrolled,
+    Generation,
+    Invite,
     InvitesForgotten,
     InviteUsed,
     NodeDisenrolled,
     NodeEnrolled,
     NodeInvited,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
@@ -24,36 +28,36 @@ def _invited(state: State, fact: NodeInvited) -> None:
     invite = fact.invite
     state.enrolment.invites[invite.invite_id] = invite
     state.timers.add(invite.forgotten_ms, Due.INVITE, invite.invite_id)
-    state.touch_invite(invite.invite_id)
+    state.touched.invites[invite.invite_id] = None
 
 
 def _used(state: State, fact: InviteUsed) -> None:
     invites = state.enrolment.invites
     invites[fact.invite_id] = replace(invites[fact.invite_id], used_by=fact.node_id, key_sha256=fact.key_sha256)
-    state.touch_invite(fact.invite_id)
+    state.touched.invites[fact.invite_id] = None
 
 
 def _forgotten(state: State, fact: InvitesForgotten) -> None:
     for invite_id in fact.invite_ids:
         invite = state.enrolment.invites.pop(invite_id)
         state.timers.drop(invite.forgotten_ms, Due.INVITE, invite_id)
-        state.touch_invite(invite_id)
+        state.touched.invites[invite_id] = None
 
 
 def _enrolled(state: State, fact: NodeEnrolled) -> None:
     enrolled = Enrolled(fact.node_id, fact.key_sha256, fact.at_ms, fact.by, fact.name, fact.generation)
     state.enrolment.enrolled[fact.node_id] = enrolled
-    state.touch_enrolled(fact.node_id)
+    state.touched.enrolled[fact.node_id] = None
 
 
 def _disenrolled(state: State, fact: NodeDisenrolled) -> None:
     del state.enrolment.enrolled[fact.node_id]
-    state.touch_enrolled(fact.node_id)
+    state.touched.enrolled[fact.node_id] = None
 
 
 def _begun(state: State, fact: AuthorityBegun) -> None:
     state.enrolment.generations += (fact.generation,)
-    state.touch_authority()
+    state.touched.authority = True
 
 
 def _retired(state: State, fact: AuthorityRetired) -> None:
@@ -61,17 +65,17 @@ def _retired(state: State, fact: AuthorityRetired) -> None:
         replace(each, retired_ms=fact.at_ms) if each.number == fact.number else each
         for each in state.enrolment.generations
     )
-    state.touch_authority()
+    state.touched.authority = True
 
 
 def _trusted(state: State, fact: AuthorityTrusted) -> None:
     enrolled, tokens = state.enrolment.enrolled, state.access.tokens
     if fact.node_id:
         enrolled[fact.node_id] = replace(enrolled[fact.node_id], generation=fact.number)
-        state.touch_enrolled(fact.node_id)
+        state.touched.enrolled[fact.node_id] = None
     if fact.token_id:
         tokens[fact.token_id] = replace(tokens[fact.token_id], generation=fact.number)
-        state.touch_token(fact.token_id)
+        state.touched.tokens[fact.token_id] = None
 
 
 def index(state: State) -> None:
@@ -92,5 +96,10 @@ SUBJECT = Subject(
         AuthorityRetired: _retired,
         AuthorityTrusted: _trusted,
     },
+    saves=(
+        saving.records("enrolled", Enrolled, "enrolment.enrolled", key="node_id"),
+        saving.records("invites", Invite, "enrolment.invites", key="invite_id"),
+        saving.value("generations", tuple[Generation, ...], "enrolment.generations", (FIRST_GENERATION,)),
+    ),
     index=index,
 )

@@ -19,6 +19,7 @@ from aliquot.coordinator.core.books.health.records import (
     PAST_KEPT,
     PAST_MS,
     REPAIR_BOUNDS_S,
+    Buckets,
     CareOrder,
     CauseTotals,
     CopiesMeasured,
@@ -36,7 +37,7 @@ from aliquot.coordinator.core.books.health.records import (
     within,
 )
 from aliquot.coordinator.core.books.nodes import Device
-from aliquot.coordinator.core.evolve import holds
+from aliquot.coordinator.core.evolve import holds, saving
 from aliquot.coordinator.core.evolve.counting import put_lease
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
@@ -218,7 +219,7 @@ def _put(state: State, old: Incident | None, new: Incident | None) -> None:
         care = (*care, order)
     if care != node.care:
         state.nodes[known.node_id] = replace(node, care=care, seq=state.seq)
-        state.touch_node(known.node_id)
+        state.touched.nodes[known.node_id] = None
     for device in devices_on(node.spec, units):
         stand(state, device.uuid)
     if known.cause in LINKS:
@@ -308,7 +309,7 @@ def put_device(state: State, uuid: str, device: Device) -> None:
     """A device has another record; perhaps more, or less, can be placed on it."""
     state.devices[uuid] = device
     refresh_device(state, uuid)
-    state.touch_device(uuid)
+    state.touched.devices[uuid] = None
     state.capacity_version += 1
     state.node_touched(state.inventory.device_record(uuid).node_id)
     holds.look_at_device(state, uuid)
@@ -397,6 +398,18 @@ SUBJECT = Subject(
         CopiesMeasured: _measured,
         LeaseTold: _told,
     },
+    saves=(
+        saving.records("incidents", Incident, "health.incidents", key="number"),
+        saving.rows("incidents_closed", Incident, "health.closed"),
+        saving.value("next_incident", int, "health.next_number", 1),
+        saving.pairs("past", tuple[Past, ...], "health.past"),
+        saving.rows("repair_starts", RepairStart, "health.starts"),
+        saving.pairs("hits", tuple[Hit, ...], "health.hits"),
+        saving.pairs("cause_totals", CauseTotals, "health.totals"),
+        saving.pairs("copies", CopyRate, "health.copies"),
+        saving.value("repair_times", Buckets, "health.repairs", Buckets()),
+        saving.value("incident_intervals", Buckets, "health.intervals", Buckets()),
+    ),
     index=index_all,
     check=_check_health,
 )

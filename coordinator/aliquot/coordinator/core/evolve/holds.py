@@ -21,6 +21,7 @@ from aliquot.coordinator.core.books.leases.records import (
     SliceState,
     advance,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import expect, put_lease
 from aliquot.coordinator.core.evolve.elastic import enlist
 from aliquot.coordinator.core.evolve.mig import withheld
@@ -58,7 +59,7 @@ def _hold_created(state: State, fact: HoldCreated) -> None:
         shed=fact.shed,
     )
     state.holds[fact.owner] = hold
-    state.touch_plans()
+    state.touched.plans = True
     keep(state, hold)
 
 
@@ -112,7 +113,7 @@ def _hold_broken(state: State, fact: HoldBroken) -> None:
 def drop_hold(state: State, owner: str) -> None:
     """Forget a hold: its devices are open to all again."""
     hold = state.holds.pop(owner)
-    state.touch_plans()
+    state.touched.plans = True
     expect(state, owner, None)
     state.timers.drop(hold.expires_ms, Due.HOLD, owner)
     state.ready_holds.pop(owner, None)
@@ -191,6 +192,10 @@ SUBJECT = Subject(
         HoldBroken: _hold_broken,
         LeaseReprieved: _lease_reprieved,
     },
+    saves=(
+        saving.records("holds", Hold, "holds", key="owner", order=""),
+        saving.pairs("disruptions", tuple[int, ...], "disruptions"),
+    ),
     index=_index,
     check=_check_holds,
 )

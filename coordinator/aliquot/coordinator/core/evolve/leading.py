@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.books.leading import LeaderStarted, PricesLearnt
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 
 
@@ -21,4 +23,8 @@ SUBJECT = Subject(
         LeaderStarted: _leader_started,
         PricesLearnt: _prices_learnt,
     },
+    saves=(
+        saving.value("leader_epoch", int, "leader_epoch", 0),
+        saving.value("prices", PriceTable | None, "prices", None),
+    ),
 )

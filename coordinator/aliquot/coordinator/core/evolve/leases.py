@@ -33,7 +33,7 @@ from aliquot.coordinator.core.books.leases.records import (
 )
 from aliquot.coordinator.core.books.maintenance import Phase
 from aliquot.coordinator.core.books.use import NO_USE
-from aliquot.coordinator.core.evolve import counting, holds
+from aliquot.coordinator.core.evolve import counting, holds, saving
 from aliquot.coordinator.core.evolve import elastic as resizing
 from aliquot.coordinator.core.evolve import use as using
 from aliquot.coordinator.core.evolve.counting import be_patient
@@ -67,7 +67,7 @@ def _lease_queued(state: State, fact: LeaseQueued) -> None:
     state.leases[fact.lease_id] = lease
     state.lines.add(lease)
     state.arrivals.note(fact.request.demand)
-    state.touch_lease(fact.lease_id)
+    state.touched.leases[fact.lease_id] = None
     counting.be_patient(state, lease)
     if (
         state.tenancy.guarantees
@@ -349,7 +349,7 @@ def _leases_forgotten(state: State, fact: LeasesForgotten) -> None:
             state.ended.popleft()
         else:
             state.ended.remove(lease_id)
-        state.touch_lease(lease_id)
+        state.touched.leases[lease_id] = None
     state.tenancy.drop_unused(ACCOUNTS_LOOKED_AT * len(fact.lease_ids), fact.at_ms)
 
 
@@ -501,5 +501,10 @@ SUBJECT = Subject(
         LeaseEnded: _lease_ended,
         LeasesForgotten: _leases_forgotten,
     },
+    saves=(
+        saving.value("next_arrival", int, "next_arrival", 1),
+        saving.records("leases", Lease, "leases", key="lease_id", order="arrival"),
+        saving.rows("ended", str, "ended"),
+    ),
     index=_index,
 )

@@ -6,10 +6,13 @@ from collections import Counter
 
 from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.ledger import facts as f
-from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind, Observed, postings
-from aliquot.coordinator.core.books.ledger.folding import DAY_MS
+from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, HourTotal, Observed, postings
+from aliquot.coordinator.core.books.ledger.folding import DAY_MS, hour_totals, hours_from
 from aliquot.coordinator.core.books.ledger.ledger import CHARGED, close
+from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
+from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
 
@@ -100,6 +103,10 @@ def _check_ledger(state: State) -> None:
             require(charged == bool(piece.billed_from_ms), f"{piece.slice_id}: charged, or not, in the wrong state")
 
 
+def _set_rates(state: State, dated: tuple[DatedRates, ...]) -> None:
+    state.ledger.prices = PriceHistory(dated)
+
+
 SUBJECT = Subject(
     name="ledger",
     apply={
@@ -111,5 +118,26 @@ SUBJECT = Subject(
         f.BooksClosed: _books_closed,
         f.UsageFolded: _usage_folded,
     },
+    saves=(
+        Saved("rates", tuple[DatedRates, ...], lambda state: state.ledger.prices.dated, _set_rates),
+        Saved(
+            "entries",
+            tuple[Entry, ...],
+            lambda state: tuple(state.ledger.entries),
+            lambda state, saved: state.ledger.restore(saved),
+        ),
+        saving.value("next_entry", int, "ledger.next_number", 1),
+        Saved(
+            "hours",
+            tuple[HourTotal, ...],
+            lambda state: tuple(hour_totals(state.ledger.hours)),
+            lambda state, saved: state.ledger.hours.update(hours_from(saved)),
+        ),
+        saving.value("folded_up_to_ms", int, "ledger.folded_up_to_ms", 0),
+        saving.value("closed_up_to_ms", int, "ledger.closed_up_to_ms", 0),
+        saving.records("closed_days", DayTotal, "ledger.closed", key="day_start_ms tenant queue model"),
+        saving.records("observed", Observed, "ledger.observed", key="tenant day_start_ms"),
+        saving.pairs("budget_levels", tuple[int, int], "ledger.levels"),
+    ),
     check=_check_ledger,
 )

@@ -10,6 +10,7 @@ from aliquot.coordinator.core.books.maintenance import (
     Window,
     closure_of,
 )
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.nodes import note_closure, set_node
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.state import State
@@ -26,7 +27,7 @@ def _moved(state: State, fact: MaintenanceMoved) -> None:
 
 def _ended(state: State, fact: MaintenanceEnded) -> None:
     window = state.windows.pop(fact.name)
-    state.touch_plans()
+    state.touched.plans = True
     _forget(state, window)
     _close_and_open(state, window)
 
@@ -36,7 +37,7 @@ def _put(state: State, window: Window) -> None:
     if old is not None:
         _forget(state, old)
     state.windows[window.spec.name] = window
-    state.touch_plans()
+    state.touched.plans = True
     watch(state, window)
     if window.phase is not Phase.PLANNED or (old is not None and old.phase is not Phase.PLANNED):
         _close_and_open(state, window)
@@ -90,6 +91,7 @@ SUBJECT = Subject(
         MaintenanceMoved: _moved,
         MaintenanceEnded: _ended,
     },
+    saves=(saving.records("windows", Window, "windows", key="spec.name"),),
     index=_index,
     check=_check_maintenance,
 )

@@ -37,7 +37,7 @@ def _put(state: State, node_id: str, cut: Cut) -> None:
     node = state.nodes[node_id]
     others = tuple(other for other in node.cuts if other.card_uuid != cut.card_uuid)
     state.nodes[node_id] = replace(node, cuts=(*others, cut), seq=state.seq)
-    state.touch_node(node_id)
+    state.touched.nodes[node_id] = None
 
 
 def keep(state: State, node: Node) -> None:

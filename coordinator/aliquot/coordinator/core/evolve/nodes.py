@@ -17,8 +17,7 @@ from aliquot.coordinator.core.books.nodes import (
     NodeStateChanged,
     SlicesWrittenOff,
 )
-from aliquot.coordinator.core.evolve import health, holds
-from aliquot.coordinator.core.evolve import tenancy as lending
+from aliquot.coordinator.core.evolve import health, holds, saving
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
 from aliquot.coordinator.core.evolve.subject import Subject
@@ -40,7 +39,7 @@ def _node_put(state: State, fact: NodePut) -> None:
     state.node_ids_by_name[spec.name] = spec.node_id
     for device in spec.devices:
         state.devices.setdefault(device.uuid, Device())
-        state.touch_device(device.uuid)
+        state.touched.devices[device.uuid] = None
     state.inventory.put_node(spec)
     health.describe(state, old.spec if old is not None else None, spec)
     for device in spec.devices:
@@ -102,14 +101,13 @@ def _node_removed(state: State, fact: NodeRemoved) -> None:
     del state.slice_ids_by_node[fact.node_id]
     for device in node.spec.devices:
         state.devices.pop(device.uuid, None)
-        state.touch_device(device.uuid)
+        state.touched.devices[device.uuid] = None
     holds.look_at_kept(state, [device.uuid for device in node.spec.devices])
     state.capacity_version += 1
     state.node_versions.pop(fact.node_id, None)
     health.describe(state, node.spec, None)
     health.forget_node(state, fact.node_id, fact.at_ms)
-    lending.forget_loan(state, fact.node_id, fact.at_ms)
-    state.touch_node(fact.node_id)
+    state.touched.nodes[fact.node_id] = None
 
 
 def _device_changed(state: State, fact: DeviceChanged) -> None:
@@ -137,7 +135,7 @@ def set_node(state: State, node: Node) -> None:
     note_closure(state, node)
     old = state.inventory.node(node_id).grantable
     state.inventory.set_grantable(node_id, node.grantable)
-    state.touch_node(node_id)
+    state.touched.nodes[node_id] = None
     state.node_touched(node_id)
     if node.grantable != old:
         state.capacity_version += 1
@@ -186,5 +184,9 @@ SUBJECT = Subject(
         NodeRemoved: _node_removed,
         DeviceChanged: _device_changed,
     },
+    saves=(
+        saving.records("nodes", Node, "nodes", key="spec.node_id", order=""),  # the rank that breaks placement's ties
+        saving.pairs("devices", Device, "devices"),
+    ),
     index=_index,
 )

@@ -1,4 +1,5 @@
-"""What a subject puts into the State: facts that change it, indexes derived from it, and what must be true of it.
+"""What a subject puts into the State: facts that change it, indexes derived from it,
+how it is saved, and what must be true of it.
 
 One value for each subject, at the end of its module in `evolve`; `SUBJECTS` lists them, and everything that goes over
 all subjects goes over that list. So a new fact with an index touches its subject's module, and no table elsewhere.
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 from aliquot.coordinator.core.values.fact import Fact
@@ -24,6 +26,8 @@ class Subject:
     """How each of its facts changes the State. They trust the fact: it was decided before it was journalled."""
     index: Callable[[State], None] | None = None
     """Derive its indexes from the books. Those of the subjects before it in the list are there."""
+    saves: tuple[Saved, ...] = ()
+    """Its books, as snapshots hold them."""
     check: Callable[[State], None] | None = None
     """Raises BrokenInvariant where books and indexes contradict each other. For tests and simulation."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.coordinator.core.books.tenancy.accounts import Average
 from aliquot.coordinator.core.books.tenancy.facts import (
     OffencesForgotten,
     PoolApplied,
@@ -12,10 +13,12 @@ from aliquot.coordinator.core.books.tenancy.facts import (
     TenantApplied,
     TenantRemoved,
 )
-from aliquot.coordinator.core.books.tenancy.loans import MOVES_KEPT, Loan, NodeLent, NodeMove
+from aliquot.coordinator.core.books.tenancy.in_force import InForce
 from aliquot.coordinator.core.books.tenancy.offences import KEPT, counted_for_ms, policy_of
 from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
+from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_all
+from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.evolve.subject import Subject, require
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
@@ -129,34 +132,6 @@ def line_up_anew(state: State) -> None:
     state.lines = lines  # a pass along the old ones is over
 
 
-# --------------------
-# How nodes that change hands change the State: the loan, the guarantees that go with it, and the log.
-
-
-def _node_lent(state: State, fact: NodeLent) -> None:
-    state.tenancy.accrue(fact.at_ms)
-    loans = state.tenancy.loans
-    if fact.borrower == fact.home:
-        loans.pop(fact.node_id, None)
-    else:
-        loans[fact.node_id] = Loan(fact.node_id, fact.label, fact.home, fact.borrower, fact.guaranteed, fact.at_ms)
-    move = NodeMove(fact.at_ms, fact.node_id, fact.pool, fact.lender, fact.borrower, fact.home, fact.reason)
-    state.touch_node_move(move)
-    state.node_moves.append(move)
-    del state.node_moves[:-MOVES_KEPT]
-    state.node_moved_ms[fact.node_id] = fact.at_ms
-    redeclared(state)
-
-
-def forget_loan(state: State, node_id: str, at_ms: int) -> None:
-    """A node was removed: the guarantee that went with it goes home."""
-    state.node_moved_ms.pop(node_id, None)
-    if node_id in state.tenancy.loans:
-        state.tenancy.accrue(at_ms)
-        del state.tenancy.loans[node_id]
-        redeclared(state)
-
-
 def _check_windows_of_quotas(state: State) -> None:
     """Of every quota with windows, and of no other, it is known which is in force."""
     tenancy = state.tenancy
@@ -190,8 +165,20 @@ SUBJECT = Subject(
         PoolRemoved: _pool_removed,
         TenantRemoved: _tenant_removed,
         QueueRemoved: _queue_removed,
-        NodeLent: _node_lent,
     },
+    saves=(
+        saving.records("pools", Pool, "tenancy.pools", key="spec.name"),
+        saving.records("tenants", Tenant, "tenancy.tenants", key="spec.name"),
+        saving.records("queues", Queue, "tenancy.queues", key="spec.name"),
+        saving.records("in_force", InForce, "tenancy.in_force", key="kind name"),
+        saving.pairs("offences", tuple[int, ...], "tenancy.offences"),
+        Saved(
+            "averages",
+            tuple[Average, ...],
+            lambda state: state.tenancy.averages(state.now_ms),
+            lambda state, saved: state.tenancy.set_averages(saved),
+        ),
+    ),
     index=_index,
     check=_check_windows_of_quotas,
 )

@@ -21,7 +21,6 @@ from aliquot.coordinator.core.inventory.records import (
     Totals,
     device_class_of,
     domain_of,
-    member_kind,
 )
 from aliquot.coordinator.core.inventory.table import DeviceTable, rows_of
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Admits, Demand, NodeSpec, SlicePlan
@@ -125,7 +124,6 @@ class Inventory:
                 node.cpu_used_milli,
                 node.host_memory_used_bytes,
                 tuple(sorted(node.groups.items())),
-                tuple(sorted(node.kinds.items())),
                 tuple(
                     sorted(
                         (
@@ -365,7 +363,7 @@ class Inventory:
         self.changes.note(row)
 
     def reserve_member(self, node_id: str, demand: Demand) -> None:
-        """Hold the host's part of one member of `demand`, and count it in its affinity group and among its kind.
+        """Hold the host's part of one member of `demand`, and count it in its affinity group.
 
         InventoryError if a node that reports its CPU or memory has not so much left.
         """
@@ -380,12 +378,10 @@ class Inventory:
     def release_member(self, node_id: str, demand: Demand) -> None:
         """Give the host's part of one member back. InventoryError if it is not held."""
         node = self.node(node_id)
-        kind = member_kind(demand.count, demand.share_milli)
         if (
             node.cpu_used_milli < demand.cpu_milli
             or node.host_memory_used_bytes < demand.host_memory_bytes
             or (demand.affinity_group and not node.groups.get(demand.affinity_group))
-            or (kind and not node.kinds.get(kind))
         ):
             raise InventoryError(f"node {node_id!r} does not hold that member; released twice?")
         self._hold_member(node, demand, -1)
@@ -403,16 +399,6 @@ class Inventory:
                 del node.groups[group], by_node[node.spec.node_id]
                 if not by_node:
                     del self.groups[group]
-        kind = member_kind(demand.count, demand.share_milli)
-        if kind:
-            of_kind = node.kinds.get(kind, 0) + sign
-            if of_kind:
-                node.kinds[kind] = of_kind
-            else:
-                del node.kinds[kind]
-            if of_kind == (1 if sign > 0 else 0):
-                self.table.refresh_node(node)
-                self._changed(node)
         if demand.cpu_milli or demand.host_memory_bytes:
             node.cpu_used_milli += sign * demand.cpu_milli
             node.host_memory_used_bytes += sign * demand.host_memory_bytes

@@ -100,17 +100,6 @@ def device_class_of(spec: DeviceSpec) -> DeviceClass:
     return DeviceClass(spec.vendor, spec.model, spec.leasable_bytes, spec.mig_profile, spec.compute_milli, whole_only)
 
 
-KIND_MAX = 62
-"""Kinds are bits of one number."""
-
-
-def member_kind(count: int, share_milli: int) -> int:
-    """What sort of neighbour one member is: 0 no device, 1 part of one device, k + 1 for k whole devices."""
-    if not count:
-        return 0
-    return min(count + 1, KIND_MAX) if share_milli == WHOLE_SHARE_MILLI or count > 1 else 1
-
-
 def resolve_slice(share_milli: int, memory_bytes: int, leasable_bytes: int, base_bytes: int) -> tuple[int, int]:
     """(share_milli, memory_bytes) of a slice; `base_bytes` is what a share is a share of."""
     share = share_milli
@@ -238,8 +227,6 @@ class NodeRecord:
     cpu_used_milli: int = 0
     host_memory_used_bytes: int = 0
     groups: dict[str, int] = field(default_factory=dict)
-    kinds: dict[int, int] = field(default_factory=dict)
-    """How many members of each kind sit here (`member_kind`)."""
 
     @property
     def open(self) -> bool:

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _STATE = ("share_left", "memory_left", "usable", "base")
-_NODE = ("cpu_left", "host_left", "class_id", "width", "kinds", "has_foreign")
+_NODE = ("cpu_left", "host_left", "class_id", "width", "has_foreign")
 _LINKS = ("island", "numa")
 _FLAGS = ("grantable", "first_of_node", "numa_known")
 _PLAIN = ("domain", "pool", "cpu_capacity", "host_capacity", "islands", "tier")
@@ -44,14 +44,12 @@ class DeviceTable:
     base: Ints
     """What a proportional slice is a share of, in bytes; -1: no proportional slice here."""
     node: Ints
-    """[which, row] `cpu_left`, `host_left`, `class_id`, `width`, `kinds`, `has_foreign`."""
+    """[which, row] `cpu_left`, `host_left`, `class_id`, `width`, `has_foreign`."""
     cpu_left: Ints
     """-1 while the node is not open to grants: no demand fits, not even one for no CPU."""
     host_left: Ints
     class_id: Ints
     width: Ints
-    kinds: Ints
-    """Bit k is set while a member of kind k sits on the node."""
     has_foreign: Ints
     """1: some device has foreign memory, so that proportional slices differ from device to device."""
     island: Ints
@@ -159,13 +157,11 @@ class DeviceTable:
     def refresh_node(self, node: NodeRecord) -> None:
         """Mirror the node's part of each of its rows."""
         first = node.first_row
-        kinds = sum(1 << kind for kind in node.kinds)
         for row in range(first, first + node.row_count):
             self.cpu_left[row] = node.cpu_left_milli if node.open else -1
             self.host_left[row] = node.host_memory_left_bytes
             self.grantable[row] = node.grantable
             self.first_of_node[row] = row == first
-            self.kinds[row] = kinds
 
     def kill_row(self, row: int) -> None:
         """Make a removed node's row fit nothing."""

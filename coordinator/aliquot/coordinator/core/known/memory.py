@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, Chain
+from aliquot.coordinator.core.books.tenancy.accounts import AccountKey, Chain
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import AdmissionPass
 from aliquot.coordinator.core.queueing.failed import FailedDemands
@@ -53,7 +53,6 @@ class Seen:
     closed: int = 0
     idle: int = 0
     reshaped: int = 0
-    declared: int = 0
     arrivals: int = 0
     started: int = 0
     prices: PriceTable | None = None
@@ -89,7 +88,7 @@ class Memory:
         self.outlooks: dict[tuple[Demand, str, str, int], tuple[int, Outlook]] = {}
         """What `Explain` said lately of when equal requests can start."""
         self.chains_key = -1
-        self.chains: dict[tuple[str, str], Chain[AccountView]] = {}
+        self.chains: dict[tuple[str, str], Chain] = {}
         """The accounts that requests of a tenant and queue count against: remembered for this version."""
         self.protected_key = (-1, -1)
         self.protected: dict[AccountKey, tuple[tuple[int, int], Container[str]]] = {}
@@ -109,10 +108,6 @@ class Memory:
         self.growth_round: GrowthRound | None = None
         self.growth_due_ms = 0
         """When growth is looked for next; 0: nothing asks for it."""
-        self.balance_due_ms: dict[str, int] = {}
-        """When each pool that balances by itself looks next."""
-        self.balanced_versions: dict[str, int] = {}
-        """The versions of these pools."""
         self.cuts_due_ms = 0
         """When to look next whether a card should be cut; 0: never."""
         self.cuts_turn = 0

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from aliquot.coordinator.core.books.access import AccessView
-from aliquot.coordinator.core.books.capacity import CapacityView, RecentDemandView
-from aliquot.coordinator.core.books.demand import DemandView
-from aliquot.coordinator.core.books.enrolment import EnrolmentView
-from aliquot.coordinator.core.books.health.view import HealthView
+from aliquot.coordinator.core.books.access import AccessBooks
+from aliquot.coordinator.core.books.capacity import CapacityBooks
+from aliquot.coordinator.core.books.demand import DemandBooks, RecentDemand
+from aliquot.coordinator.core.books.enrolment import EnrolmentBooks
+from aliquot.coordinator.core.books.health.records import HealthBooks
 from aliquot.coordinator.core.books.holds import Hold
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.books.ledger.ledger import LedgerView, MeterView
+from aliquot.coordinator.core.books.ledger.ledger import Ledger
+from aliquot.coordinator.core.books.ledger.meters import Meter
 from aliquot.coordinator.core.books.maintenance import Closure, Window
 from aliquot.coordinator.core.books.nodes import Device, Node
-from aliquot.coordinator.core.books.tenancy.loans import NodeMove
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.known.memory import Memory
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.prices import PriceTable
-from aliquot.coordinator.core.queueing.lines import LinesView
+from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import AFTER, Due
 from aliquot.coordinator.core.values.troubles import TimerPlace, Trouble, WorkKey, WorkKind
@@ -68,23 +68,21 @@ class Planning:
         self.nodes: Final[Mapping[str, Node]] = state.nodes
         self.devices: Final[Mapping[str, Device]] = state.devices
         self.ended: Final[Sequence[str]] = state.ended
-        self.tenancy: Final[TenancyView] = state.tenancy
-        self.ledger: Final[LedgerView] = state.ledger
+        self.tenancy: Final[Tenancy] = state.tenancy
+        self.ledger: Final[Ledger] = state.ledger
         self.holds: Final[Mapping[str, Hold]] = state.holds
-        self.node_moves: Final[Sequence[NodeMove]] = state.node_moves
-        self.node_moved_ms: Final[Mapping[str, int]] = state.node_moved_ms
         self.disruptions: Final[Mapping[str, tuple[int, ...]]] = state.disruptions
         self.windows: Final[Mapping[str, Window]] = state.windows
-        self.access: Final[AccessView] = state.access
-        self.enrolment: Final[EnrolmentView] = state.enrolment
-        self.health: Final[HealthView] = state.health
-        self.demand: Final[DemandView] = state.demand
-        self.capacity: Final[CapacityView] = state.capacity
-        self.inventory: Final[InventoryView] = state.inventory
+        self.access: Final[AccessBooks] = state.access
+        self.enrolment: Final[EnrolmentBooks] = state.enrolment
+        self.health: Final[HealthBooks] = state.health
+        self.demand: Final[DemandBooks] = state.demand
+        self.capacity: Final[CapacityBooks] = state.capacity
+        self.inventory: Final[Inventory] = state.inventory
         self.keys: Final[Mapping[tuple[str, str], str]] = state.keys
         self.node_ids_by_name: Final[Mapping[str, str]] = state.node_ids_by_name
         self.slice_ids_by_node: Final[Mapping[str, Mapping[str, None]]] = state.slice_ids_by_node
-        self.meters: Final[Mapping[str, MeterView]] = state.meters
+        self.meters: Final[Mapping[str, Meter]] = state.meters
         self.hold_of_device: Final[Mapping[str, str]] = state.hold_of_device
         self.ready_holds: Final[Mapping[str, None]] = state.ready_holds
         self.holding_by_priority: Final[Mapping[int, int]] = state.holding_by_priority
@@ -120,12 +118,12 @@ class Planning:
         return self._state.next_arrival
 
     @property
-    def recent(self) -> RecentDemandView:
+    def recent(self) -> RecentDemand:
         """What was asked for and granted lately."""
         return self._state.recent
 
     @property
-    def lines(self) -> LinesView:
+    def lines(self) -> WaitingLines:
         """Who waits."""
         return self._state.lines
 
@@ -261,11 +259,6 @@ class Planning:
             memory.growth_due_ms = due_ms
             memory.timers.add(due_ms, Due.GROWTH, "")
 
-    def look_for_balance(self, pool: str, due_ms: int) -> None:
-        """Remember to look then at how a pool's projects use their nodes."""
-        self.memory.balance_due_ms[pool] = due_ms
-        self.memory.timers.add(due_ms, Due.BALANCE, pool)
-
     def look_for_capacity(self, due_ms: int) -> None:
         """Remember to look then, or before, at which nodes should come or go."""
         memory = self.memory
@@ -309,9 +302,6 @@ class Planning:
         if seen.reshaped != state.reshaped.version:
             seen.reshaped = state.reshaped.version
             self.look_for_growth(state.reshaped.at_ms + config.growth_rest_ms)
-        if seen.declared != state.tenancy.version:
-            seen.declared = state.tenancy.version
-            self._note_pools()
         if state.cutting and not memory.cuts_due_ms:
             memory.cuts_due_ms = max(1, state.now_ms + config.cut_look_ms)
             memory.timers.add(memory.cuts_due_ms, Due.CUT, "")
@@ -342,14 +332,6 @@ class Planning:
         elif memory.capacity_calm and len(self.lines):
             memory.capacity_calm = False  # once: this is the time of the fact that put somebody in line
             self.look_for_capacity(self.now_ms + self.config.capacity_look_ms)
-
-    def _note_pools(self) -> None:
-        """Look at pools that were declared anew and balance by themselves."""
-        known = self.memory.balanced_versions
-        for name, pool in self.tenancy.pools.items():
-            if pool.spec.balancing.auto and known.get(name) != pool.version:
-                known[name] = pool.version
-                self.look_for_balance(name, self.now_ms + pool.spec.balancing.every_ms)
 
     def _note_ended(self) -> None:
         """Have ended leases forgotten when they are old, or too many."""

@@ -24,13 +24,6 @@ ISLAND = 2
 NUMA_NODE = 1
 
 
-class Extent(NamedTuple):
-    """The largest node of the pool, to which some policies scale."""
-
-    widest_milli: int
-    largest_cpu_milli: int
-
-
 class Candidates:
     """Rows against shapes. Units: thousandths of a device, thousandths of a CPU."""
 
@@ -45,9 +38,7 @@ class Candidates:
         "count",
         "cpu",
         "cpu_left",
-        "extent",
         "fits",
-        "kind",
         "left",
         "memory",
         "memory_left",
@@ -59,12 +50,11 @@ class Candidates:
         "usable",
     )
 
-    def __init__(self, by_row: Ints, by_class: Ints, of_row: Ints | slice, slots: slice, extent: Extent) -> None:
+    def __init__(self, by_row: Ints, by_class: Ints, of_row: Ints | slice, slots: slice) -> None:
         self._by_row = by_row
         self._by_class = by_class
         self._of_row = of_row
         self._slots = slots
-        self.extent = extent
 
     rows: Ints
     """[row] their numbers."""
@@ -98,9 +88,6 @@ class Candidates:
     """[1, shape] slices of one member; 0 for requests of CPU only."""
     cpu: Ints
     """[1, shape] CPU of one member."""
-    kind: Ints
-    """[1, shape] `member_kind` of the shape."""
-    extent: Extent
 
     @property
     def idle(self) -> Ints:
@@ -121,12 +108,6 @@ class Candidates:
         return width
 
     @property
-    def kinds(self) -> Ints:
-        """[row, 1] bit set of the kinds of members on the node (`member_kind`)."""
-        kinds: Ints = self._by_row[4][:, None]
-        return kinds
-
-    @property
     def share(self) -> Ints:
         """[row or 1, shape] share of one slice; 0 where the class does not suit."""
         asked: Ints = self._by_class[3, self._of_row, self._slots]
@@ -145,9 +126,7 @@ class Feasible(NamedTuple):
     """[state, 1] 255 less the (first) device of each state, so that the larger of equals is the first."""
 
 
-def gather(
-    table: DeviceTable, shapes: ShapeTable, extent: Extent, rows: Ints, slots: slice, eligible: Bools
-) -> Feasible:
+def gather(table: DeviceTable, shapes: ShapeTable, rows: Ints, slots: slice, eligible: Bools) -> Feasible:
     """Put `rows` and the shapes in `slots` together; `eligible` is [row, shape].
 
     This and the policy's formula are the hot path: a decision costs what its NumPy calls cost, not their elements.
@@ -162,15 +141,15 @@ def gather(
         of_row = of_state = slice(class_id[0], class_id[0] + 1 or None)
     else:
         of_state = class_id[states.row_of]
-    c = Candidates(by_row, shapes.by_class, of_row, slots, extent)
+    c = Candidates(by_row, shapes.by_class, of_row, slots)
     c.rows = rows
     c.all_left, c.all_memory, c.all_usable = by_device[0], by_device[1], by_device[2]
     c.row_of, c.starts = states.row_of, states.starts
     c.left, memory_left, c.usable, base = by_device.reshape(4, -1)[:, states.flat, None]
-    c.cpu, host, c.count, c.kind = shapes.plain[:, None, slots]
+    c.cpu, host, c.count = shapes.plain[:, None, slots]
     share, memory, c.size, _ = shapes.by_class[:, of_state, slots]
     fits = c.left >= share
-    if by_row[5].any():
+    if by_row[4].any():
         proportional = shapes.proportional[slots][None, :]
         memory = np.where(proportional, proportional_memory(base, share), memory)
         fits &= ~proportional | (base >= 0)

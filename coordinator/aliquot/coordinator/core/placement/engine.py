@@ -1,13 +1,14 @@
 """Placement: which devices a demand gets, decided on cached scores and never changing the inventory.
 
 The engine itself knows what is feasible and what equals what; how good a place is, its policy says. A
-decision is a function of the inventory, the policy's parameters, the demand and the arrival number, and of
+decision is a function of the inventory, the policy's parameters, the demand, and of
 nothing else: no clock, no hash order, no randomness.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.fragmentation import typical
 from aliquot.coordinator.core.placement.gang import place_gang
-from aliquot.coordinator.core.placement.index import Index, ScanIndex, ScoreIndex
+from aliquot.coordinator.core.placement.index import ScoreIndex
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, reference_bytes
 from aliquot.coordinator.core.placement.move_budget import MoveBudget
@@ -26,7 +27,7 @@ from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.reasons import RESTRICTED
-from aliquot.coordinator.core.placement.room import room
+from aliquot.coordinator.core.placement.room import listed_rows, room
 from aliquot.coordinator.core.placement.scoring import Scorer
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 from aliquot.coordinator.core.values.types import Demand, Placement, Shortfall, SlicePlan
@@ -48,17 +49,15 @@ class Engine:
         policy: Policy,
         *,
         mix: ArrivalMix | None = None,
-        full_scan: bool = False,
+        index: type[ScoreIndex] = ScoreIndex,
         compiled: bool = True,
     ) -> None:
-        """`full_scan` decides without cached scores: the same decisions, slower. `compiled`: score by numba once
-        `accelerated.warm_up` has brought it in and where the policy has a kernel.
-        """
+        """`compiled`: score by numba once `accelerated.warm_up` has brought it in and where the policy has a kernel."""
         self.inventory = inventory
         self.policy = policy
         self.shapes = ShapeTable(inventory)
         scorer = Scorer(inventory, policy, self.shapes)
-        self.index: Index = ScanIndex(scorer) if full_scan else ScoreIndex(scorer, compiled=compiled)
+        self.index = index(scorer, compiled=compiled)
         self._utilisation: dict[str, int] = {}
         """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
         self._measured_version = -1
@@ -73,27 +72,26 @@ class Engine:
         self._possible: OrderedDict[Demand, bool] = OrderedDict()
         self._possible_version = -1
 
-    def place(self, demand: Demand, *, arrival: int = 0) -> Placement | None:
+    def place(self, demand: Demand) -> Placement | None:
         """Where the demand goes now, or None if it does not fit. The inventory is as before on return.
 
-        `arrival` numbers the request; only the `random` policy draws from it. Devices that don't admit everything come
-        last.
+        Devices that don't admit everything come last.
         """
-        placement = self._place(demand, arrival)
+        placement = self._place(demand)
         if placement is None and self.inventory.restricted:
             for most in (level for level in RESTRICTED if level <= demand.admitted_on):
                 with self.inventory.trial() as inventory:
-                    placement = self._place(demand, arrival) if inventory.admit(most) else None
+                    placement = self._place(demand) if inventory.admit(most) else None
                 if placement is not None:
                     return placement
         return placement
 
-    def _place(self, demand: Demand, arrival: int) -> Placement | None:
+    def _place(self, demand: Demand) -> Placement | None:
         for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
-                placement = place_gang(self._placer, self.shapes, demand, shape, arrival)
+                placement = place_gang(self._placer, self.shapes, demand, shape)
             else:
-                placement = self._place_one(demand, shape, arrival)
+                placement = self._place_one(demand, shape)
             if placement is not None:
                 if position and shape.mig_profile == demand.mig_profile:
                     placement = _with_note(placement, _as_alternative(demand, shape, position))
@@ -134,18 +132,28 @@ class Engine:
     def _fits(self, demand: Demand) -> bool:
         return any(room(self.inventory, demand, shape) >= demand.gang_size for shape in self.matcher.shapes(demand))
 
+    def roomiest(self, demand: Demand, shapes: Iterable[Demand]) -> Iterator[str]:
+        """Nodes that are open and suit the demand as one of these shapes, those with most share left first."""
+        table = self.inventory.table
+        suits: Bools = np.zeros(table.rows, np.bool_)
+        for shape in shapes:
+            suits |= self.shapes.eligible_rows(self.index.slot(shape))
+        rows = np.flatnonzero(suits & listed_rows(self.inventory, demand) & table.grantable[: table.rows])
+        ranked = rows[np.argsort(-table.share_left[rows].sum(axis=1), kind="stable")].tolist()
+        return iter(dict.fromkeys(node.spec.node_id for row in ranked if (node := table.node_of_row[row]) is not None))
+
     def scores(self, demand: Demand, shape: Demand) -> Ints:
         """[row] how good each is for one member of `demand` as this shape; `NO_SCORE` where it does not fit. For
         comparing rows, and good for nothing else.
         """
         return self._placer.scores(demand, shape)
 
-    def choose_on(self, demand: Demand, shape: Demand, node_id: str, arrival: int) -> tuple[SlicePlan, ...] | None:
+    def choose_on(self, demand: Demand, shape: Demand, node_id: str) -> tuple[SlicePlan, ...] | None:
         """What one member of `demand` would get as this shape on this node, or None if it does not fit there."""
         node = self.inventory.node(node_id)
         within: Bools = np.zeros(self.inventory.table.rows, np.bool_)
         within[node.first_row : node.first_row + node.row_count] = True
-        chosen = self._placer.choose(demand, shape, arrival, within)
+        chosen = self._placer.choose(demand, shape, within)
         return chosen.slices if chosen is not None else None
 
     def arrived(self, number: int) -> None:
@@ -162,7 +170,7 @@ class Engine:
     def scoring_passes(self) -> int:
         """How often scores were brought up to date that compiled code (`accelerated.warm_up`) would give sooner."""
         index = self.index
-        return index.passes if isinstance(self.policy, Price) and isinstance(index, ScoreIndex) else 0
+        return index.passes if isinstance(self.policy, Price) else 0
 
     def set_prices(self, table: PriceTable) -> None:
         """Take prices that were learnt elsewhere; of no consequence to policies that know none."""
@@ -173,8 +181,8 @@ class Engine:
         """Take the mix of requests; of no consequence to policies that know none."""
         self.policy.set_mix(mix)
 
-    def _place_one(self, demand: Demand, shape: Demand, arrival: int) -> Placement | None:
-        chosen = self._placer.choose(demand, shape, arrival)
+    def _place_one(self, demand: Demand, shape: Demand) -> Placement | None:
+        chosen = self._placer.choose(demand, shape)
         if chosen is None:
             return None
         return Placement((chosen.slices,), (chosen.node_id,), chosen.note)

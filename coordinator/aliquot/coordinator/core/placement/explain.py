@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.matching import Matcher
 from aliquot.coordinator.core.placement.obstacles import ClassObstacles, describe
 from aliquot.coordinator.core.placement.reasons import OTHER_KIND, PERMANENT, Reason
@@ -10,12 +10,12 @@ from aliquot.coordinator.core.placement.room import room
 from aliquot.coordinator.core.values.types import Demand, Missing, Shortfall
 
 
-def possible(inventory: InventoryView, matcher: Matcher, demand: Demand) -> bool:
+def possible(inventory: Inventory, matcher: Matcher, demand: Demand) -> bool:
     """Would the demand fit the pool were it empty, well and ready?"""
     return any(room(inventory, demand, shape, empty=True) >= demand.gang_size for shape in matcher.shapes(demand))
 
 
-def shortfall(inventory: InventoryView, matcher: Matcher, demand: Demand) -> Shortfall:
+def shortfall(inventory: Inventory, matcher: Matcher, demand: Demand) -> Shortfall:
     """What is missing, by device class. A class that would serve the demand now says so with `FITS`."""
     matches = matcher.matches(demand)
     with inventory.trial() as opened:

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.coordinator.core.inventory import DeviceClass
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import DeviceClass, Inventory
 from aliquot.coordinator.core.placement.candidates import Candidates
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
@@ -38,7 +37,7 @@ class Mix:
         that is lost to the type."""
         self._unsuited: Bools = np.ones((0, len(self.types)), np.bool_)
 
-    def learn_classes(self, inventory: InventoryView) -> None:
+    def learn_classes(self, inventory: Inventory) -> None:
         """Take note of which device classes suit which type; call when classes were added."""
         classes = inventory.classes
         if len(self._unsuited) == len(classes) + 1:
@@ -111,7 +110,7 @@ class Sums:
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], list[int]] = {}
 
-    def add(self, inventory: InventoryView, mix: Mix, rows: Ints) -> None:
+    def add(self, inventory: Inventory, mix: Mix, rows: Ints) -> None:
         """Count these rows. Without a mix nothing is counted: nobody knows what would be useful."""
         table = inventory.table
         rows = rows[table.grantable[rows] & (table.width[rows] > 0)]
@@ -135,7 +134,7 @@ class Sums:
         }
 
 
-def measure(inventory: InventoryView, mix: Mix) -> dict[tuple[str, str], Fragmentation]:
+def measure(inventory: Inventory, mix: Mix) -> dict[tuple[str, str], Fragmentation]:
     """Fragmentation by (pool, model), over nodes that accept grants. Empty without a mix."""
     sums = Sums()
     sums.add(inventory, mix, np.arange(inventory.table.rows))

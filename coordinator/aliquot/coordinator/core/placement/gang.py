@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.picking import slice_on
 from aliquot.coordinator.core.placement.placer import Chosen, MemberPlacer
 from aliquot.coordinator.core.placement.room import listed_rows, members_per_node, members_per_row
@@ -26,9 +25,7 @@ TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
 
 
-def place_gang(
-    placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand, arrival: int
-) -> Placement | None:
+def place_gang(placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand) -> Placement | None:
     """Place every member, or None. The inventory is as before on return."""
     inventory = placer.inventory
     slot = placer.index.slot(shape)
@@ -44,8 +41,8 @@ def place_gang(
     within, note = _smallest_domain(placer, demand, per_node)
     with inventory.trial():
         chosen: list[Chosen] = []
-        for number in range(demand.gang_size):
-            found = placer.choose(demand, shape, arrival * 65537 + number, within)
+        for _ in range(demand.gang_size):
+            found = placer.choose(demand, shape, within)
             if found is None:
                 break
             hold_member(inventory, demand, found.node_id, found.slices, apart=shape.apart)
@@ -77,7 +74,7 @@ def hold_member(
             inventory.withhold(uuid, TRIAL_GROUP)
 
 
-def on_cards_of(inventory: InventoryView, uuids: Iterable[str]) -> tuple[str, ...]:
+def on_cards_of(inventory: Inventory, uuids: Iterable[str]) -> tuple[str, ...]:
     """Every device that is on the same card as one of these."""
     found: dict[str, None] = {}
     for uuid in uuids:

@@ -9,14 +9,12 @@ A shape never seen, or one pushed out by 256 others, costs one full scan.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.accelerated import Accelerator, kernel
 from aliquot.coordinator.core.placement.policies.price import Price
-from aliquot.coordinator.core.placement.scoring import NEVER, NO_SCORE, Scorer, column_of, scores_of
+from aliquot.coordinator.core.placement.scoring import NEVER, Scorer, column_of, scores_of
 from aliquot.coordinator.core.placement.shapes import SHAPES_MAX, Bools, Ints
 from aliquot.coordinator.core.values.types import Demand
 
@@ -25,30 +23,8 @@ BATCH_PAIRS = 4096
 """Pairs of (row, shape) scored at once when many rows changed: arrays that stay in the cache."""
 
 
-class Index(Protocol):
-    """Answers which rows are how good for a shape. Two kinds: cached (here) and scanning (`ScanIndex`, the oracle)."""
-
-    scorer: Scorer
-
-    @property
-    def seen(self) -> int:
-        """The changes of the inventory (`ChangeLog.end`) that its scores include."""
-
-    def slot(self, shape: Demand) -> int:
-        """The slot of a shape, brought up to date; valid until the inventory changes."""
-
-    def best(self, slot: int) -> tuple[int, int]:
-        """(row, score) of the best row, the lowest of equals; `NO_SCORE` if none fits."""
-
-    def column(self, slot: int) -> Ints:
-        """A copy of the scores of all rows."""
-
-    def device_column(self, row: int, slot: int) -> int:
-        """The best device of a row, for policies that score devices."""
-
-
 class ScoreIndex:
-    """The cached index."""
+    """Answers which rows are how good for a shape."""
 
     def __init__(self, scorer: Scorer, *, compiled: bool = True) -> None:
         """`compiled` False keeps to NumPy even after `accelerated.warm_up`."""
@@ -81,13 +57,13 @@ class ScoreIndex:
 
     @property
     def seen(self) -> int:
-        """See `Index.seen`."""
+        """The changes of the inventory (`ChangeLog.end`) that its scores include."""
         return self._position
 
     # -- the questions ---------------------------------------------------------------------------------------
 
     def slot(self, shape: Demand) -> int:
-        """See `Index.slot`."""
+        """The slot of a shape, brought up to date; valid until the inventory changes."""
         self._sync()
         shapes = self.scorer.shapes
         slot = shapes.slots.get(shape, -1)
@@ -102,7 +78,7 @@ class ScoreIndex:
         return slot
 
     def best(self, slot: int) -> tuple[int, int]:
-        """See `Index.best`."""
+        """(row, score) of the best row, the lowest of equals; `NO_SCORE` if none fits."""
         block = int(scores_of(self.block_keys[:, slot]).argmax())
         first = block * BLOCK
         scores = scores_of(self.keys[first : first + BLOCK, slot])
@@ -110,11 +86,11 @@ class ScoreIndex:
         return first + offset, int(scores[offset])
 
     def column(self, slot: int) -> Ints:
-        """See `Index.column`."""
+        """A copy of the scores of all rows."""
         return scores_of(self.keys[: self._inventory.table.rows, slot])
 
     def device_column(self, row: int, slot: int) -> int:
-        """See `Index.device_column`."""
+        """The best device of a row, for policies that score devices."""
         return column_of(int(self.keys[row, slot]))
 
     # -- keeping up ------------------------------------------------------------------------------------------
@@ -238,43 +214,3 @@ def scan_shape(scorer: Scorer, slot: int, eligible: Bools) -> Ints:
 
 # --------------------
 # Score every row for every question: slow and simple, the oracle that the cached index is tested against.
-
-
-class ScanIndex:
-    """An `Index` that remembers nothing but the answer to the last question."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
-        self._keys: Ints = np.zeros(0, np.int64)
-
-    @property
-    def seen(self) -> int:
-        """See `Index.seen`: it keeps no scores, so it is never behind."""
-        return self.scorer.inventory.changes.end
-
-    def slot(self, shape: Demand) -> int:
-        """See `Index.slot`."""
-        shapes = self.scorer.shapes
-        self.scorer.sync()
-        slot = shapes.slots.get(shape, -1)
-        if slot < 0:
-            slot = shapes.used
-            shapes.put(slot, shape)
-        self._keys = scan_shape(self.scorer, slot, shapes.eligible_rows(slot))
-        return slot
-
-    def best(self, slot: int) -> tuple[int, int]:
-        """See `Index.best`."""
-        scores = scores_of(self._keys)
-        if not len(scores):
-            return 0, NO_SCORE
-        row = int(scores.argmax())
-        return row, int(scores[row])
-
-    def column(self, slot: int) -> Ints:
-        """See `Index.column`."""
-        return scores_of(self._keys)
-
-    def device_column(self, row: int, slot: int) -> int:
-        """See `Index.device_column`."""
-        return column_of(int(self._keys[row]))

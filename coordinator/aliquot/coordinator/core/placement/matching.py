@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceClass, asks_for_part
-from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.placement.room import room
 from aliquot.coordinator.core.placement.shapes import shape_of, shapes_of
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, MigCard, NodeSpec
@@ -41,7 +41,7 @@ class Match(NamedTuple):
 class Matcher:
     """Which profiles serve a demand; remembered until the inventory's structure changes."""
 
-    def __init__(self, inventory: InventoryView) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._known: OrderedDict[Demand, tuple[Match, ...]] = OrderedDict()
         self._version = -1

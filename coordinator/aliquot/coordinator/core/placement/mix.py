@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import CPU_UNLIMITED, DeviceClass
-from aliquot.coordinator.core.inventory.view import InventoryView
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 Ints = npt.NDArray[np.int64]
@@ -100,13 +100,13 @@ class ArrivalMix:
         halved = {kind: count // 2 for kind, count in self._counts.items() if count > 1}
         self._counts, self._total = halved, sum(halved.values())
 
-    def summary(self, inventory: InventoryView) -> MixSummary:
+    def summary(self, inventory: Inventory) -> MixSummary:
         """The types and their counts, the most frequent first."""
         types = tuple(sorted(self._counts.items(), key=lambda item: -item[1]))
         return MixSummary(self.noted, types, class_totals(inventory))
 
 
-def class_totals(inventory: InventoryView) -> tuple[ClassTotals, ...]:
+def class_totals(inventory: Inventory) -> tuple[ClassTotals, ...]:
     """The devices of a pool, by class: of every class that it knows, whether it has devices now or not."""
     table, rows = inventory.table, inventory.table.rows
     devices: Ints = np.zeros(len(inventory.classes) + 1, np.int64)
@@ -135,7 +135,7 @@ def _by_class(class_id: Ints, free: Ints, cpu: Ints, classes: int) -> list[list[
     return found
 
 
-def reference_bytes(inventory: InventoryView) -> int:
+def reference_bytes(inventory: Inventory) -> int:
     """Leasable memory of the device class with the most devices, MIG instances apart; 0 in an empty pool."""
     table = inventory.table
     devices = [0] * len(inventory.classes)

@@ -8,7 +8,7 @@ import msgspec
 
 from aliquot.common import catalog
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.matching import Match, instances_among, is_part
 from aliquot.coordinator.core.placement.reasons import RESTRICTED, Reason
 from aliquot.coordinator.core.placement.room import listed_rows, members_per_node, members_per_row, slots_per_device
@@ -43,9 +43,7 @@ def describe(demand: Demand) -> str:
 class ClassObstacles:
     """Looks at one demand and one device class."""
 
-    def __init__(
-        self, inventory: InventoryView, demand: Demand, class_id: int, matches: tuple[Match, ...] = ()
-    ) -> None:
+    def __init__(self, inventory: Inventory, demand: Demand, class_id: int, matches: tuple[Match, ...] = ()) -> None:
         """`matches`: the profiles that serve the demand, where MIG instances do (`Matcher.matches`)."""
         own = inventory.classes[class_id]
         self._asked, self._matches = demand, matches
@@ -55,7 +53,6 @@ class ClassObstacles:
         demand = self._match.demand if self._match is not None else demand
         self._inventory = inventory
         self._demand = demand
-        self._class_id = class_id
         self._class = inventory.classes[class_id]
         table = inventory.table
         self._rows = table.rows

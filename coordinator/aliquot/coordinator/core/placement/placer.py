@@ -13,12 +13,12 @@ import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceRecord
-from aliquot.coordinator.core.placement.index import BLOCK, Index
+from aliquot.coordinator.core.placement.index import BLOCK, ScoreIndex
 from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_on
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, SlicePlan
+from aliquot.coordinator.core.values.types import Demand, SlicePlan
 
 AVOIDED = "\x00avoided"
 """The owner for whom devices that a request avoids are withheld on trial."""
@@ -35,31 +35,25 @@ class Chosen(NamedTuple):
 class MemberPlacer:
     """Chooses for one inventory, policy and index."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, index: Index, utilisation: Mapping[str, int]) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, index: ScoreIndex, utilisation: Mapping[str, int]) -> None:
         """`utilisation`: how busy devices are, in thousandths, as far as it was measured."""
         self.inventory = inventory
         self.policy = policy
         self.index = index
         self.utilisation = utilisation
 
-    def choose(self, demand: Demand, shape: Demand, arrival: int, within: Bools | None = None) -> Chosen | None:
+    def choose(self, demand: Demand, shape: Demand, within: Bools | None = None) -> Chosen | None:
         """The best place for one member of `demand`, or None. `within`: only these rows."""
         slot = self.index.slot(shape)
         if within is not None or _has_filters(demand):
             scores = self._filtered(demand, slot, within)
             row = int(scores.argmax()) if len(scores) else 0
             score = int(scores[row]) if len(scores) else NO_SCORE
-        elif self.policy.at_random:
-            scores = self.index.column(slot)
-            row, score = 0, 0
         else:
             row, score = self.index.best(slot)
             scores = None
         if score == NO_SCORE:
             return None
-        if self.policy.at_random:
-            assert scores is not None
-            return self._at_random(demand, shape, scores, arrival)
         if self.policy.utilisation_ties and self.utilisation:
             row = self._least_busy(slot, row, score, scores)
         return self._on_row(demand, shape, slot, row)
@@ -144,33 +138,6 @@ class MemberPlacer:
         picked = pick(devices, shape, avoid=demand.avoid_device_uuids, utilisation=ties or None)
         assert picked is not None, "a cached score said that the member fits"
         return Chosen(node_id, *picked)
-
-    def _at_random(self, demand: Demand, shape: Demand, scores: Ints, arrival: int) -> Chosen | None:
-        """A uniform draw of a feasible row, then of its fitting devices, from the arrival number."""
-        rows = np.flatnonzero(scores > NO_SCORE)
-        if not len(rows):
-            return None
-        row = int(rows[mix64(arrival) % len(rows)])
-        node = self.inventory.table.node_of_row[row]
-        assert node is not None
-        if not shape.count:
-            return Chosen(node.spec.node_id, (), "")
-        devices = list(self.inventory.table.devices_of_row[row])
-        if shape.count == 1 and shape.share_milli != WHOLE_SHARE_MILLI:
-            avoid = demand.avoid_device_uuids
-            fitting = [d for d in devices if d.spec.uuid not in avoid and slice_on(d, shape) is not None]
-            devices = [fitting[mix64(arrival ^ 0x5DEECE66D) % len(fitting)]]
-        picked = pick(devices, shape, avoid=demand.avoid_device_uuids)
-        assert picked is not None, "a cached score said that the member fits"
-        return Chosen(node.spec.node_id, *picked)
-
-
-def mix64(number: int) -> int:
-    """SplitMix64's finaliser: an even hash of a counter, the same on every machine."""
-    z = (number + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-    return z ^ z >> 31
 
 
 def _has_filters(demand: Demand) -> bool:

@@ -31,8 +31,6 @@ class Policy:
     utilisation_ties: ClassVar[bool] = True
     """Between equal scores, prefer the node whose devices are less busy. Off where the published policy's
     fixed order matters."""
-    at_random: ClassVar[bool] = False
-    """Ignore scores: the engine draws a feasible row and device from the arrival number."""
     mix_dependent: ClassVar[bool] = False
     """Wants `set_mix` with the shapes that arrive."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable, proportional_memory
 from aliquot.coordinator.core.values.types import Demand, Topology
 
@@ -18,7 +18,7 @@ MANY = 1 << 30
 
 
 def slots_per_device(
-    inventory: InventoryView, shapes: ShapeTable, slot: int, *, empty: bool = False, rows: Ints | slice | None = None
+    inventory: Inventory, shapes: ShapeTable, slot: int, *, empty: bool = False, rows: Ints | slice | None = None
 ) -> Ints:
     """[row, device] how many slices of the shape fit; `empty`: were nothing held and every device well.
 
@@ -64,7 +64,7 @@ def members_by_slots(slots: Ints, count: int) -> Ints:
 
 
 def members_per_row(
-    inventory: InventoryView,
+    inventory: Inventory,
     shapes: ShapeTable,
     slot: int,
     eligible: Bools,
@@ -81,7 +81,7 @@ def members_per_row(
 
 
 def _by_devices(
-    inventory: InventoryView,
+    inventory: Inventory,
     shapes: ShapeTable,
     slot: int,
     avoid: Iterable[str],
@@ -108,7 +108,7 @@ def _by_devices(
     return members
 
 
-def _one_on_a_card(inventory: InventoryView, slots: Ints, numbers: Ints) -> Ints:
+def _one_on_a_card(inventory: Inventory, slots: Ints, numbers: Ints) -> Ints:
     """The same, with one slot for each card at most; `numbers`: the rows that these are."""
     found: Ints = np.minimum(slots, 1)
     for at, row in enumerate(numbers.tolist()):
@@ -124,7 +124,7 @@ def _one_on_a_card(inventory: InventoryView, slots: Ints, numbers: Ints) -> Ints
 
 
 def _host_members(
-    inventory: InventoryView, shape: Demand, *, empty: bool = False, rows: Ints | slice | None = None
+    inventory: Inventory, shape: Demand, *, empty: bool = False, rows: Ints | slice | None = None
 ) -> Ints:
     table = inventory.table
     rows = slice(table.rows) if rows is None else rows
@@ -140,7 +140,7 @@ def _host_members(
 
 
 def members_per_node(
-    inventory: InventoryView, demand: Demand, shape: Demand, per_row: Ints, *, empty: bool = False
+    inventory: Inventory, demand: Demand, shape: Demand, per_row: Ints, *, empty: bool = False
 ) -> Ints:
     """`per_row` with the rows of one node brought under what they share, put on the node's first row.
 
@@ -161,12 +161,12 @@ def members_per_node(
     return per_node
 
 
-def room(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
+def room(inventory: Inventory, demand: Demand, shape: Demand, *, empty: bool = False) -> int:
     """Members that the pool can take as this shape now; `empty`: could take, were it empty, well and ready."""
     return int(rooms(inventory, demand, shape, empty=empty).sum())
 
 
-def rooms(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: bool = False) -> Ints:
+def rooms(inventory: Inventory, demand: Demand, shape: Demand, *, empty: bool = False) -> Ints:
     """[row] the same for each node, put on its first row."""
     shapes = ShapeTable(inventory)
     shapes.put(0, shape)
@@ -178,9 +178,7 @@ def rooms(inventory: InventoryView, demand: Demand, shape: Demand, *, empty: boo
     return members_per_node(inventory, demand, shape, per_row, empty=empty)
 
 
-def rooms_of(
-    inventory: InventoryView, demand: Demand, shape: Demand, rows: Ints, starts: Ints, eligible: Bools
-) -> Ints:
+def rooms_of(inventory: Inventory, demand: Demand, shape: Demand, rows: Ints, starts: Ints, eligible: Bools) -> Ints:
     """[node] members that nodes can take now whose rows are these, and begin there among them; `eligible` rows fit."""
     shapes = ShapeTable(inventory)
     shapes.put(0, shape)
@@ -197,7 +195,7 @@ def rooms_of(
     return of_node
 
 
-def listed_rows(inventory: InventoryView, demand: Demand, *, empty: bool = False) -> Bools:
+def listed_rows(inventory: Inventory, demand: Demand, *, empty: bool = False) -> Bools:
     """[row] what the demand's own node lists leave. `empty` ignores the nodes to avoid: back-offs pass."""
     rows = inventory.table.rows
     listed: Bools = np.full(rows, not demand.node_ids, np.bool_)

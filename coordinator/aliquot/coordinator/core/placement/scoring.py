@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from aliquot.coordinator.core.inventory import Inventory
-from aliquot.coordinator.core.placement.candidates import COLUMN_LAST, Extent, gather
+from aliquot.coordinator.core.placement.candidates import COLUMN_LAST, gather
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 COLUMN_BITS = COLUMN_LAST.bit_length()
 
@@ -29,7 +28,6 @@ class Scorer:
         self.inventory = inventory
         self.policy = policy
         self.shapes = shapes
-        self._extent = Extent(WHOLE_SHARE_MILLI, 1)
         self._structure = -1
         self.sync()
 
@@ -39,19 +37,12 @@ class Scorer:
         if self._structure == inventory.structure_version:
             return False
         self._structure = inventory.structure_version
-        table, rows = inventory.table, inventory.table.rows
-        extent = Extent(
-            max(int(table.width[:rows].max(initial=0)), 1) * WHOLE_SHARE_MILLI,
-            max(int(table.cpu_capacity[:rows].max(initial=0)), 1),
-        )
-        moved = extent != self._extent
-        self._extent = extent
         self.policy.learn_classes(inventory)
-        return self.shapes.sync_classes() or moved
+        return self.shapes.sync_classes()
 
     def keys(self, rows: Ints, slots: slice, eligible: Bools) -> Ints:
         """[row, shape] keys: `NEVER` where it does not fit, else score and best device (`scores_of`, `column_of`)."""
-        found = gather(self.inventory.table, self.shapes, self._extent, rows, slots, eligible)
+        found = gather(self.inventory.table, self.shapes, rows, slots, eligible)
         c, allowed = found.candidates, found.allowed
         policy = self.policy
         if policy.per_device:
@@ -61,8 +52,6 @@ class Scorer:
             if self.shapes.any_cpu_only:
                 fits[c.starts] |= c.count == 0
             keys = np.maximum.reduceat(np.where(fits, keys, NEVER), c.starts, axis=0)
-        elif policy.at_random:
-            keys = np.zeros(allowed.shape, np.int64)
         else:
             keys = policy.node_scores(c) << COLUMN_BITS
         if found.tier is not None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.coordinator.core.inventory.records import MIB, member_kind
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.inventory.records import MIB
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ def shape_of(demand: Demand, models: tuple[str, ...], vendor: str | None = None)
 class ShapeTable:
     """The numbers of all shapes; `[class, slot]` where they depend on the device class, else `[slot]`."""
 
-    def __init__(self, inventory: InventoryView) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self.shapes: list[Demand] = []
         self.slots: dict[Demand, int] = {}
@@ -75,9 +75,9 @@ class ShapeTable:
         """`size`: the larger of share and memory in thousandths of the device, what a slice costs a policy.
         `asked`: `share` where the class suits, else 0, for sums."""
         self.share[:] = NEVER_SHARE
-        self.plain: Ints = np.zeros((4, capacity), np.int64)
-        """[which, slot] `cpu`, `host`, `count`, `kind`."""
-        self.cpu, self.host, self.count, self.kind = self.plain
+        self.plain: Ints = np.zeros((3, capacity), np.int64)
+        """[which, slot] `cpu`, `host`, `count`."""
+        self.cpu, self.host, self.count = self.plain
         self.linked: Bools = np.zeros(capacity, np.bool_)
         """Wants its slices close together."""
         self.require_island: Bools = np.zeros(capacity, np.bool_)
@@ -121,7 +121,6 @@ class ShapeTable:
         self.any_host |= shape.host_memory_bytes > 0
         self.require_island[slot] = shape.topology == Topology.REQUIRE_ISLAND
         self.proportional[slot] = shape.memory_bytes == 0
-        self.kind[slot] = member_kind(shape.count, shape.share_milli)
         self.share[:, slot] = NEVER_SHARE
         self.memory[:, slot] = 0
         self.asked[:, slot] = 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.gang import TRIAL_GROUP
 from aliquot.coordinator.core.placement.matching import either
@@ -339,7 +339,7 @@ def _less(capacity: Ints, wanted: int) -> Bools:
     return (capacity >= 0) & (capacity < wanted)
 
 
-def _first_rows(inventory: InventoryView, rows: Ints) -> Ints:
+def _first_rows(inventory: Inventory, rows: Ints) -> Ints:
     """[row] the first row of its node."""
     table = inventory.table
     marks = np.where(table.first_of_node[: table.rows], np.arange(table.rows), 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.engine import Engine
 from aliquot.coordinator.core.placement.reasons import RESTRICTED
 from aliquot.coordinator.core.values.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
@@ -34,7 +34,7 @@ def objection(engine: Engine, demand: Demand, placement: Placement) -> str:
     return why
 
 
-def _together(inventory: InventoryView, placement: Placement) -> str:
+def _together(inventory: Inventory, placement: Placement) -> str:
     on_card: dict[str, int] = {}
     for member, plans in enumerate(placement.members):
         for plan in plans:
@@ -44,7 +44,7 @@ def _together(inventory: InventoryView, placement: Placement) -> str:
     return ""
 
 
-def _of_node(inventory: InventoryView, demand: Demand, node_id: str, members: int) -> str:
+def _of_node(inventory: Inventory, demand: Demand, node_id: str, members: int) -> str:
     if not inventory.has_node(node_id):
         return f"node {node_id} is gone"
     node = inventory.node(node_id)
@@ -61,9 +61,7 @@ def _of_node(inventory: InventoryView, demand: Demand, node_id: str, members: in
     return ""
 
 
-def _of_member(
-    inventory: InventoryView, demand: Demand, shape: Demand, node_id: str, plans: tuple[SlicePlan, ...]
-) -> str:
+def _of_member(inventory: Inventory, demand: Demand, shape: Demand, node_id: str, plans: tuple[SlicePlan, ...]) -> str:
     if len({plan.device_uuid for plan in plans}) != shape.count:
         return f"{len(plans)} slices on devices of their own were not what was asked for"
     for plan in plans:

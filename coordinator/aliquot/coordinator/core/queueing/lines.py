@@ -20,8 +20,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.specs import QueuePolicy, QueueSpec, upwards
@@ -282,14 +282,6 @@ class WaitingLines:
         lines = self.queues.get(queue, {}).get(tenant)
         return lines is not None and key in lines.lines
 
-    def in_order(self) -> Iterator[str]:
-        """All lease ids that are tried, by rank. For listings and checks: O(n log lines)."""
-        everything = (
-            line for tenants in self.queues.values() for lines in tenants.values() for line in lines.lines.values()
-        )
-        for _, lease_id in heapq.merge(*everything):
-            yield lease_id
-
     def ids(self) -> Iterator[str]:
         """All lease ids, resting ones too, in no particular order."""
         return iter(self._where)
@@ -302,39 +294,3 @@ class WaitingLines:
         lines.add(place.rank, lease_id, place.line)
         if lease_id in self.served:
             lines.serve(lease_id, place.line, served=True)
-
-
-# --------------------
-# The waiting lines for those who only read: what decides is given these, and mypy refuses the rest.
-
-
-class TenantLinesView(Protocol):
-    """`TenantLines`."""
-
-    @property
-    def lines(self) -> Mapping[LineKey, Sequence[tuple[Rank, str]]]: ...  # noqa: D102
-    @property
-    def heads(self) -> Sequence[tuple[Rank, str, LineKey]]: ...  # noqa: D102
-    @property
-    def priorities(self) -> Mapping[int, int]: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    def after(self, rank: Rank | None) -> Head | None: ...  # noqa: D102
-
-
-class LinesView(Protocol):
-    """`WaitingLines`."""
-
-    def __len__(self) -> int: ...
-    @property
-    def queues(self) -> Mapping[str, Mapping[str, TenantLinesView]]: ...  # noqa: D102
-    @property
-    def resting(self) -> int: ...  # noqa: D102
-    def is_resting(self, lease_id: str) -> bool: ...  # noqa: D102
-    def is_first(self, lease_id: str) -> bool: ...  # noqa: D102
-    def place_of(self, lease_id: str) -> Place | None: ...  # noqa: D102
-    def ahead_of(self, lease: Lease, limit: int) -> tuple[int, list[str]]: ...  # noqa: D102
-    def waiting_below(self, tenant: str) -> int: ...  # noqa: D102
-    def length_of(self, queue: str) -> int: ...  # noqa: D102
-    def has_line(self, queue: str, tenant: str, key: LineKey) -> bool: ...  # noqa: D102
-    def ids(self) -> Iterator[str]: ...  # noqa: D102

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aliquot.coordinator.core.books.tenancy.accounts import FRACTION_BITS
+from aliquot.coordinator.core.books.tenancy.accounts import FRACTION_BITS, Account
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
 from aliquot.coordinator.core.books.tenancy.specs import Amount, QueuePolicy
-from aliquot.coordinator.core.books.tenancy.view import AccountView, TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.queueing.lines import Rank
 
 BILLIONTHS = 1_000_000_000
@@ -47,7 +47,7 @@ def aged(priority: int, waited_ms: int, ageing_ms: int, highest: int) -> int:
     return max(priority, min(priority + waited_ms // ageing_ms, highest))
 
 
-def fair_share(tenancy: TenancyView, account: AccountView, capacity: Amount, now_ms: int) -> int:
+def fair_share(tenancy: Tenancy, account: Account, capacity: Amount, now_ms: int) -> int:
     """What an account holds and held lately, as its dominant part of the pool over its weight, in billionths."""
     share, memory = tenancy.average(account, now_ms)
     held = Amount(
@@ -57,7 +57,7 @@ def fair_share(tenancy: TenancyView, account: AccountView, capacity: Amount, now
     return dominant(held, capacity) // account.quota.weight
 
 
-def capacity_share(account: AccountView, capacity: Amount) -> int:
+def capacity_share(account: Account, capacity: Amount) -> int:
     """What an account holds of its guarantee, in billionths; without one, after all that are within theirs."""
     held = Amount(account.share_milli, account.memory_bytes)
     guaranteed = guaranteed_in_all(account.quota.guaranteed, account.quota.models)
@@ -66,7 +66,7 @@ def capacity_share(account: AccountView, capacity: Amount) -> int:
     return dominant(held, guaranteed)
 
 
-def share_for(policy: QueuePolicy, tenancy: TenancyView, account: AccountView, capacity: Amount, now_ms: int) -> int:
+def share_for(policy: QueuePolicy, tenancy: Tenancy, account: Account, capacity: Amount, now_ms: int) -> int:
     """The share that the policy compares by."""
     if policy is QueuePolicy.FAIR_SHARE:
         return fair_share(tenancy, account, capacity, now_ms)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, QueuePolicy
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
-from aliquot.coordinator.core.queueing.lines import Head, LineKey, LinesView, Rank
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.queueing.lines import Head, LineKey, Rank, WaitingLines
 from aliquot.coordinator.core.queueing.order import Key, Standing, aged, key_of, share_for
 
 Covered = Callable[[str], bool]
@@ -128,8 +128,8 @@ class AdmissionPass:
 
     def __init__(
         self,
-        lines: LinesView,
-        tenancy: TenancyView,
+        lines: WaitingLines,
+        tenancy: Tenancy,
         *,
         capacity: Amount,
         now_ms: int,

@@ -11,7 +11,7 @@ import numpy as np
 
 from aliquot.coordinator.core.books.capacity import HOUR_MS, SHAPE_LABEL, CapacitySpec, NodeShape, Order, Way
 from aliquot.coordinator.core.books.nodes import Node
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.types import NodeState
 
@@ -151,7 +151,7 @@ def month_start_ms(now_ms: int) -> int:
     return int(dt.datetime(now.year, now.month, 1, tzinfo=dt.UTC).timestamp()) * 1000
 
 
-def free_and_capacity(inventory: InventoryView, pool: str, model: str) -> tuple[int, int]:
+def free_and_capacity(inventory: Inventory, pool: str, model: str) -> tuple[int, int]:
     """(what is free, what there is) of a model on open nodes of a pool, in thousandths of devices."""
     table = inventory.table
     rows = table.rows
@@ -175,7 +175,7 @@ class Bounds:
     """See the module's docstring. Counts what is there, what is on its way, and what one look adds."""
 
     def __init__(self, known: Planning, spec: CapacitySpec, here: list[Here], coming: list[Order], now_ms: int) -> None:
-        self._state, self._spec, self._now_ms = known, spec, now_ms
+        self._known, self._spec, self._now_ms = known, spec, now_ms
         self._of_shape = Counter(each.shape.name for each in here) + Counter(order.shape for order in coming)
         self._of_pool = Counter(each.shape.node.pool for each in here) + Counter(order.pool for order in coming)
         self._open = len(known.capacity.orders)
@@ -193,7 +193,7 @@ class Bounds:
             return f"pool {pool} may have {bound} nodes of shapes"
         if self._open >= policy.orders_max:
             return f"{self._open} orders are open, which is the bound"
-        rest = self._state.capacity.rests.get(shape.name)
+        rest = self._known.capacity.rests.get(shape.name)
         if rest is not None and rest.until_ms > self._now_ms:
             return f"shape {shape.name} could not be had ({rest.problem}) and is not asked for again yet"
         if policy.hour_micro and self._hour_micro + shape.price_micro > policy.hour_micro:
@@ -202,11 +202,11 @@ class Bounds:
         promised = (self._hour_micro + shape.price_micro) * kept_ms // HOUR_MS
         if policy.month_micro and self.costs.month_micro + promised > policy.month_micro:
             return "the budget for the month would be exceeded"
-        return "" if free_name(self._state, shape, self.taken) else f"no machine of shape {shape.name} is free"
+        return "" if free_name(self._known, shape, self.taken) else f"no machine of shape {shape.name} is free"
 
     def take(self, shape: NodeShape) -> str:
         """Count one more; returns its name."""
-        name = free_name(self._state, shape, self.taken)
+        name = free_name(self._known, shape, self.taken)
         self.taken.add(name)
         self._of_shape[shape.name] += 1
         self._of_pool[shape.node.pool] += 1

@@ -35,14 +35,14 @@ def will_have_ended(request: RequestSpec, closure: Closure, now_ms: int) -> bool
     return request.time_limit_ms > 0 and closure.phase is Phase.CLOSING and ends_ms <= closure.starts_ms
 
 
-def place_before(known: Planning, request: RequestSpec, demand: Demand, arrival: int, now_ms: int) -> Placement | None:
+def place_before(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) -> Placement | None:
     """A place on nodes that close, for a request that ends before maintenance there begins. Changes nothing."""
     if not known.closed or not request.time_limit_ms:
         return None
     ends_ms = now_ms + runs_ms(request)
     if known.memory.full_before.get(demand, ends_ms + 1) <= ends_ms:
         return None
-    placement = _place_on(known, lambda closure: will_have_ended(request, closure, now_ms), demand, arrival)
+    placement = _place_on(known, lambda closure: will_have_ended(request, closure, now_ms), demand)
     if placement is None:
         if len(known.memory.full_before) >= FULL_BEFORE_MAX:
             known.memory.full_before.clear()
@@ -58,7 +58,7 @@ def why_not(known: Planning, request: RequestSpec, demand: Demand, now_ms: int) 
     shortfall = known.engine.explain(demand)
     if not known.closed:
         return shortfall, 0
-    placement = _place_on(known, lambda _: True, demand, 0)
+    placement = _place_on(known, lambda _: True, demand)
     if placement is None:
         return shortfall, 0
     named = [node_id for node_id in dict.fromkeys(placement.node_ids) if node_id in known.closed]
@@ -87,7 +87,7 @@ def _missing(known: Planning, request: RequestSpec, node_id: str, now_ms: int) -
     return Missing(label, Reason.MAINTENANCE.value, closure_text(node.spec.name, closure), change, len(node.devices))
 
 
-def _place_on(known: Planning, to_open: _Which, demand: Demand, arrival: int) -> Placement | None:
+def _place_on(known: Planning, to_open: _Which, demand: Demand) -> Placement | None:
     """The best place with such nodes open as well."""
     promising = _promising(known, to_open, demand)
     if not promising:
@@ -95,7 +95,7 @@ def _place_on(known: Planning, to_open: _Which, demand: Demand, arrival: int) ->
     with known.inventory.trial() as inventory:
         for node_id in promising:
             inventory.set_grantable(node_id, grantable=True)
-        return known.engine.place(demand, arrival=arrival)
+        return known.engine.place(demand)
 
 
 def _promising(known: Planning, to_open: _Which, demand: Demand) -> list[str]:

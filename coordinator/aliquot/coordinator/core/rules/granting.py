@@ -11,6 +11,7 @@ from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.books.leases.facts import LeaseGranted, SliceGrant
 from aliquot.coordinator.core.books.leases.records import Lease, slice_id_of
 from aliquot.coordinator.core.books.tenancy import ceilings, offences
+from aliquot.coordinator.core.books.tenancy.accounts import Chain
 from aliquot.coordinator.core.books.tenancy.limits import (
     OverLimit,
     bound_above,
@@ -26,7 +27,6 @@ from aliquot.coordinator.core.books.tenancy.limits import (
 from aliquot.coordinator.core.books.tenancy.owning import check_owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.books.tenancy.specs import Amount, OverLimitAction
-from aliquot.coordinator.core.books.tenancy.view import AccountView, Chain
 from aliquot.coordinator.core.known.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.matching import either, is_part
@@ -51,7 +51,7 @@ class Offer:
     """A limit, a budget or a bound forbids it; None with no placement: there is no capacity."""
 
 
-def chain_of(known: Planning, request: RequestSpec) -> Chain[AccountView]:
+def chain_of(known: Planning, request: RequestSpec) -> Chain:
     """The accounts a request would count against."""
     tenancy, memory = known.tenancy, known.memory
     if memory.chains_key != tenancy.chains_version or len(memory.chains) >= CHAINS_KEPT:
@@ -73,7 +73,6 @@ def offer(
     known: Planning,
     request: RequestSpec,
     demand: Demand,
-    arrival: int,
     now_ms: int,
     *,
     preempted_at_ms: tuple[int, ...] = (),
@@ -91,11 +90,11 @@ def offer(
     left = [demand]
     for _ in range(_MODELS_TRIED_MAX):
         tried = left.pop()
-        placement = None if full else known.engine.place(tried, arrival=arrival)
+        placement = None if full else known.engine.place(tried)
         if placement is None:
             if tried is demand and not full:
                 known.memory.known_full.add(demand)
-            placement = place_before(known, request, tried, arrival, now_ms) if known.closed else None
+            placement = place_before(known, request, tried, now_ms) if known.closed else None
         if placement is not None:
             over = forbidden(known, request, chain, placement, now_ms, preempted_at_ms)
             if over is None:
@@ -110,13 +109,12 @@ def offer_before(
     known: Planning,
     request: RequestSpec,
     demand: Demand,
-    arrival: int,
     now_ms: int,
     *,
     preempted_at_ms: tuple[int, ...] = (),
 ) -> Placement | None:
     """The best placement on nodes that close, for a request that ends in time, that every limit allows."""
-    placement = place_before(known, request, demand, arrival, now_ms)
+    placement = place_before(known, request, demand, now_ms)
     if placement is None or suspended(known, request, now_ms) is not None:
         return None
     over = forbidden(known, request, chain_of(known, request), placement, now_ms, preempted_at_ms)
@@ -137,7 +135,7 @@ def granted(lease_id: str, lease_epoch: int, placement: Placement, now_ms: int) 
 def forbidden(
     known: Planning,
     request: RequestSpec,
-    chain: Chain[AccountView],
+    chain: Chain,
     placement: Placement,
     now_ms: int,
     preempted_at_ms: tuple[int, ...],
@@ -251,7 +249,7 @@ def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) 
     return old
 
 
-def _is_covered(known: Planning, lease: Lease, chain: Chain[AccountView], parts: list[Part]) -> bool:
+def _is_covered(known: Planning, lease: Lease, chain: Chain, parts: list[Part]) -> bool:
     """Whether a guarantee covers these parts for a lease, after all that it covers earlier."""
     scale, rank = guarantee_scale(known), lease.seniority
     for account in chain.guaranteed:

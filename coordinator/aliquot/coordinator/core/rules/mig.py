@@ -163,7 +163,7 @@ def _options(nodes: Sequence[MigNode], demand: Demand) -> list[LayoutChange]:
 def fits(nodes: Sequence[MigNode], demand: Demand, cuts: Sequence[LayoutChange]) -> bool:
     """Whether the demand could be placed on what would be free after these cuts."""
     inventory = Inventory()
-    engine = Engine(inventory, make_policy("binpack"), full_scan=True)
+    engine = Engine(inventory, make_policy("binpack"), compiled=False)
     parts_of = {cut.card.uuid: cut.parts for cut in cuts}
     for node in nodes:
         devices = [

@@ -18,9 +18,9 @@ from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.room import room, rooms
 from aliquot.coordinator.core.rules.capacity import on_their_way
 from aliquot.coordinator.core.rules.mig import conceivable
+from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement
 
-_POLICY = "bestfit"
 MEMBERS_KEPT = 1_024
 LAID_OUT_MAX = 256
 """Nodes that are laid out at a time."""
@@ -46,7 +46,7 @@ class LaidOut:
 
     @cached_property
     def _engine(self) -> Engine:
-        return Engine(self._inventory, make_policy(_POLICY), compiled=False)
+        return Engine(self._inventory, make_policy("binpack"), compiled=False)
 
     def add(self, shape: NodeShape) -> str:
         """One more node of this shape; returns its name here."""
@@ -61,11 +61,7 @@ class LaidOut:
         placement = self._engine.place(demand)
         if placement is None:
             return None
-        for member in placement.members:
-            for plan in member:
-                self._inventory.reserve(plan)
-        for node_id in placement.node_ids:
-            self._inventory.reserve_member(node_id, demand)
+        hold(self._inventory, demand, placement)
         return placement
 
     def fill(self, demand: Demand, members: int, *, up: bool = False) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.books.use import ENDING, USUAL_POLICY, IdleAction, IdlePolicy
 
 
-def policy_of(tenancy: TenancyView, tenant: str, queue: str) -> IdlePolicy:
+def policy_of(tenancy: Tenancy, tenant: str, queue: str) -> IdlePolicy:
     """What its queue says, else the first queue above that says anything; else nothing follows but notices."""
     for name in tenancy.path(tenancy.queue_of(tenant, queue)):
         said = tenancy.queue_spec(name).idle

@@ -29,8 +29,6 @@ class Due(enum.IntEnum):
     """Elastic leases may grow into what has been idle for a while."""
     SHRINK = 9
     """The notice of slices that an elastic lease gives back is over."""
-    BALANCE = 10
-    """Look whether a node of a pool should change hands."""
     MAINTENANCE = 11
     """A maintenance window enters its next phase, or what runs on its nodes is to be told to go."""
     FOLD = 12

@@ -13,7 +13,7 @@ import msgspec
 
 from aliquot.coordinator.core.books.tenancy.accounts import Owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.books.use import NO_USE, LeaseUse
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 from aliquot.coordinator.core.values.types import RequestSpec, SlicePlan
@@ -334,7 +334,7 @@ def lease_id_of(slice_id: str) -> str:
 # Which account a lease counts against, and with what: questions that deciding and counting share.
 
 
-def queue_of(tenancy: TenancyView, lease: Lease) -> str:
+def queue_of(tenancy: Tenancy, lease: Lease) -> str:
     """The queue a lease waits in and counts against."""
     return tenancy.queue_of(lease.request.tenant, lease.request.queue)
 

@@ -10,8 +10,8 @@ to the moment that is asked for. So the books are exact at any moment without a 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
 from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, Observed
@@ -26,7 +26,6 @@ from aliquot.coordinator.core.books.ledger.folding import (
     sums_of,
 )
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory, RateCard
-from aliquot.coordinator.core.books.tenancy.specs import Budget
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 
 CHARGED = frozenset({SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING})
@@ -298,35 +297,3 @@ def close(ledger: Ledger, up_to_ms: int) -> None:
         ledger.closed[key] = day_total(*key, sums.plus(sums_of(known)) if known is not None else sums)
     ledger.closed_up_to_ms = up_to_ms
     ledger.note(lambda copy: close(copy, up_to_ms))
-
-
-# --------------------
-# The ledger and the meters for those who only read: what decides is given these, and mypy refuses the rest.
-
-
-class LedgerView(Protocol):
-    """`Ledger`."""
-
-    @property
-    def prices(self) -> PriceHistory: ...  # noqa: D102
-    @property
-    def levels(self) -> Mapping[str, tuple[int, int]]: ...  # noqa: D102
-    @property
-    def closed_up_to_ms(self) -> int: ...  # noqa: D102
-    @property
-    def next_number(self) -> int: ...  # noqa: D102
-    @property
-    def usage_entries(self) -> int: ...  # noqa: D102
-    def nth_usage(self, count: int) -> int: ...  # noqa: D102
-    def posted(self, reference: str) -> Entry | None: ...  # noqa: D102
-
-
-class MeterView(Protocol):
-    """`Meter`."""
-
-    @property
-    def budget(self) -> Budget: ...  # noqa: D102
-    @property
-    def period_start_ms(self) -> int: ...  # noqa: D102
-    def permille(self, now_ms: int) -> int: ...  # noqa: D102
-    def period_end_ms(self, now_ms: int) -> int: ...  # noqa: D102

@@ -61,6 +61,10 @@ def faded(average: int, held: int, elapsed_ms: int, half_life_ms: int) -> int:
     return target + ((average - target) * remaining(elapsed_ms, half_life_ms) >> _FACTOR_BITS)
 
 
+AccountKey = tuple[str, str]
+"""("t", tenant), ("s", tenant) with all below it, or ("q", queue)."""
+
+
 class Owner(NamedTuple):
     """Who holds slices: a lease, and what its request says of tenant and queue."""
 
@@ -180,6 +184,23 @@ class Account:
     def held(self) -> tuple[int, int, int, dict[str, list[int]]]:
         """What is recounted from the leases, for comparison."""
         return self.share_milli, self.memory_bytes, self.slices, self.by_model
+
+
+class Chain(NamedTuple):
+    """The accounts that a lease counts against: of its tenant, its queue and those above, and of trees of tenants."""
+
+    tenant: Account
+    queues: tuple[Account, ...]
+    """From the leaf to the root."""
+    trees: tuple[Account, ...]
+    """Of the tenant with all below it, and so of each above it: those that have a limit."""
+    limited: tuple[Account, ...]
+    guaranteed: tuple[Account, ...]
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """Its tenant's and its queues'."""
+        return (self.tenant, *self.queues)
 
 
 class Held(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from aliquot.common import limits, names
 from aliquot.common.tiers import Tier
-from aliquot.coordinator.core.books.tenancy.in_force import WINDOWS_MAX, read_timetable
+from aliquot.coordinator.core.books.tenancy.in_force import WINDOWS_MAX
 from aliquot.coordinator.core.books.tenancy.offences import KEPT as OFFENCES_KEPT
 from aliquot.coordinator.core.books.tenancy.promises import promised_together, too_much
-from aliquot.coordinator.core.books.tenancy.scaling import WINDOW_MS_MAX, ScaleRule, read_cron
+from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import (
     MEMORY_BYTES_MAX,
     QUEUE_DEPTH_MAX,
@@ -24,9 +24,10 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     Quota,
     TenantSpec,
 )
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.books.tenancy.timetable import read_timetable
 from aliquot.coordinator.core.books.use import ENDING, WARNINGS_MAX, IdlePolicy
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.values.errors import InvalidField, fields_refused
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
@@ -50,17 +51,6 @@ def check_pool(spec: PoolSpec, path: str) -> None:
         _range(f"{where}.devices", declared.devices, 0, 10**7)
         _range(f"{where}.memory_bytes", declared.memory_bytes, 0, MEMORY_BYTES_MAX)
     _amount(f"{path}.limit", spec.limit, UNLIMITED)
-    balancing = spec.balancing
-    if balancing.label:
-        with fields_refused():
-            names.validate_labels({balancing.label: "x"}, f"{path}.balancing.label")
-    _range(f"{path}.balancing.threshold_permille", balancing.threshold_permille, 10, 1000)
-    _range(f"{path}.balancing.waited_ms", balancing.waited_ms, 1000, _YEAR_MS)
-    _range(f"{path}.balancing.keep_nodes", balancing.keep_nodes, 1, 10**6)
-    _range(f"{path}.balancing.rest_ms", balancing.rest_ms, 1000, _YEAR_MS)
-    _range(f"{path}.balancing.every_ms", balancing.every_ms, 1000, _YEAR_MS)
-    if balancing.auto and not balancing.label:
-        raise InvalidField(f"{path}.balancing.label", "is needed: its value on a node is the tenant that it serves")
 
 
 def check_tenant(spec: TenantSpec, path: str) -> None:
@@ -136,14 +126,10 @@ def _idle(policy: IdlePolicy | None, path: str) -> None:
 
 
 def _scale_rule(rule: ScaleRule, path: str) -> None:
-    if not (rule.cron or rule.waiting_at_least or rule.busy_below_permille):
+    if not (rule.when or rule.waiting_at_least or rule.busy_below_permille):
         raise InvalidField(path, "a rule needs a condition: a window, how many wait, or how busy")
-    if rule.cron:
-        try:
-            read_cron(rule.cron)
-        except ValueError as error:
-            raise InvalidField(f"{path}.cron", str(error), hint="such as `0 8 * * mon-fri` (UTC)") from error
-        _range(f"{path}.lasting_ms", rule.lasting_ms, 60_000, WINDOW_MS_MAX)
+    if rule.when:
+        _timetable(rule.when, f"{path}.when")
     _range(f"{path}.waiting_at_least", rule.waiting_at_least, 0, 10**6)
     _range(f"{path}.busy_below_permille", rule.busy_below_permille, 0, 1000)
 
@@ -182,7 +168,7 @@ def check_tree(queues: Mapping[str, QueueSpec], now_ms: int) -> None:
                 )
 
 
-def check_promises(tenancy: TenancyView, inventory: InventoryView, now_ms: int) -> None:
+def check_promises(tenancy: Tenancy, inventory: Inventory, now_ms: int) -> None:
     """No more is guaranteed than was declared (or has registered), at any time within the next week. Clocks of several
     zones that are put forward at different times may change that later: then every guarantee shrinks for the while.
 
@@ -219,7 +205,7 @@ def check_promises(tenancy: TenancyView, inventory: InventoryView, now_ms: int) 
             )
 
 
-def declared_capacity(tenancy: TenancyView, inventory: InventoryView) -> Amount:
+def declared_capacity(tenancy: Tenancy, inventory: Inventory) -> Amount:
     """Of all pools: what was declared, or what has registered where that is more."""
     total = Amount()
     for pool in {*tenancy.pools, *(key[0] for key in inventory.totals())}:
@@ -227,7 +213,7 @@ def declared_capacity(tenancy: TenancyView, inventory: InventoryView) -> Amount:
     return total
 
 
-def pool_capacity(tenancy: TenancyView, inventory: InventoryView, pool: str) -> Amount:
+def pool_capacity(tenancy: Tenancy, inventory: Inventory, pool: str) -> Amount:
     """Of one pool: per model, what was declared or what has registered, whichever is more."""
     by_model: dict[str, Amount] = {}
     declared = tenancy.pools.get(pool)
@@ -263,16 +249,20 @@ def _quota(path: str, quota: Quota) -> None:
         raise InvalidField(f"{path}.windows", f"{len(quota.windows)} windows; at most {WINDOWS_MAX}")
     for number, window in enumerate(quota.windows):
         where = f"{path}.windows[{number}]"
-        try:
-            read_timetable(window.when)
-        except ValueError as error:
-            raise InvalidField(f"{where}.when", str(error)) from error
+        _timetable(window.when, f"{where}.when")
         if window.guaranteed is None and window.limit is None and window.models is None:
             raise InvalidField(
                 where, "it changes nothing", hint="say what is guaranteed, or the limit, while it is open"
             )
         _fixed_quota(where, quota.under(number))
     _fixed_quota(path, quota)
+
+
+def _timetable(when: str, path: str) -> None:
+    try:
+        read_timetable(when)
+    except ValueError as error:
+        raise InvalidField(path, str(error)) from error
 
 
 def _fixed_quota(path: str, quota: Quota) -> None:

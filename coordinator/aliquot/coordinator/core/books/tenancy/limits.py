@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aliquot.common.catalog import covers, kind_of, vendor_of
-from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, most_of, wall_text
+from aliquot.coordinator.core.books.tenancy.accounts import Account, Chain
+from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, most_of
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Sums
 from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
-from aliquot.coordinator.core.books.tenancy.view import AccountView, Chain, TenancyView
-from aliquot.coordinator.core.inventory.view import InventoryView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
+from aliquot.coordinator.core.books.tenancy.timetable import wall_text
+from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.matching import Match, either
 from aliquot.coordinator.core.values.types import Demand, Placement
 
@@ -38,7 +40,7 @@ class OverLimit:
     """When a window of the quota opens or closes, and what is held now no longer keeps it back; 0: not known."""
 
 
-def over_limit(chain: Chain[AccountView], parts: Iterable[Part]) -> OverLimit | None:
+def over_limit(chain: Chain, parts: Iterable[Part]) -> OverLimit | None:
     """The first limit of the chain that slices like these would pass, or None."""
     if not chain.limited:
         return None
@@ -50,7 +52,7 @@ def over_limit(chain: Chain[AccountView], parts: Iterable[Part]) -> OverLimit | 
     return None
 
 
-def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
+def _over(account: Account, parts: list[Part]) -> OverLimit | None:
     quota = account.quota
     share, memory = sum(part[1] for part in parts), sum(part[2] for part in parts)
     held_now = (account.share_milli, account.memory_bytes)
@@ -68,7 +70,7 @@ def _over(account: AccountView, parts: list[Part]) -> OverLimit | None:
     return None
 
 
-def _at_this_time(over: OverLimit, account: AccountView, more: tuple[int, int]) -> OverLimit:
+def _at_this_time(over: OverLimit, account: Account, more: tuple[int, int]) -> OverLimit:
     """The same, with what windows of the quota have to do with it."""
     ruling = account.in_force
     if ruling is None:
@@ -80,7 +82,7 @@ def _at_this_time(over: OverLimit, account: AccountView, more: tuple[int, int]) 
     )
 
 
-def _ruling(account: AccountView) -> str:
+def _ruling(account: Account) -> str:
     """Which window has put a limit in force, and until when: on the wall of its zone."""
     ruling, windows = account.in_force, account.declared.windows
     assert ruling is not None
@@ -92,7 +94,7 @@ def _ruling(account: AccountView) -> str:
     return f"{said}, until {wall_text(nearest.when, ruling.until_ms)}"
 
 
-def _opens_ms(account: AccountView, over: OverLimit, more: tuple[int, int]) -> int:
+def _opens_ms(account: Account, over: OverLimit, more: tuple[int, int]) -> int:
     """When the next window opens or closes, where that alone lets so much more be held; else 0."""
     ruling = account.in_force
     if ruling is None or not ruling.until_ms or ruling.unknown:
@@ -112,7 +114,7 @@ def parts_of_kind(parts: Iterable[Part], kind: str) -> list[Part]:
     return [part for part in parts if not kind or covers(kind, part[0])]
 
 
-def held_of_kind(account: AccountView, kind: str) -> tuple[int, int]:
+def held_of_kind(account: Account, kind: str) -> tuple[int, int]:
     """(share_milli, memory_bytes) that an account holds of a kind of devices; of all where it is empty."""
     if not kind:
         return account.share_milli, account.memory_bytes
@@ -138,7 +140,7 @@ def _compare(label: str, model: str, limit: Amount, held: tuple[int, int], more:
     return None
 
 
-def covered(quota: Quota, held: Sequence[AccountView | Sums], parts: Sequence[Part], scale: int) -> bool:
+def covered(quota: Quota, held: Sequence[Account | Sums], parts: Sequence[Part], scale: int) -> bool:
     """Whether what is held, with these slices more, is still within a guarantee (scaled, in millionths)."""
     share = memory = 0
     for part in parts:
@@ -155,7 +157,7 @@ def covered(quota: Quota, held: Sequence[AccountView | Sums], parts: Sequence[Pa
     return bool(models) and all(any(covers(each.model, model) for each in covering) for model in models)
 
 
-def _covers_kind(of_model: ModelQuota, held: Sequence[AccountView | Sums], parts: Sequence[Part], scale: int) -> bool:
+def _covers_kind(of_model: ModelQuota, held: Sequence[Account | Sums], parts: Sequence[Part], scale: int) -> bool:
     """Whether what is held of its kind, with these slices more, is still within its guarantee."""
     wanted = parts_of_kind(parts, of_model.model)
     share, memory = sum(part[1] for part in wanted), sum(part[2] for part in wanted)
@@ -178,7 +180,7 @@ def _within(guaranteed: Amount, share: int, memory: int, scale: int) -> bool:
     return not guaranteed.memory_bytes or memory <= guaranteed.memory_bytes * scale // MILLIONTHS
 
 
-def entitled(chain: Chain[AccountView], parts: Iterable[Part], scale: int) -> bool:
+def entitled(chain: Chain, parts: Iterable[Part], scale: int) -> bool:
     """Whether some guarantee covers a grant of these slices."""
     if not chain.guaranteed:
         return False
@@ -186,7 +188,7 @@ def entitled(chain: Chain[AccountView], parts: Iterable[Part], scale: int) -> bo
     return any(covered(account.quota, (account,), parts, scale) for account in chain.guaranteed)
 
 
-def promised(tenancy: TenancyView) -> Amount:
+def promised(tenancy: Tenancy) -> Amount:
     """Everything that is guaranteed now: to tenants, and to the queues below the root."""
     total = Amount()
     for name in tenancy.tenants:
@@ -197,7 +199,7 @@ def promised(tenancy: TenancyView) -> Amount:
     return total
 
 
-def bound_above(tenancy: TenancyView, tenant: str) -> str:
+def bound_above(tenancy: Tenancy, tenant: str) -> str:
     """The nearest tenant above this one whose declaration holds it back, beyond a limit; empty: none does.
 
     A limit is on all that is below, too. A budget and offences are counted for the tenant that they are of, and not for
@@ -229,7 +231,7 @@ def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amoun
     return Amount(max(guaranteed.share_milli, share), max(guaranteed.memory_bytes, memory))
 
 
-def usable_capacity(inventory: InventoryView) -> Amount:
+def usable_capacity(inventory: Inventory) -> Amount:
     """What could be leased now: the devices of grantable nodes that are well."""
     share = memory = 0
     for node_id in inventory.node_ids():
@@ -252,7 +254,7 @@ def scale_of(promise: Amount, usable: Amount) -> int:
     return scale
 
 
-def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[Part]:
+def parts_of_placement(inventory: Inventory, placement: Placement) -> list[Part]:
     """What a placement holds, as accounts count it."""
     device = inventory.device_record
     return [
@@ -263,7 +265,7 @@ def parts_of_placement(inventory: InventoryView, placement: Placement) -> list[P
     ]
 
 
-def least_parts(inventory: InventoryView, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
+def least_parts(inventory: Inventory, demand: Demand, matches: Sequence[Match] = ()) -> list[Part]:
     """The least that a demand will hold: on the device class where it is smallest, as one part.
 
     The model, or else the vendor, is named only where the demand leaves no choice. `matches`: as what MIG instances

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aliquot.common.tiers import Tier
 from aliquot.coordinator.core.books.tenancy.specs import NO_ANSWER, OnOverLimit, OverLimitAction
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 
 KEPT = 16
 """Of each tenant, the latest so many: as many as `OnOverLimit.after` can ask for."""
@@ -37,7 +37,7 @@ class Held(NamedTuple):
         return f"tenant {self.tenant} is {what} for {left_s} s more: {leases} of it ended as OVER_LIMIT"
 
 
-def policy_of(tenancy: TenancyView, tenant: str, queue: str) -> OnOverLimit:
+def policy_of(tenancy: Tenancy, tenant: str, queue: str) -> OnOverLimit:
     """What holds for a request: what its tenant says, else its queue, else the first queue above that says anything."""
     said = tenancy.tenant_spec(tenant).on_over_limit
     if said is not None:
@@ -49,7 +49,7 @@ def policy_of(tenancy: TenancyView, tenant: str, queue: str) -> OnOverLimit:
     return NO_ANSWER
 
 
-def held(tenancy: TenancyView, tenant: str, queue: str, now_ms: int) -> Held | None:
+def held(tenancy: Tenancy, tenant: str, queue: str, now_ms: int) -> Held | None:
     """What the tenant is held to for a request in this queue; None: nothing."""
     offences = tenancy.offences.get(tenant)
     if offences is None:
@@ -63,7 +63,7 @@ def held(tenancy: TenancyView, tenant: str, queue: str, now_ms: int) -> Held | N
     return Held(tenant, policy, sum(at_ms + policy.for_ms > now_ms for at_ms in offences), until_ms)
 
 
-def counted_for_ms(tenancy: TenancyView, tenant: str) -> list[int]:
+def counted_for_ms(tenancy: Tenancy, tenant: str) -> list[int]:
     """For how long an offence of this tenant may count, by each of the policies that may hold for its requests."""
     said = tenancy.tenant_spec(tenant).on_over_limit
     policies = [said] if said is not None else [queue.spec.on_over_limit for queue in tenancy.queues.values()]

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from aliquot.coordinator.core.books.tenancy.specs import DEFAULT_QUEUE, upwards
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.errors import InvalidField, QueueNotFound, TenantNotFound
 
 # Their names are not told here: whoever asks may be of one of them only.
 _NAME_ONE = "name one (--tenant); `aliquot tenants` lists those that you may see"
 
 
-def check_owner(tenancy: TenancyView, tenant: str, queue: str, *, strict: bool | None) -> None:
+def check_owner(tenancy: Tenancy, tenant: str, queue: str, *, strict: bool | None) -> None:
     """Whether a request in this tenant's name may wait in this queue (empty: the tenant's own). `strict`: only names
     that are declared count; None: where any tenant is, these and names below them, which share their limits. Raises
     TenantNotFound, QueueNotFound, InvalidField.
@@ -40,7 +40,7 @@ def check_owner(tenancy: TenancyView, tenant: str, queue: str, *, strict: bool |
         )
 
 
-def may_use(tenancy: TenancyView, tenant: str, queue: str, *, apart_from: str = "") -> bool:
+def may_use(tenancy: Tenancy, tenant: str, queue: str, *, apart_from: str = "") -> bool:
     """Whether a queue is this tenant's to use. `apart_from`: claims of tenants below this one don't count."""
     path = tenancy.path(queue)
     if tenancy.queue_spec(queue).tenants:
@@ -54,7 +54,7 @@ def may_use(tenancy: TenancyView, tenant: str, queue: str, *, apart_from: str = 
     return not own or own in path
 
 
-def _claims(tenancy: TenancyView, queue: str, apart_from: str) -> list[str]:
+def _claims(tenancy: Tenancy, queue: str, apart_from: str) -> list[str]:
     found: Iterable[str] = tenancy.claims.get(queue, ())
     return [each for each in found if not (apart_from and each.startswith(f"{apart_from}/"))]
 

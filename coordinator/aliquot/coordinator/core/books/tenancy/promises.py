@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, Step, steps
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_of
 from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, Quota
-from aliquot.coordinator.core.books.tenancy.view import TenancyView
+from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 
 HOUR_MS = 3_600_000
 
@@ -72,7 +72,7 @@ class MostPromised:
         self._key: tuple[int, int] = (-1, 0)
         self._most = Amount()
 
-    def of(self, tenancy: TenancyView, now_ms: int) -> Amount:
+    def of(self, tenancy: Tenancy, now_ms: int) -> Amount:
         """See the class."""
         key = tenancy.version, now_ms // HOUR_MS
         if key != self._key:

@@ -240,25 +240,6 @@ class DeclaredDevices(msgspec.Struct, frozen=True, array_like=True):
     """Leasable, of one device."""
 
 
-class Balancing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When nodes change hands between the projects of a pool; see `core.lending`."""
-
-    label: str = ""
-    """Its value on a node is the tenant that the node serves; empty: there is no balancing."""
-    threshold_permille: int = 200
-    """Use that differs by more than this calls for a move..."""
-    waited_ms: int = 300_000
-    """...as does somebody who has waited so long."""
-    keep_nodes: int = 3
-    """Every project keeps so many."""
-    rest_ms: int = 600_000
-    """Between two moves of the same node."""
-    every_ms: int = 300_000
-    """How often `auto` looks."""
-    auto: bool = False
-    """Moves are made without asking; otherwise an administrator carries out the plan."""
-
-
 class PoolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A named set of devices: those of the nodes that name it. Guarantees are checked against what is declared here."""
 
@@ -266,7 +247,6 @@ class PoolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     declared: tuple[DeclaredDevices, ...] = ()
     limit: Amount = NO_LIMIT
     """At most so much of it is leased: what stays free is headroom."""
-    balancing: Balancing = Balancing()
 
 
 class Pool(msgspec.Struct, frozen=True):

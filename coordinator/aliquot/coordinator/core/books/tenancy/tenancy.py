@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from aliquot.coordinator.core.books.tenancy.accounts import Account, Average, Held, Owner, faded
+from aliquot.coordinator.core.books.tenancy.accounts import Account, AccountKey, Average, Chain, Held, Owner, faded
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce
-from aliquot.coordinator.core.books.tenancy.loans import Loan, with_loans
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Rank
 from aliquot.coordinator.core.books.tenancy.specs import (
     DEFAULT_QUEUE,
@@ -26,7 +25,6 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     TenantSpec,
     upwards,
 )
-from aliquot.coordinator.core.books.tenancy.view import AccountKey, AccountView, Chain
 
 
 class Declarations(NamedTuple):
@@ -35,7 +33,6 @@ class Declarations(NamedTuple):
     pools: Mapping[str, Pool]
     tenants: Mapping[str, Tenant]
     queues: Mapping[str, Queue]
-    loans: Mapping[str, Loan]
     offences: Mapping[str, tuple[int, ...]]
     in_force: Mapping[AccountKey, InForce]
 
@@ -53,8 +50,6 @@ class Tenancy:
         self.pools: dict[str, Pool] = {}
         self.tenants: dict[str, Tenant] = {}
         self.queues: dict[str, Queue] = {}
-        self.loans: dict[str, Loan] = {}
-        """By node."""
         self.offences: dict[str, tuple[int, ...]] = {}
         """When leases of a tenant ended as `OVER_LIMIT`, in order; see `offences`."""
         self.in_force: dict[AccountKey, InForce] = {}
@@ -78,7 +73,7 @@ class Tenancy:
         """Whether any tenant has one on priorities or on what waits."""
         self.claims: dict[str, list[str]] = {}
         """Queue -> the tenants whose own it is."""
-        self._chains: dict[tuple[str, str], Chain[Account]] = {}
+        self._chains: dict[tuple[str, str], Chain] = {}
         self._taken_version = -1
         self._changed: dict[AccountKey, Account] = {}
         self._unchecked: list[AccountKey] = []
@@ -136,7 +131,7 @@ class Tenancy:
         self.ceilings = any(spec.priority_max is not None or spec.waiting_max is not None for spec in specs)
 
     def quota_of(self, kind: str, name: str) -> Quota:
-        """What is in force of the quota of a tenant ("t") or queue ("q"), without what loans make of it."""
+        """What is in force of the quota of a tenant ("t") or queue ("q")."""
         declared = self.queue_spec(name).quota if kind == "q" else self.tenant_spec(name).quota
         if not declared.windows:
             return declared
@@ -152,8 +147,6 @@ class Tenancy:
         """The same where all that is held is counted as before: only amounts differ, and not whether there is a limit,
         a guarantee, or one of a kind of devices. False: nothing was done, and it takes `redeclared`.
         """
-        if self.loans:  # what is lent may be all that there is to a guarantee
-            return False
         for item in items:
             declared = self.queue_spec(item.name).quota if item.kind == "q" else self.tenant_spec(item.name).quota
             if not _counted_alike(self.quota_of(item.kind, item.name), declared.under(item.window)):
@@ -176,9 +169,7 @@ class Tenancy:
         self.edge_ms = min((item.until_ms for item in self.in_force.values() if item.until_ms), default=0)
 
     def _quota(self, kind: str, name: str) -> Quota:
-        if kind != "q":
-            return with_loans(name, self.quota_of("t", name), self.loans.values())
-        return self.quota_of("q", name)
+        return self.quota_of("q" if kind == "q" else "t", name)
 
     def _rule(self, account: Account) -> None:
         """Set what an account's owner was promised, as it is in force."""
@@ -214,11 +205,11 @@ class Tenancy:
             account.forget_held()
         return account
 
-    def chain(self, tenant: str, queue: str) -> Chain[Account]:
+    def chain(self, tenant: str, queue: str) -> Chain:
         """The accounts of a request's tenant and queue (as the request names it, perhaps not at all); see `account`."""
         return self._chains.get((tenant, queue)) or self._chain(tenant, queue, self.account)
 
-    def opened(self, owner: Owner) -> Chain[Account]:
+    def opened(self, owner: Owner) -> Chain:
         """The same of an owner, to count there."""
         key = owner.tenant, owner.queue
         chain = self._chains.get(key)
@@ -226,7 +217,7 @@ class Tenancy:
             chain = self._chains[key] = self._chain(*key, self._open)
         return chain
 
-    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain[Account]:
+    def _chain(self, tenant: str, queue: str, account_of: Callable[[str, str], Account]) -> Chain:
         payer = account_of("t", tenant)
         queues = tuple(account_of("q", name) for name in self.path(self.queue_of(tenant, queue)))
         # A limit is on all that a tenant and those below it hold; what is guaranteed is each tenant's own.
@@ -344,7 +335,6 @@ class Tenancy:
                 dict(self.pools),
                 dict(self.tenants),
                 dict(self.queues),
-                dict(self.loans),
                 dict(self.offences),
                 dict(self.in_force),
             )
@@ -357,7 +347,7 @@ class Tenancy:
         """Become a copy; see `take_changes`. A copy does not know what is held by model, or by whom."""
         if declared is not None:
             self.pools, self.tenants = dict(declared.pools), dict(declared.tenants)
-            self.queues, self.loans = dict(declared.queues), dict(declared.loans)
+            self.queues = dict(declared.queues)
             self.offences, self.in_force = dict(declared.offences), dict(declared.in_force)
             self.redeclared()
         for change in held:
@@ -372,7 +362,7 @@ class Tenancy:
 
     # -- averages
 
-    def average(self, account: AccountView, now_ms: int) -> tuple[int, int]:
+    def average(self, account: Account, now_ms: int) -> tuple[int, int]:
         """(share, memory) of an account's faded average, with `FRACTION_BITS`."""
         elapsed_ms, half_life_ms = now_ms - account.average_ms, self.half_life_ms
         return (

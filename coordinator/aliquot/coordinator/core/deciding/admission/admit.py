@@ -98,11 +98,11 @@ def _try(known: Planning, admission: AdmissionPass, head: Head, now_ms: int) -> 
     lease = known.leases[head.lease_id]
     wanted = sterner(known, lease.request, head.line.demand, now_ms)
     demand = wanted.avoiding(head.line.avoid)
-    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, demand, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if head.line.avoid and found.placement is None and found.over is None:
         # Its back-off is over, and a device that has failed it is better than none.
         demand = wanted
-        found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+        found = offer(known, lease.request, demand, now_ms, preempted_at_ms=lease.preempted_at_ms)
     return attempt(known, Waiting(admission, head, lease, demand, found, now_ms))
 
 

@@ -68,7 +68,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     )
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(known, queued):
-        found = offer(known, request, demand, queued.arrival, now_ms)
+        found = offer(known, request, demand, now_ms)
         placement = found.placement
         if placement is None and found.over is None:
             placement = backfill(known, request, demand, now_ms, lease_id=command.lease_id)
@@ -78,7 +78,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
             raise QuotaExceeded(found.over.subject, found.over.detail, "drop `no_queue` to wait until it may be had")
     elif known.closed and not known.wants_admission():
         # All that wait were tried there too, so this takes nothing from them.
-        placement = offer_before(known, request, demand, queued.arrival, now_ms)
+        placement = offer_before(known, request, demand, now_ms)
         if placement is not None:
             return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), outcome)
     if command.no_queue:

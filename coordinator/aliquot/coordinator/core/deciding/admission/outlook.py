@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from aliquot.coordinator.core.books.holds import HoldKind
 from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
@@ -17,7 +16,6 @@ from aliquot.coordinator.core.deciding.admission.means.waiting import Foreseen
 from aliquot.coordinator.core.deciding.admission.means.yielding import may_yield
 from aliquot.coordinator.core.known.memory import Outlook
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.queueing.order import BILLIONTHS, fair_share
 from aliquot.coordinator.core.queueing.slowdown import slack_ms, yields_ms
 from aliquot.coordinator.core.rules.granting import guarantee_scale, is_entitled, whole_pool
@@ -80,23 +78,14 @@ def _notes_on(
 
 def _roomiest(known: Planning, demand: Demand) -> tuple[list[str], bool]:
     """(nodes that suit a demand, those with most room first, as far as the bounds allow; whether these are all)."""
-    inventory, engine = known.inventory, known.engine
-    table = inventory.table
-    suits = np.zeros(table.rows, np.bool_)
-    for shape in engine.matcher.shapes(demand):
-        suits |= engine.shapes.eligible_rows(engine.index.slot(shape))
-    order = np.flatnonzero(suits & listed_rows(inventory, demand) & table.grantable[: table.rows])
-    order = order[np.argsort(-table.share_left[order].sum(axis=1), kind="stable")]
-    found: dict[str, None] = {}
+    found: list[str] = []
     slices = 0
-    for row in order.tolist():
-        node = table.node_of_row[row]
-        if node is not None and node.spec.node_id not in found:
-            if len(found) >= NODES_MAX or slices >= SLICES_MAX:
-                return list(found), False
-            found[node.spec.node_id] = None
-            slices += len(known.slice_ids_by_node[node.spec.node_id])
-    return list(found), True
+    for node_id in known.engine.roomiest(demand, known.engine.matcher.shapes(demand)):
+        if len(found) >= NODES_MAX or slices >= SLICES_MAX:
+            return found, False
+        found.append(node_id)
+        slices += len(known.slice_ids_by_node[node_id])
+    return found, True
 
 
 def _fits_without_borrowers(known: Planning, demand: Demand, node_ids: list[str]) -> bool:

@@ -148,8 +148,8 @@ def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[Memb
         demand = replace(demand, affinity_group=TRIAL_GROUP)
     members = []
     with known.inventory.trial() as inventory:
-        for number, place in enumerate(places):
-            plans = _member(known, demand, shape, place, known.next_arrival * 65537 + number)
+        for place in places:
+            plans = _member(known, demand, shape, place)
             if plans is None:
                 return _obstacle(known, demand, place)
             hold_member(inventory, demand, place.node_id, plans, apart=shape.apart)
@@ -157,14 +157,12 @@ def _as_shape(known: Planning, demand: Demand, shape: Demand, places: tuple[Memb
     return Placement(tuple(members), tuple(place.node_id for place in places))
 
 
-def _member(
-    known: Planning, demand: Demand, shape: Demand, place: MemberPlace, arrival: int
-) -> tuple[SlicePlan, ...] | None:
+def _member(known: Planning, demand: Demand, shape: Demand, place: MemberPlace) -> tuple[SlicePlan, ...] | None:
     inventory = known.inventory
     if not inventory.has_node(place.node_id):
         return None
     if not place.device_uuids:
-        return known.engine.choose_on(demand, shape, place.node_id, arrival)
+        return known.engine.choose_on(demand, shape, place.node_id)
     node = inventory.node(place.node_id)
     if not node.grantable or not node.may_take(demand):
         return None

@@ -49,11 +49,11 @@ def _explain(known: Planning, lease: Lease, demand: Demand, now_ms: int) -> Expl
     demand, asked = sterner(known, lease.request, demand, now_ms), demand
     held = held_to(known, lease.request, now_ms) if demand is not asked else None
     count, ahead = known.lines.ahead_of(lease, AHEAD_SHOWN) if is_waiting else (0, [])
-    found = offer(known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, demand, now_ms, preempted_at_ms=lease.preempted_at_ms)
     if lease.avoid_device_uuids and found.placement is None and found.over is None:
         # A device that failed it is avoided only while there is another.
         wanted = sterner(known, lease.request, lease.request.demand, now_ms)
-        found = offer(known, lease.request, wanted, lease.arrival, now_ms)
+        found = offer(known, lease.request, wanted, now_ms)
     missing: tuple[Missing, ...] = ()
     would_preempt: tuple[str, ...] = ()
     endless: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
 """Which nodes to give back: empty ones, as long as guarantees, headroom and what is expected can do without them.
 
-One that is given back is closed in the same step, so nothing is placed there between the order and its going. Where the
-policy allows it, a node on which little is left that may be moved is emptied first.
+One that is given back is closed in the same step, so nothing is placed there between the order and its going.
 """
 
 from __future__ import annotations
@@ -10,26 +9,17 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.books.capacity import CapacitySpec, Order, Slot, Way
 from aliquot.coordinator.core.books.demand import Forecasts
-from aliquot.coordinator.core.books.leases.records import Lease, lease_id_of
 from aliquot.coordinator.core.books.tenancy.limits import promised, scale_of, usable_capacity
 from aliquot.coordinator.core.books.tenancy.promises import MostPromised
 from aliquot.coordinator.core.deciding.capacity.readiness import STAY_LEADS, expected, members, put
-from aliquot.coordinator.core.deciding.moving import move_away, placed_lease
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import Here, free_and_capacity, is_up, nodes_here, open_orders
 from aliquot.coordinator.core.rules.granting import guarantee_scale
-from aliquot.coordinator.core.rules.trial import Moves
-from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.core.values.types import NodeState
 
 AT_ONCE_MAX = 8
 """Nodes that one look gives back."""
-EMPTIED_LEASES_MAX = 8
-"""Leases that one look moves so that a node becomes empty."""
-EMPTIED_TRIED_MAX = 4
-EMPTIED_USE_PERMILLE = 300
-"""Of a node of which more is used nothing is moved."""
 
 
 class Going(NamedTuple):
@@ -220,40 +210,3 @@ def to_order(known: Planning, going: Going, number: int, now_ms: int) -> Order:
         reference=past[-1].reference if past else "",
         closed=here.node.grantable,
     )
-
-
-def empty_one(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
-    """Facts that move what is left on the emptiest node to others, where all of it may be moved and fits there; or
-    none. Nobody may wait, and the node is one that could go once it is empty.
-    """
-    if not spec.policy.empties_by_moving or not known.movable_slices or len(known.lines):
-        return []
-    leaving = {order.node_name for order in open_orders(known, Way.REMOVE)}
-    candidates: list[tuple[int, str, list[Lease]]] = []
-    for each in nodes_here(known, spec):
-        node_id = each.node.spec.node_id
-        leases = [known.leases[i] for i in dict.fromkeys(map(lease_id_of, known.slice_ids_by_node[node_id]))]
-        slot = known.capacity.slots.get(each.name, Slot(each.shape.name))
-        rests = slot.removed_ms and now_ms - slot.removed_ms < spec.policy.rest_ms
-        young = now_ms - max(slot.here_ms, slot.added_ms) < spec.policy.keep_ms
-        if not leases or len(leases) > EMPTIED_LEASES_MAX or each.name in leaving or rests or young:
-            continue
-        if not is_up(each.node) or not each.node.grantable:
-            continue
-        devices = known.inventory.node(node_id).devices
-        used = sum(device.share_used_milli for device in devices)
-        if used * 1000 <= sum(device.spec.compute_milli for device in devices) * EMPTIED_USE_PERMILLE:
-            candidates.append((used, node_id, leases))
-    for _, node_id, leases in sorted(candidates, key=lambda found: found[:2])[:EMPTIED_TRIED_MAX]:
-        placed = [placed_lease(known, lease, now_ms) for lease in leases]
-        with known.inventory.trial() as inventory:
-            inventory.set_grantable(node_id, False)
-            moves = Moves(known.engine)
-            if not all(each.movable and moves.move(each, avoid_node_ids=(node_id,)) for each in placed):
-                continue
-        with known.inventory.trial() as inventory:
-            inventory.set_grantable(node_id, False)
-            facts = move_away(known, leases[0], "its node is to be empty, so that it can be given back", now_ms)
-        if facts:
-            return facts  # one lease a look: where the next goes is decided when this one has gone
-    return []

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.capacity import (
 from aliquot.coordinator.core.books.demand import Forecast, Forecasts
 from aliquot.coordinator.core.books.nodes import NodeCordoned
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
-from aliquot.coordinator.core.deciding.capacity.giving_back import empty_one, shrink
+from aliquot.coordinator.core.deciding.capacity.giving_back import shrink
 from aliquot.coordinator.core.deciding.capacity.giving_back import to_order as removal
 from aliquot.coordinator.core.deciding.capacity.plan import Growth, grow
 from aliquot.coordinator.core.deciding.capacity.plan import to_order as addition
@@ -132,7 +132,7 @@ def _act(known: Planning, spec: CapacitySpec, now_ms: int) -> list[Fact]:
         facts.append(NodeOrdered(now_ms, order))
         if going.here.node.grantable:
             facts.append(NodeCordoned(now_ms, order.node_id, cordoned=True, reason=closed_by(order)))
-    return facts or empty_one(known, spec, now_ms)
+    return facts
 
 
 def _kept_after_all(known: Planning, growth: Growth, now_ms: int) -> list[Fact]:

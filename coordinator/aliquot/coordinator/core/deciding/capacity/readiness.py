@@ -23,6 +23,7 @@ from aliquot.coordinator.core.deciding.capacity.waiting import Need
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.offers import members_per_node
+from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
 
 NEAR_LEADS, FAR_LEADS = 3, 12
@@ -122,9 +123,5 @@ def put(known: Planning, inventory: Inventory, demand: Demand) -> bool:
     placement = known.engine.place(demand)
     if placement is None:
         return False
-    for member in placement.members:
-        for plan in member:
-            inventory.reserve(plan)
-    for node_id in placement.node_ids:
-        inventory.reserve_member(node_id, demand)
+    hold(inventory, demand, placement)
     return True

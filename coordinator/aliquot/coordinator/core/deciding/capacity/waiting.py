@@ -1,7 +1,7 @@
 """Who waits for a node: requests that stand in line, that no limit keeps out, and that nothing else will serve.
 
 They are taken in the order in which they will be tried. What may serve a request without another node (`Means`) is what
-admission itself does or a pool's balancing; here it is only asked whether it will. A means that has promised and not
+admission itself does; here it is only asked whether it will. A means that has promised and not
 served for long is not believed in any more.
 """
 
@@ -14,8 +14,6 @@ from aliquot.coordinator.core.books.holds import Hold, HoldKind
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import over_limit
 from aliquot.coordinator.core.books.tenancy.ranking import Part
-from aliquot.coordinator.core.commands import Balance
-from aliquot.coordinator.core.deciding import lending
 from aliquot.coordinator.core.deciding.admission import admit as admission
 from aliquot.coordinator.core.deciding.admission.means.order import GIVE_BACK, MOVE, foresee
 from aliquot.coordinator.core.deciding.admission.outlook import look_ahead
@@ -203,20 +201,9 @@ def _move(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int
     return "others are moved for it" if foresee(known, lease, demand, now_ms, MOVE) is not None else ""
 
 
-def _lend(known: Planning, lease: Lease, demand: Demand, by_ms: int, now_ms: int) -> str:
-    pool = demand.pool or "default"
-    declared = known.tenancy.pools.get(pool)
-    if declared is None or not declared.spec.balancing.auto:
-        return ""
-    moves = lending.balance(known, Balance(pool), now_ms).outcome.moves
-    lent = next((move for move in moves if move.borrower == lease.request.tenant), None)
-    return f"{lent.lender} lends its project a node" if lent is not None else ""
-
-
 _ASK = {
     Means.RECLAIM: _reclaim,
     Means.SHRINK: _shrink,
-    Means.LEND: _lend,
     Means.MOVE: _move,
     Means.WAIT: _wait,
 }

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.placement.policies.fgd import Fgd
 from aliquot.coordinator.core.placement.policies.price import Price
-from aliquot.coordinator.core.placement.policies.published import BestFit, Clustering, DotProd, Packing, Random
 from aliquot.coordinator.core.placement.policies.simple import BinPack, Spread
 from aliquot.coordinator.core.placement.policy import Policy
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Price, Fgd, BestFit, DotProd, Packing, Clustering, Random, BinPack, Spread)
-}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Price, Fgd, BinPack, Spread)}
 
 
 def make_policy(name: str) -> Policy:

@@ -33,7 +33,7 @@ class VictimChooser:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._state = question.state
+        self._known = question.known
         self._views = question.views
         self._need = question.need
         self._demand = question.demand
@@ -116,7 +116,7 @@ class VictimChooser:
         def again(lease_ids: Iterable[str], *node_ids: str) -> None:
             touched = dict.fromkeys(node_ids)
             for lease_id in lease_ids:
-                for piece in self._state.leases[lease_id].slices:
+                for piece in self._known.leases[lease_id].slices:
                     if piece.plan.node_id in rank:
                         touched[piece.plan.node_id] = None
             for node_id in touched:
@@ -150,9 +150,9 @@ class VictimChooser:
         hosted = bool(demand.cpu_milli or demand.host_memory_bytes)
         for lease_id in sorted(left, key=lambda i: (-self._eligible.lost_now(i), i)):
             rest = {other: None for other in left if other != lease_id}
-            plans = [piece.plan for piece in self._state.leases[lease_id].slices if piece.holds_capacity]
+            plans = [piece.plan for piece in self._known.leases[lease_id].slices if piece.holds_capacity]
             devices = {plan.device_uuid for plan in plans if plan.device_uuid in taken}
-            of_group = self._state.leases[lease_id].request.demand.affinity_group
+            of_group = self._known.leases[lease_id].request.demand.affinity_group
             if demand.max_per_node and of_group == demand.affinity_group and any(p.node_id in members for p in plans):
                 continue  # the engine may have counted on its place in the group
             hosts = {plan.node_id for plan in plans if plan.node_id in members} if hosted else ()
@@ -164,7 +164,7 @@ class VictimChooser:
 
     def _hosts(self, node_id: str, members: int, victims: Container[str]) -> bool:
         """Whether a node has CPU and host memory for so many members once these have ended."""
-        node, demand = self._state.inventory.node(node_id), self._demand
+        node, demand = self._known.inventory.node(node_id), self._demand
         cpu, memory = node.cpu_left_milli, node.host_memory_left_bytes
         for lease_id, (of_cpu, of_memory) in self._views.of(node_id).hosted.items():
             if not lease_id or lease_id in victims:
@@ -172,7 +172,7 @@ class VictimChooser:
         return demand.cpu_milli * members <= cpu and demand.host_memory_bytes * members <= memory
 
     def _fits(self, uuid: str, wanted: list[int], victims: Container[str]) -> bool:
-        record = self._state.inventory.device_record(uuid)
+        record = self._known.inventory.device_record(uuid)
         load = next(d for d in self._views.of(record.node_id).devices if d.record.spec.uuid == uuid)
         share, memory = load.left(self._eligible.soon_ms)
         for lease_id, of_share, of_memory in load.others(self._eligible.soon_ms):
@@ -182,7 +182,7 @@ class VictimChooser:
 
     def _take(self, taken: dict[str, list[int]], devices: tuple[str, ...]) -> None:
         for uuid in devices:
-            size = self._need.on(self._state.inventory.device_record(uuid))
+            size = self._need.on(self._known.inventory.device_record(uuid))
             assert size is not None, "a device was chosen on which the slice never fits"
             sums = taken.setdefault(uuid, [0, 0])
             sums[0] += size[0]

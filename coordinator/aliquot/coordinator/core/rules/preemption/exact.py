@@ -107,7 +107,7 @@ class _Search:
     ) -> None:
         self._gang_size = gang_size
         self._demand = need.demand
-        self._state = eligible.state
+        self._known = eligible.known
         self._best = bound
         self._found: tuple[int, tuple[str, ...]] | None = None
         self._fronts: dict[tuple[int, int], _Front] = {}
@@ -161,7 +161,7 @@ class _Search:
 
     def _host_left(self, node_id: str, view: NodeView) -> tuple[int, int]:
         """CPU and host memory of a node, with what is leaving anyway."""
-        node, leaving = self._state.inventory.node(node_id), view.hosted.get("", (0, 0))
+        node, leaving = self._known.inventory.node(node_id), view.hosted.get("", (0, 0))
         return node.cpu_left_milli + leaving[0], node.host_memory_left_bytes + leaving[1]
 
     def _by_host(self, left: tuple[int, int]) -> int:

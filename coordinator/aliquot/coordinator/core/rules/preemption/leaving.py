@@ -9,15 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.rules.trial import let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
@@ -129,7 +128,7 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, guessi
             low, high = high, min(2 * high + 1, len(leavers))
         number = low + 1 + bisect_left(range(low + 1, high), True, key=fits_without)
         fits_without(number)
-        placement = known.engine.place(here, arrival=lease.arrival)
+        placement = known.engine.place(here)
     if placement is None:
         return None
     start_ms = leavers[number - 1].ends_ms if number else now_ms
@@ -142,19 +141,9 @@ def expect(known: Planning, lease: Lease, demand: Demand, now_ms: int, *, guessi
 
 def _nodes(known: Planning, demand: Demand) -> tuple[str, ...]:
     """Nodes that suit one of the demand's shapes, those with most room first."""
-    inventory, engine = known.inventory, known.engine
-    table = inventory.table
-    listed = listed_rows(inventory, demand) & table.grantable[: table.rows]
-    found: dict[str, None] = {}
-    for shape in engine.matcher.shapes(demand):
-        eligible = engine.shapes.eligible_rows(engine.index.slot(shape)) & listed
-        free = table.share_left[: table.rows].sum(axis=1)
-        order = np.flatnonzero(eligible)
-        for row in order[np.argsort(-free[order], kind="stable")][: NODES_MAX + 2 * demand.gang_size].tolist():
-            node = table.node_of_row[row]
-            if node is not None:
-                found[node.spec.node_id] = None
-    return tuple(found)
+    engine, most = known.engine, NODES_MAX + 2 * demand.gang_size
+    found = [islice(engine.roomiest(demand, (shape,)), most) for shape in engine.matcher.shapes(demand)]
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 def _leavers(known: Planning, node_ids: Iterable[str], now_ms: int, *, guessing: bool) -> list[_Leaver]:

@@ -9,11 +9,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.placement.room import listed_rows
 from aliquot.coordinator.core.rules.preemption.nodeview import NodeViews
 from aliquot.coordinator.core.rules.preemption.search import Need, NodeCost, cost_of_node
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS, Eligibility
@@ -27,7 +24,7 @@ from aliquot.coordinator.core.values.types import Demand
 class Question:
     """One model alternative of a demand."""
 
-    state: Planning
+    known: Planning
     views: NodeViews
     need: Need
     lease: Lease
@@ -41,7 +38,7 @@ class Question:
         demand = self.demand
         if not demand.max_per_node:
             return demand.gang_size
-        return demand.max_per_node - self.state.inventory.groups.get(demand.affinity_group, {}).get(node_id, 0)
+        return demand.max_per_node - self.known.inventory.groups.get(demand.affinity_group, {}).get(node_id, 0)
 
 
 FRESH_NODES_MAX = 16
@@ -65,7 +62,7 @@ class NodeCosts:
 
     def __init__(self, question: Question, cache: dict[str, Known]) -> None:
         self._question = question
-        self._state = question.state
+        self._known = question.known
         self._views = question.views
         self._need = question.need
         self._demand = question.demand
@@ -85,28 +82,12 @@ class NodeCosts:
 
     def _node_ids(self, banned: Container[str]) -> list[str]:
         """Nodes that suit the shape, those with most room first."""
-        inventory, engine = self._state.inventory, self._state.engine
-        slot = engine.index.slot(self._shape)
-        table = inventory.table
-        rows = table.rows
-        eligible = engine.shapes.eligible_rows(slot) & listed_rows(inventory, self._demand) & table.grantable[:rows]
-        free = table.share_left[:rows].sum(axis=1)
-        order = np.flatnonzero(eligible)
-        order = order[np.argsort(-free[order], kind="stable")]
-        found: dict[str, None] = {}
-        for row in order.tolist():
-            node = table.node_of_row[row]
-            if (
-                node is not None
-                and node.spec.node_id not in banned
-                and self._question.members_max(node.spec.node_id) > 0
-            ):
-                found[node.spec.node_id] = None
-        return list(found)
+        suiting = self._known.engine.roomiest(self._demand, (self._shape,))
+        return [node_id for node_id in suiting if node_id not in banned and self._question.members_max(node_id) > 0]
 
     def _costs(self, node_ids: list[str]) -> list[NodeAt]:
         """What every node that is known costs, and a bounded number of others."""
-        now_ms, cache, versions = self._eligible.now_ms, self._cache, self._state.node_versions
+        now_ms, cache, versions = self._eligible.now_ms, self._cache, self._known.node_versions
         found: list[NodeAt] = []
         unknown: list[tuple[int, int, str]] = []
         again_ms = self.again_ms
@@ -135,7 +116,7 @@ class NodeCosts:
         now_ms = self._eligible.now_ms
         if known.again_ms <= now_ms:
             return False
-        if self._state.disruptions and known.cost is not None:
+        if self._known.disruptions and known.cost is not None:
             return all(self._eligible.endable_ms(i) <= now_ms for i in known.cost.victims)
         return True
 

@@ -74,28 +74,28 @@ class NodeViews:
     """The views of all nodes, each read when it is asked for."""
 
     def __init__(self, known: Planning) -> None:
-        self._state = known
+        self._known = known
         self._views: dict[str, NodeView] = {}
 
     def of(self, node_id: str) -> NodeView:
         """The view of a node that is in the inventory."""
-        version = self._state.node_versions.get(node_id, 0)
+        version = self._known.node_versions.get(node_id, 0)
         view = self._views.get(node_id)
         if view is None or view.version != version:
             view = self._views[node_id] = self._read(node_id, version)
-            if len(self._views) > len(self._state.nodes):
-                self._views = {known: view for known, view in self._views.items() if known in self._state.nodes}
+            if len(self._views) > len(self._known.nodes):
+                self._views = {each: view for each, view in self._views.items() if each in self._known.nodes}
         return view
 
     def _read(self, node_id: str, version: int) -> NodeView:
-        state = self._state
-        soon_ms = state.now_ms + state.config.reclaim_grace_ms
+        known = self._known
+        soon_ms = known.now_ms + known.config.reclaim_grace_ms
         staying: dict[str, dict[str, list[int]]] = {}
         leaving: dict[str, list[int]] = {}
         late: dict[str, list[Leaver]] = {}
         members: dict[tuple[str, int, int], bool] = {}
-        for slice_id in state.slice_ids_by_node.get(node_id, ()):
-            lease = state.leases[lease_id_of(slice_id)]
+        for slice_id in known.slice_ids_by_node.get(node_id, ()):
+            lease = known.leases[lease_id_of(slice_id)]
             piece = lease.find(slice_id)
             assert piece is not None
             plan = piece.plan
@@ -114,7 +114,7 @@ class NodeViews:
             sums[0] += plan.own_share_milli
             sums[1] += plan.own_memory_bytes
         devices = []
-        for record in state.inventory.node(node_id).devices:
+        for record in known.inventory.node(node_id).devices:
             uuid = record.spec.uuid
             gone = leaving.get(uuid, (0, 0))
             holdings = tuple(DeviceHolding(lease_id, *sums) for lease_id, sums in staying.get(uuid, {}).items())
@@ -124,7 +124,7 @@ class NodeViews:
     def _hosted(self, members: dict[tuple[str, int, int], bool]) -> dict[str, tuple[int, int]]:
         hosted: dict[str, tuple[int, int]] = {}
         for (lease_id, _, _), goes in members.items():
-            demand = self._state.leases[lease_id].request.demand
+            demand = self._known.leases[lease_id].request.demand
             if demand.cpu_milli or demand.host_memory_bytes:
                 name = "" if goes else lease_id
                 cpu, memory = hosted.get(name, (0, 0))

@@ -54,13 +54,13 @@ class Preemption:
     """Plans preemptions on one State. What it knows of each node between questions is a cache."""
 
     def __init__(self, known: Planning) -> None:
-        self._state = known
+        self._known = known
         self._views = NodeViews(known)
         self._caches: OrderedDict[tuple[object, ...], dict[str, Known]] = OrderedDict()
 
     def may(self, lease: Lease) -> bool:
         """Whether it is worth asking: it is entitled, or somebody of lower priority holds something."""
-        return is_entitled(self._state, lease) or by_priority(self._state, lease)
+        return is_entitled(self._known, lease) or by_priority(self._known, lease)
 
     def find(
         self, lease: Lease, demand: Demand, now_ms: int, giving_way: frozenset[str] = frozenset()
@@ -69,24 +69,24 @@ class Preemption:
 
         Devices kept for the leases in `giving_way` count as free.
         """
-        state = self._state
+        known = self._known
         if not demand.count:
             return NoPlan(NEVER_MS)
-        reclaim = is_entitled(state, lease)
-        priority = lease.request.priority if by_priority(state, lease) else -NEVER_MS
+        reclaim = is_entitled(known, lease)
+        priority = lease.request.priority if by_priority(known, lease) else -NEVER_MS
         eligible = Eligibility(
-            state,
+            known,
             priority=priority,
             preemptor=lease.lease_id,
             reclaim=reclaim,
-            scale=guarantee_scale(state) if state.tenancy.guarantees else 0,
+            scale=guarantee_scale(known) if known.tenancy.guarantees else 0,
             now_ms=now_ms,
         )
         again_ms = NEVER_MS
-        for shape in state.engine.matcher.shapes(demand):
+        for shape in known.engine.matcher.shapes(demand):
             owners = giving_way | {lease.lease_id}
             need = Need(shape, frozenset(demand.avoid_device_uuids), owners, demand.admitted_on, {})
-            question = Question(state, self._views, need, lease, demand, shape, eligible)
+            question = Question(known, self._views, need, lease, demand, shape, eligible)
             found = _answer(question, NodeCosts(question, self._cache_for(need, eligible)))
             if isinstance(found, Plan):
                 return found
@@ -95,9 +95,9 @@ class Preemption:
 
     def _cache_for(self, need: Need, eligible: Eligibility) -> dict[str, Known]:
         """What is known of each node for equal questions."""
-        state = self._state
-        versions = (state.tenancy.guaranteed_version, guarantee_scale(state)) if state.tenancy.guarantees else (0, 0)
-        owners = need.owners if any(owner in state.holds for owner in need.owners) else ()
+        known = self._known
+        versions = (known.tenancy.guaranteed_version, guarantee_scale(known)) if known.tenancy.guarantees else (0, 0)
+        owners = need.owners if any(owner in known.holds for owner in need.owners) else ()
         key = (need.demand, need.avoid, owners, need.admitted_on, eligible.priority, eligible.reclaim, *versions)
         cache = self._caches.get(key)
         if cache is None:
@@ -106,8 +106,8 @@ class Preemption:
                 self._caches.popitem(last=False)
         else:
             self._caches.move_to_end(key)
-            if len(cache) > len(state.nodes):
-                for node_id in [node_id for node_id in cache if node_id not in state.nodes]:
+            if len(cache) > len(known.nodes):
+                for node_id in [node_id for node_id in cache if node_id not in known.nodes]:
                     del cache[node_id]
         return cache
 
@@ -153,7 +153,7 @@ def _within_budgets(question: Question, choice: VictimChoice) -> VictimChoice | 
     Of each tenant whose budget it exceeds, as many leases as the budget allows may end, in several ways: those that
     were chosen come first.
     """
-    eligible, leases = question.eligible, question.state.leases
+    eligible, leases = question.eligible, question.known.leases
     chosen = Counter(leases[lease_id].request.tenant for lease_id in choice.victims)
     exceeded = {tenant for tenant, number in chosen.items() if eligible.undisturbed_until_ms(tenant, number)}
     of_tenant: dict[str, dict[str, None]] = {tenant: {} for tenant in sorted(exceeded)}
@@ -176,8 +176,8 @@ def _within_budgets(question: Question, choice: VictimChoice) -> VictimChoice | 
 
 def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice) -> Plan | None:
     """Ask the engine, without the victims; spare those that its answer does not need."""
-    state, lease, eligible = question.state, question.lease, question.eligible
-    kept = [uuid for owner in question.need.owners if owner in state.holds for uuid in state.holds[owner].device_uuids]
+    known, lease, eligible = question.known, question.lease, question.eligible
+    kept = [uuid for owner in question.need.owners if owner in known.holds for uuid in known.holds[owner].device_uuids]
     demand = msgspec.structs.replace(
         question.demand,
         models=question.shape.models,
@@ -185,27 +185,27 @@ def _tried_out(question: Question, chooser: VictimChooser, choice: VictimChoice)
         vendors=(),
         node_ids=tuple(choice.node_ids),
     )
-    with state.inventory.trial() as inventory:
+    with known.inventory.trial() as inventory:
         inventory.open_devices(kept)
-        take_off(state, inventory, gone_by(state, choice.node_ids, choice.victims, eligible.soon_ms))
-        placement = state.engine.place(demand, arrival=lease.arrival)
+        take_off(known, inventory, gone_by(known, choice.node_ids, choice.victims, eligible.soon_ms))
+        placement = known.engine.place(demand)
     if placement is None:
         return None
-    chain = chain_of(state, lease.request)
-    if forbidden(state, lease.request, chain, placement, eligible.now_ms, lease.preempted_at_ms) is not None:
+    chain = chain_of(known, lease.request)
+    if forbidden(known, lease.request, chain, placement, eligible.now_ms, lease.preempted_at_ms) is not None:
         return None
-    by_reclaim = eligible.reclaim and is_entitled(state, lease, parts_of_placement(state.inventory, placement))
+    by_reclaim = eligible.reclaim and is_entitled(known, lease, parts_of_placement(known.inventory, placement))
     needed = chooser.needed(placement, choice.victims)
     if not by_reclaim and any(not _is_lower(question, lease_id) for lease_id in needed):
         return None
-    shortened = tuple(lease_id for lease_id in needed if state.leases[lease_id].end_reason)
+    shortened = tuple(lease_id for lease_id in needed if known.leases[lease_id].end_reason)
     victims = tuple(lease_id for lease_id in needed if lease_id not in shortened)
     return Plan(victims, placement, by_reclaim, shortened)
 
 
 def _is_lower(question: Question, lease_id: str) -> bool:
     """Whether this victim could be chosen by priority alone."""
-    request = question.state.leases[lease_id].request
+    request = question.known.leases[lease_id].request
     return request.preemptible and request.priority < question.eligible.priority
 
 
@@ -213,5 +213,5 @@ def _undisturbed_until_ms(question: Question, victims: Iterable[str]) -> int:
     """When the disruption budgets allow to end all of these at once; 0: now."""
     if question.eligible.reclaim:
         return 0
-    counts = Counter(question.state.leases[lease_id].request.tenant for lease_id in victims)
+    counts = Counter(question.known.leases[lease_id].request.tenant for lease_id in victims)
     return max((question.eligible.undisturbed_until_ms(*counted) for counted in counts.items()), default=0)

@@ -166,7 +166,7 @@ def _for_host(
     """
     if not view.devices:
         return {}
-    node = eligible.state.inventory.node(view.devices[0].record.node_id)
+    node = eligible.known.inventory.node(view.devices[0].record.node_id)
     cpu = demand.cpu_milli * members - node.cpu_left_milli
     host = demand.host_memory_bytes * members - node.host_memory_left_bytes
     others: list[tuple[str, int, int]] = []

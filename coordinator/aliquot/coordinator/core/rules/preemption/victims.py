@@ -14,7 +14,6 @@ from collections.abc import Container, Mapping
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.books.tenancy.accounts import Account
 from aliquot.coordinator.core.books.tenancy.limits import covered
-from aliquot.coordinator.core.books.tenancy.view import AccountView
 from aliquot.coordinator.core.known.planning import Planning
 
 NEVER_MS = 1 << 62
@@ -26,7 +25,7 @@ class Eligibility:
     def __init__(
         self, known: Planning, *, priority: int, preemptor: str, reclaim: bool, scale: int, now_ms: int
     ) -> None:
-        self.state = known
+        self.known = known
         self.priority = priority
         self.preemptor = preemptor
         self.reclaim = reclaim
@@ -45,13 +44,13 @@ class Eligibility:
         """From when on it may be ended; `NEVER_MS` where no waiting makes it a victim."""
         known = self._endable_ms.get(lease_id)
         if known is None:
-            known = self._endable_ms[lease_id] = self._decide(self.state.leases[lease_id])
+            known = self._endable_ms[lease_id] = self._decide(self.known.leases[lease_id])
         return known
 
     def but_only(self, only: Mapping[str, Container[str]]) -> Eligibility:
         """The same, but of some tenants none may be ended but these leases."""
         same = Eligibility(
-            self.state,
+            self.known,
             priority=self.priority,
             preemptor=self.preemptor,
             reclaim=self.reclaim,
@@ -62,14 +61,14 @@ class Eligibility:
         return same
 
     def _decide(self, lease: Lease) -> int:
-        request, config = lease.request, self.state.config
+        request, config = lease.request, self.known.config
         if lease.ended or lease.lease_id == self.preemptor:
             return NEVER_MS
         if lease.lease_id not in self._only.get(request.tenant, (lease.lease_id,)):
             return NEVER_MS
         if lease.end_reason:
             # It is ending already. Its notice may be longer than an entitled request has to wait.
-            return 0 if self.reclaim and not is_protected(self.state, lease, self._scale) else NEVER_MS
+            return 0 if self.reclaim and not is_protected(self.known, lease, self._scale) else NEVER_MS
         by_priority = request.preemptible and request.priority < self.priority
         if not by_priority and not self.reclaim:
             return NEVER_MS
@@ -80,7 +79,7 @@ class Eligibility:
         running = [piece.state in (SliceState.GRANTED, SliceState.ACTIVE) for piece in lease.holding]
         if not (any(running) if self.reclaim else all(running)):
             return NEVER_MS
-        if is_protected(self.state, lease, self._scale):
+        if is_protected(self.known, lease, self._scale):
             return NEVER_MS
         endable_ms = NEVER_MS
         if self.reclaim:
@@ -97,16 +96,16 @@ class Eligibility:
         """
         if self.disruptions_left(tenant) >= number:
             return 0
-        spec = self.state.tenancy.tenant_spec(tenant)
+        spec = self.known.tenancy.tenant_spec(tenant)
         if number > spec.disruptions_max:
             return NEVER_MS
-        return self.state.disruptions[tenant][number - 1 - spec.disruptions_max] + spec.disruption_period_ms
+        return self.known.disruptions[tenant][number - 1 - spec.disruptions_max] + spec.disruption_period_ms
 
     def work(self, lease_id: str) -> tuple[int, int]:
         """`lost_work` of a lease."""
         known = self._work.get(lease_id)
         if known is None:
-            known = self._work[lease_id] = lost_work(self.state.leases[lease_id])
+            known = self._work[lease_id] = lost_work(self.known.leases[lease_id])
         return known
 
     def lost_now(self, lease_id: str) -> int:
@@ -121,10 +120,10 @@ class Eligibility:
         """How many more leases of this tenant may be preempted by priority now."""
         left = self._budgets.get(tenant)
         if left is None:
-            spec = self.state.tenancy.tenant_spec(tenant)
+            spec = self.known.tenancy.tenant_spec(tenant)
             if spec.disruptions_max:
                 since_ms = self.now_ms - spec.disruption_period_ms
-                recent = sum(at_ms > since_ms for at_ms in self.state.disruptions.get(tenant, ()))
+                recent = sum(at_ms > since_ms for at_ms in self.known.disruptions.get(tenant, ()))
                 left = spec.disruptions_max - recent
             else:
                 left = NEVER_MS
@@ -150,7 +149,7 @@ def is_protected(known: Planning, lease: Lease, scale: int) -> bool:
     return any(lease.lease_id in protected_of(known, account, scale) for account in chain.guaranteed)
 
 
-def protected_of(known: Planning, account: AccountView, scale: int) -> Container[str]:
+def protected_of(known: Planning, account: Account, scale: int) -> Container[str]:
     """The leases of an account that together fit into its guarantee, by priority, then by arrival."""
     memory = known.memory
     if memory.protected_key != (known.tenancy.version, scale):
@@ -165,7 +164,7 @@ def protected_of(known: Planning, account: AccountView, scale: int) -> Container
     return old[1]
 
 
-def _fitting(account: AccountView, scale: int) -> set[str]:
+def _fitting(account: Account, scale: int) -> set[str]:
     fitting: set[str] = set()
     sums = Account(account.kind, account.name, account.quota)
     for lease_id, parts in account.ranked:

@@ -50,7 +50,7 @@ def backfill(
     later = [hold for hold in known.holds.values() if hold.owner != lease_id and ends_before(request, hold, now_ms)]
     if not any(_has_room(known, hold, demand) for hold in later):
         return None  # without what is kept it does not fit, and too little of that is free yet
-    placement = with_open(known, later, demand, known.next_arrival)
+    placement = with_open(known, later, demand)
     if placement is None or suspended(known, request, now_ms) is not None:
         return None
     chain = chain_of(known, request)

@@ -23,9 +23,7 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
     for _, lease_id in known.lines.queues[place.queue][place.tenant].lines[head.line][:BEHIND_MAX]:
         lease = known.leases[lease_id]
         demand = sterner(known, lease.request, head.line.demand, now_ms)
-        placement = offer_before(
-            known, lease.request, demand, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms
-        )
+        placement = offer_before(known, lease.request, demand, now_ms, preempted_at_ms=lease.preempted_at_ms)
         if placement is not None:
             given_up = holding.give_up_of(known, lease_id, now_ms, "the lease was granted elsewhere")
             return Attempt([*given_up, granted(lease_id, lease.lease_epoch + 1, placement, now_ms)], again=True)

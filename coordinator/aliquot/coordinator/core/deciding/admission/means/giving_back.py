@@ -208,7 +208,7 @@ def _search(
         return None
     with known.inventory.trial() as inventory:
         _make_way(known, inventory, wanted, spare[:enough])
-        placement = known.engine.place(demand, arrival=lease.arrival)
+        placement = known.engine.place(demand)
         if placement is None:
             return None
         over = forbidden(known, lease.request, chain_of(known, lease.request), placement, now_ms, lease.preempted_at_ms)

@@ -18,7 +18,7 @@ def attempt(known: Planning, waiting: Waiting) -> Attempt:
     if waiting.room_is_coming(known):
         return Attempt([])
     blocking = waiting.blocking(known)
-    placement = with_open(known, blocking, waiting.demand, waiting.lease.arrival) if blocking else None
+    placement = with_open(known, blocking, waiting.demand) if blocking else None
     if placement is None:
         return Attempt([])
     waiting.kept_suffices = True
@@ -43,9 +43,9 @@ def devices_of(placement: Placement) -> set[str]:
     return {plan.device_uuid for member in placement.members for plan in member}
 
 
-def with_open(known: Planning, holds: list[Hold], demand: Demand, arrival: int) -> Placement | None:
+def with_open(known: Planning, holds: list[Hold], demand: Demand) -> Placement | None:
     """Where the demand would go if these holds were not."""
     with known.inventory.trial() as inventory:
         for hold in holds:
             inventory.open_devices(hold.device_uuids)
-        return known.engine.place(demand, arrival=arrival) if known.engine.fits(demand) else None
+        return known.engine.place(demand) if known.engine.fits(demand) else None

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.books.holds import PreemptionStarted
 from aliquot.coordinator.core.books.leases.records import Lease, parts_of
+from aliquot.coordinator.core.books.tenancy.accounts import Account
 from aliquot.coordinator.core.books.tenancy.limits import covered, held_of_kind, parts_of_kind
 from aliquot.coordinator.core.books.tenancy.ranking import Part
 from aliquot.coordinator.core.books.tenancy.specs import Amount
-from aliquot.coordinator.core.books.tenancy.view import AccountView
 from aliquot.coordinator.core.commands.outcomes import SEARCH_ATTEMPTS, Attempt
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.admission.means.waiting import Waiting
@@ -110,7 +110,7 @@ def _clear(
 class _Ceiling(NamedTuple):
     """One limit: whose, of which kind of devices (or, empty, of all), and how much."""
 
-    account: AccountView
+    account: Account
     model: str
     limit: Amount
 

@@ -132,5 +132,5 @@ def _place(known: Planning, head: Head, node_id: str, now_ms: int) -> Filler | N
     if demand.node_ids and node_id not in demand.node_ids:
         return None
     here = msgspec.structs.replace(demand, node_ids=(node_id,))
-    found = offer(known, lease.request, here, lease.arrival, now_ms, preempted_at_ms=lease.preempted_at_ms)
+    found = offer(known, lease.request, here, now_ms, preempted_at_ms=lease.preempted_at_ms)
     return Filler(lease, found.placement) if found.placement is not None else None

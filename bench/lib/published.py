@@ -1,14 +1,15 @@
-"""The policies that the openb study compares with, as its public simulator has them.
+"""Policies that the openb study compares with, as its public simulator has them: for comparison, and nothing else.
 
-`docs/placement.md` has the formulas in words. They are elementwise, so floats are the same however rows are batched.
+They are elementwise, so floats are the same however rows are batched.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from aliquot.coordinator.core.inventory import Inventory
+from aliquot.coordinator.core.placement import POLICIES, Policy
 from aliquot.coordinator.core.placement.candidates import Candidates
-from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
@@ -20,32 +21,50 @@ def _asked(c: Candidates) -> Ints:
     return c.count * c.share
 
 
-class BestFit(Policy):
+class _Scaled(Policy):
+    """Scales to the largest node of the pool."""
+
+    utilisation_ties = False
+
+    def __init__(self) -> None:
+        self.widest_milli, self.largest_cpu_milli = WHOLE_SHARE_MILLI, 1
+
+    def learn_classes(self, inventory: Inventory) -> None:
+        """See `Policy.learn_classes`."""
+        table, rows = inventory.table, inventory.table.rows
+        widest_milli = max(int(table.width[:rows].max(initial=0)), 1) * WHOLE_SHARE_MILLI
+        largest_cpu_milli = max(int(table.cpu_capacity[:rows].max(initial=0)), 1)
+        if (widest_milli, largest_cpu_milli) != (self.widest_milli, self.largest_cpu_milli):
+            self.widest_milli, self.largest_cpu_milli = widest_milli, largest_cpu_milli
+            self.version += 1
+
+
+class BestFit(_Scaled):
     """trunc(100 (1 − ½ (cpu left after / largest CPU) − ½ (share left after / widest node)))."""
 
     name = "bestfit"
     summary = "least CPU and share left on the node"
-    utilisation_ties = False
 
     def node_scores(self, c: Candidates) -> Ints:
         """0..100."""
-        cpu = (np.minimum(c.cpu_left, c.extent.largest_cpu_milli) - c.cpu) / c.extent.largest_cpu_milli
-        share = (c.idle - _asked(c)) / c.extent.widest_milli
-        return (100 * (1 - 0.5 * cpu - 0.5 * share)).astype(np.int64)
+        cpu = (np.minimum(c.cpu_left, self.largest_cpu_milli) - c.cpu) / self.largest_cpu_milli
+        share = (c.idle - _asked(c)) / self.widest_milli
+        scores: Ints = (100 * (1 - 0.5 * cpu - 0.5 * share)).astype(np.int64)
+        return scores
 
 
-class DotProd(Policy):
+class DotProd(_Scaled):
     """trunc(100 (1 − ½ (cpu left · cpu / largest CPU² + share left · share / widest node²)))."""
 
     name = "dotprod"
     summary = "least alignment of what is asked with what is left"
-    utilisation_ties = False
 
     def node_scores(self, c: Candidates) -> Ints:
         """0..100."""
-        cpu = np.minimum(c.cpu_left, c.extent.largest_cpu_milli) * c.cpu / c.extent.largest_cpu_milli**2
-        share = c.idle * _asked(c) / c.extent.widest_milli**2
-        return (100 * (1 - 0.5 * (cpu + share))).astype(np.int64)
+        cpu = np.minimum(c.cpu_left, self.largest_cpu_milli) * c.cpu / self.largest_cpu_milli**2
+        share = c.idle * _asked(c) / self.widest_milli**2
+        scores: Ints = (100 * (1 - 0.5 * (cpu + share))).astype(np.int64)
+        return scores
 
 
 class Packing(Policy):
@@ -66,25 +85,4 @@ class Packing(Policy):
         return np.where(c.count == 0, 0, scores)
 
 
-class Clustering(Policy):
-    """Like with like: nodes that hold only requests of the same kind first."""
-
-    name = "clustering"
-    summary = "put requests of the same kind on the same nodes"
-    utilisation_ties = False
-
-    def node_scores(self, c: Candidates) -> Ints:
-        """25 for a full node down to 0, plus 75: only this kind, 50: this among others, 25: no kind at all."""
-        used = 25 * (c.extent.widest_milli - c.idle) // c.extent.widest_milli
-        own = 1 << c.kind
-        company = np.where(c.kinds == own, 75, np.where((c.kinds & own) != 0, 50, np.where(c.kinds == 0, 25, 0)))
-        return np.where(c.count == 0, 0, used + company)
-
-
-class Random(Policy):
-    """A uniformly drawn feasible node and device; the draw is a hash of the arrival number."""
-
-    name = "random"
-    summary = "any feasible node and device, drawn from the arrival number"
-    utilisation_ties = False
-    at_random = True
+POLICIES.update({policy.name: policy for policy in (BestFit, DotProd, Packing)})
