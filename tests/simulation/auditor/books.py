@@ -287,7 +287,9 @@ class Books:
         """A lease holds one slice more."""
         node_id, uuid = plan["node_id"], plan["device_uuid"]
         for other in story.pieces.values():
-            if other.member == member and other.epoch == story.epoch:
+            if other.epoch != story.epoch:
+                continue  # of the form before a move, which gives its places up meanwhile
+            if other.member == member:
                 if other.node_id != node_id:
                     return f"member {member} spans nodes"
                 if other.uuid == uuid:

@@ -50,8 +50,11 @@ def shape_of(demand: Demand, models: tuple[str, ...], vendor: str | None = None)
         topology=demand.topology if demand.count > 1 else Topology.ANY,
         min_tier=demand.min_tier,
         instances=demand.instances,
-        # What uses several MIG instances is several programs, and none of those libraries that mind a shared card.
-        apart=demand.apart and (demand.count == 1 or not (demand.mig_profile or demand.instances)),
+        # Of one member nobody else is on its card. What uses several MIG instances is several programs, and none of
+        # those libraries that mind a shared card.
+        apart=demand.apart
+        and demand.gang_size > 1
+        and (demand.count == 1 or not (demand.mig_profile or demand.instances)),
     )
 
 
