@@ -383,7 +383,7 @@ def _uncut(put: Put) -> None:
         > slow node-0000 4
         > allocate larger 2g.10gb until=queued
         > wait 3
-        > allocate small 1g.5gb until=queued gang=6
+        > allocate small 1g.5gb until=queued gang=6 samecard=yes
     """,
 )
 def _granted_while_cut(put: Put) -> None:

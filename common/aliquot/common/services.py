@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -70,6 +69,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _make_owner() -> None:
+    import pwd  # noqa: PLC0415 - is not on every system, and services are Linux's
+
     try:
         pwd.getpwnam(OWNER)
     except KeyError:
