@@ -216,6 +216,29 @@ def pinned_memory_is_asked_for():
 
 
 @idiom
+def a_default_device_is_where_tensors_are_made():
+    makers = (
+        lambda: torch.zeros(2),
+        lambda: torch.ones(2),
+        lambda: torch.empty(2),
+        lambda: torch.full((2,), 1.0),
+        lambda: torch.rand(2),
+        lambda: torch.randn(2),
+        lambda: torch.tensor([1.0]),
+        lambda: torch.arange(2),
+        lambda: nn.Linear(2, 2).weight,
+    )
+    with torch.device("cuda"):
+        assert all(make().is_cuda for make in makers)
+    torch.set_default_device("cuda")
+    try:
+        assert all(make().is_cuda for make in makers)
+    finally:
+        torch.set_default_device(None)
+    assert not any(make().is_cuda for make in makers)
+
+
+@idiom
 def streams_and_the_accelerator():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

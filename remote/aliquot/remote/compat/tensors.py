@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._device import _device_constructors
 
 from aliquot.remote.compat import collectives, generators
 from aliquot.remote.compat.errors import translating
@@ -53,6 +54,7 @@ def install() -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.compile = _compile
     torch.autograd._engine_run_backward = translating(torch.autograd._engine_run_backward)  # type: ignore[attr-defined]
+    _device_constructors()  # remembers PyTorch's own, by which a default device knows what to send there
     for name in ("empty", "zeros", "ones", "full", "rand", "randn", "tensor", "empty_like", "zeros_like"):
         setattr(torch, name, _unpinned(getattr(torch, name)))
 
