@@ -103,7 +103,7 @@ class AuditRecord:
     def _note(self, whose: tuple[str, str]) -> None:
         numbers = self._to[whose]
         heapq.heappush(self._most, (-numbers.count, self._first(numbers), whose))
-        if len(self._most) > 2 * (len(self._to) + self._max):
+        if len(self._most) > 2 * len(self._to) + 8:  # more than half of it is true no more
             self._most = [(-numbers.count, self._first(numbers), each) for each, numbers in self._to.items()]
             heapq.heapify(self._most)
 
