@@ -173,6 +173,7 @@ def test_the_score_has_the_weights_and_names_that_dashboards_know() -> None:
     assert status_of(19.0) is Utilisation.LOW
     assert [status_of(value) for value in (9.9, 10, 20, 70, 70.1)] == ["idle", "low", "normal", "normal", "high"]
     assert score(None, 0, 0, gib, 0, 1) is None
+    assert status_of(None) is Utilisation.UNKNOWN
 
 
 def test_nothing_is_ended_before_a_notifier_has_told_somebody(tmp_path: Path) -> None:

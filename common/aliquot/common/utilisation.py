@@ -24,6 +24,8 @@ class Utilisation(enum.StrEnum):
     LOW = "low"
     NORMAL = "normal"
     HIGH = "high"
+    UNKNOWN = "unknown"
+    """Never taken for idleness."""
 
 
 def score(
@@ -51,8 +53,10 @@ def score(
     return round(found, 1)
 
 
-def status_of(value: float) -> Utilisation:
+def status_of(value: float | None) -> Utilisation:
     """Below 10 idle, below 20 low, up to 70 normal, above that high."""
+    if value is None:
+        return Utilisation.UNKNOWN
     if value < 10:
         return Utilisation.IDLE
     if value < LOW_SCORE:

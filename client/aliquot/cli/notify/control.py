@@ -39,7 +39,7 @@ def findings(lease: Lease, devices: Iterable[Device], now: dt.datetime) -> list[
                 "namespace": lease.tenant,
                 "hostname": part.node_name,
                 "score": value,
-                "status": "idle" if value is None else str(status_of(value)),
+                "status": str(status_of(value)),
                 "timestamp": now.isoformat(timespec="seconds"),
                 "lease_id": lease.lease_id,
             }
