@@ -1,4 +1,4 @@
-"""What shares of compute are worth beside other tenants, on the model of a card's time (simgpu: native/common/sharing.c).
+"""What shares of compute are worth beside other tenants, on the model of a card's time (native/common/sharing.c).
 
     python bench/share.py --json [--tier preload] [--measure 15] [--settle 12] [--off] [--case NAME]
 
@@ -14,6 +14,7 @@ tenant alone that launches kernels of 20 µs. `--off`: with the agent's setting 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -96,6 +97,7 @@ class Shared(World):
 
 
 def lease_of(number: int) -> str:
+    """The lease of a case's tenant."""
     return f"l-{number}"
 
 
@@ -169,7 +171,7 @@ def judged(case: Case, seconds: list[tuple[int, list[int]]]) -> dict:
     errors = [abs(had - share / 10) for had, share in zip(points, case.shares_milli, strict=True)]
     starved = sum(
         1000 * (now - last) < case.shares_milli[tenant] // 5 * (at_ns - last_ns)
-        for (last_ns, lasts), (at_ns, nows) in zip(seconds, seconds[1:], strict=False)
+        for (last_ns, lasts), (at_ns, nows) in itertools.pairwise(seconds)
         for tenant, (last, now) in enumerate(zip(lasts, nows, strict=True))
     )
     return {

@@ -6,7 +6,7 @@ preload library makes their launches wait); the others are left alone and so get
 for long that nobody uses: while the device has time left, the held ones may use that too.
 
 Whether a slice that uses less than its part wants more can't be measured. It is tried, by holding its neighbours to
-theirs: where that left time unused, it has all it wants, and is taken to for a while.
+theirs: where that left time unused, it has all it wants, and is taken to for a while, each time for longer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 WHOLE_MILLI = 1000
-FULL_MILLI = 960
+FULL_MILLI = 970
 """A device that is used so much has no time left: measurements are whole percents, and late."""
 SLACK_MILLI = 20
 """So near to its part a slice is at it."""
 BUSY_MILLI = 20
 """What uses less wants nothing."""
-CONTENT_MS = 60_000
-"""How long a slice is taken to want no more than it was seen to use while there was time left."""
+CHANGE_MILLI = 50
+"""What uses so much more or less than before may want something else."""
+PATIENCE_MS = 4_000, 60_000
+"""How long a slice is taken to want no more than it was seen to use while there was time left: at first, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Pace:
     content_milli: int | None = None
     """What it used while there was time left; None: not known, or too long ago."""
     content_ms: int = 0
+    patience_ms: int = PATIENCE_MS[0]
+    """For how long that is believed; the next time for twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def keep_pace(
     parts = {name: WHOLE_MILLI * use.share_milli // shares_milli for name, use in busy.items()}
     left_milli = WHOLE_MILLI - others_milli - sum(use.used_milli for use in uses.values())
     if left_milli > WHOLE_MILLI - FULL_MILLI:
-        return {name: _loosened(pace, uses[name], parts.get(name), left_milli, now_ms) for name, pace in known.items()}
+        return _loosened(known, uses, left_milli, now_ms)
     if not any(_short(known[name], use, parts[name]) for name, use in busy.items()):
         return known
     return {
@@ -70,10 +74,11 @@ def keep_pace(
 
 
 def _counted(pace: Pace, use: Use, passed_ms: int, now_ms: int) -> Pace:
-    if pace.content_milli is not None and (
-        now_ms - pace.content_ms >= CONTENT_MS or abs(use.used_milli - pace.content_milli) > SLACK_MILLI
-    ):
-        pace = replace(pace, content_milli=None)
+    if pace.content_milli is not None:
+        if abs(use.used_milli - pace.content_milli) > CHANGE_MILLI:
+            pace = replace(pace, content_milli=None, patience_ms=PATIENCE_MS[0])
+        elif now_ms - pace.content_ms >= pace.patience_ms:
+            pace = replace(pace, content_milli=None, patience_ms=min(2 * pace.patience_ms, PATIENCE_MS[1]))
     return replace(pace, used_us=pace.used_us + use.used_milli * passed_ms) if pace.allowed_milli else pace
 
 
@@ -82,10 +87,19 @@ def _short(pace: Pace, use: Use, part_milli: int) -> bool:
     return use.used_milli < part_milli - SLACK_MILLI and pace.content_milli is None
 
 
-def _loosened(pace: Pace, use: Use, part_milli: int | None, left_milli: int, now_ms: int) -> Pace:
-    """While there is time left: those that are held may use it, and the others have all they want."""
-    held = pace.allowed_milli and use.used_milli >= pace.allowed_milli - 2 * SLACK_MILLI
-    if not held:
-        return replace(pace, content_milli=use.used_milli, content_ms=now_ms)
-    allowed_milli = pace.allowed_milli + left_milli * (part_milli or 0) // WHOLE_MILLI + 1
-    return replace(pace, allowed_milli=allowed_milli if allowed_milli < WHOLE_MILLI else 0)
+def _loosened(paces: Mapping[str, Pace], uses: Mapping[str, Use], left_milli: int, now_ms: int) -> dict[str, Pace]:
+    """While there is time left: those that are held may use that too, and the others have all they want."""
+    held = {
+        name
+        for name, pace in paces.items()
+        if pace.allowed_milli and uses[name].used_milli >= pace.allowed_milli - 2 * SLACK_MILLI
+    }
+    shares_milli = sum(uses[name].share_milli for name in held)
+
+    def loosened(name: str, pace: Pace) -> Pace:
+        if name not in held:
+            return replace(pace, content_milli=uses[name].used_milli, content_ms=now_ms)
+        allowed_milli = pace.allowed_milli + left_milli * uses[name].share_milli // shares_milli
+        return replace(pace, allowed_milli=allowed_milli if allowed_milli < WHOLE_MILLI else 0)
+
+    return {name: loosened(name, pace) for name, pace in paces.items()}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.preload import PreloadEnforcer
-from aliquot.common.tiers import Tier
+from aliquot.common.tiers import ON_SHARE, Tier
 
 _NOTHING = "guarantees nothing: the driver gives each busy process as much time as any other"
 
@@ -67,7 +67,7 @@ def share_note(enforcer: Enforcer, limited: Limited) -> str:
     """What a slice's share is worth beside other tenants, for people; empty: nobody is beside it."""
     if limited.whole_device:
         return ""
-    share = f"a share of {limited.spec.share_milli / 1000:g}"
+    share = f"{ON_SHARE}{limited.spec.share_milli / 1000:g}"
     library = library_of(enforcer, limited)
     if library is not None and library.paces(limited):
         return (

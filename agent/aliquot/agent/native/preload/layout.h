@@ -17,6 +17,8 @@
 #define ACCOUNT_MAGIC UINT64_C(0x314343415141)   /* "AQACC1" */
 #define LAYOUT_VERSION 2u
 
+#define UNLIMITED_BYTES (UINT64_C(1) << 62) /* of memory: another tier holds it, and this library the pace alone */
+
 enum { DEVICES_MAX = 16, SLOTS_MAX = 512 };
 
 struct limit_device {
