@@ -30,7 +30,7 @@ def used_ns(made: World, programs: list[Program]) -> int:
 def test_a_tenant_with_four_processes_leaves_its_neighbour_half(tmp_path: Path, tier: Tier) -> None:
     program = tmp_path / "keep_busy"
     subprocess.run(["cc", "-O2", "-o", str(program), str(BUSY), "-ldl"], check=True)
-    with world(tmp_path / "world", tier, 500) as made:
+    with world(tmp_path / "world", tier, 500, {"ALIQUOT_AGENT_ENFORCEMENT_THROTTLE": "yes"}) as made:
         words = (str(program), "1000000", "8")
         modest = [made.start(*words, lease=LEASE)]
         greedy = [made.start(*words, lease=NEIGHBOUR) for _ in range(4)]
