@@ -4,8 +4,8 @@
 
 `preload_added_us_per_alloc` is the time that the preload library adds to an allocation with its free,
 `preload_added_us_per_launch` to a kernel launch while nobody has to wait: the same program runs on the simulated driver
-with and without the library, alternating; medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are the time from
-when a process holds too much until it has ended, with an agent that polls every `poll_ms`.
+with and without the library, alternating; medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are the time
+from when a process holds too much until it has ended, with an agent that polls every `poll_ms`.
 """
 
 from __future__ import annotations

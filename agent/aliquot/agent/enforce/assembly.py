@@ -37,12 +37,16 @@ def assemble(
     `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
     library = PreloadEnforcer(directory / "preload", unusable, throttle=throttle)
+
+    def paced(enforcer: Enforcer) -> Enforcer:
+        return Paced(enforcer, library) if throttle else enforcer
+
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, own),
-        Tier.DRIVER: lambda: Paced(ByVendor(Tier.DRIVER, own), library),
+        Tier.DRIVER: lambda: paced(ByVendor(Tier.DRIVER, own)),
         Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
         Tier.PRELOAD: lambda: library,
-        Tier.WATCHDOG: lambda: Paced(WatchdogEnforcer(blind, powerless, unusable), library),
+        Tier.WATCHDOG: lambda: paced(WatchdogEnforcer(blind, powerless, unusable)),
     }
     wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]
