@@ -132,7 +132,7 @@ class Device(_Record):
         ("compute_instances", ComputeInstance * INSTANCES_MAX),
         *_all(c_uint32, "link_count link_mbps"),
         ("links", Link * LINKS_MAX),
-        *_all(c_uint64, "shared_out_ns kernel_ns"),
+        *_all(c_uint64, "shared_out_ns kernel_ns wedged_server"),
         *_all(c_uint32, "account_count contexts_spared"),
         ("accounts", Account * ACCOUNTS_MAX),
     ]

@@ -248,7 +248,7 @@ def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
 
 
 def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
-    """What each slice is held by and why by no stronger tier, what its share is worth, and why nothing serves it. Slices
+    """What each slice is held by and why by no stronger tier, what its share is worth, why nothing serves it. Slices
     of which the same holds share a line.
     """
     alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}

@@ -289,6 +289,16 @@ void book_note_context(int device, uint64_t bytes)
     unlock();
 }
 
+bool book_limits(int device)
+{
+    if (device >= 0)
+        return book_limit(device) < UNLIMITED_BYTES;
+    for (unsigned i = 0; usable() && i < limits->device_count && i < DEVICES_MAX; i++)
+        if (book_limit((int)i) < UNLIMITED_BYTES)
+            return true;
+    return !usable() || !limits->device_count;
+}
+
 uint64_t book_limit(int device)
 {
     return usable() && device >= 0 ? __atomic_load_n(&limits->devices[device].memory_bytes, __ATOMIC_RELAXED) : 0;

@@ -22,6 +22,8 @@ void book_force(int device, uint64_t bytes);
 /* Reports what making a context has taken. */
 void book_note_context(int device, uint64_t bytes);
 
+/* Whether memory of a device is limited here; DEVICE_FOREIGN: of any. Where not, another tier holds it. */
+bool book_limits(int device);
 uint64_t book_limit(int device);
 uint64_t book_room(int device);       /* what could still be charged */
 uint64_t book_held_here(int device);  /* by this process */

@@ -75,7 +75,7 @@ void throttle_launch(void)
 {
     if (!book_pacing())
         return;
-    const int device = device_current(NULL);
+    const int device = device_launching();
     const struct limit_device *limit = book_allowance(device);
     struct pace *pace = book_pace(device);
     const unsigned allowed_milli = limit ? LOAD(limit->allowed_milli) : 0;

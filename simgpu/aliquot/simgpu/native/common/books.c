@@ -39,8 +39,12 @@ void books_reap(struct sim_device *device)
         if (account->state != ACCOUNT_PROCESS)
             continue;
         struct process_identity identity = account_identity(account);
-        if (!process_alive(&identity))
-            memset(account, 0, sizeof *account);
+        if (process_alive(&identity))
+            continue;
+        share_out(device, monotonic_ns());
+        if (account->server && account->queued_ns > account_time_ns(account, monotonic_ns()))
+            device->wedged_server = account->server;
+        memset(account, 0, sizeof *account);
     }
     while (device->account_count && device->accounts[device->account_count - 1].state == ACCOUNT_FREE)
         device->account_count--;
@@ -292,6 +296,8 @@ bool books_charge(struct place place, enum charge_kind kind, uint64_t bytes)
         account->managed_bytes += bytes < room ? bytes : room;
         return true;
     }
+    if (account->pinned_bytes && account->memory_bytes + bytes > account->pinned_bytes)
+        return false;
     uint64_t limited = kind == CHARGE_CONTEXT && device->contexts_spared ? 0 : bytes;
     if (!within_limit(device, account, limited) || !fits(device, place.gpu_instance, bytes))
         return false;

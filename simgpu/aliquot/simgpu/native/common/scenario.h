@@ -164,6 +164,7 @@ struct sim_device {
 
     uint64_t shared_out_ns; /* CLOCK_MONOTONIC: up to when its time has been given to accounts */
     uint64_t kernel_ns;     /* how long a kernel takes that does not say so itself */
+    uint64_t wedged_server; /* of MPS: a client of it was killed with work queued; 0: none */
     uint32_t account_count; /* high-water mark of accounts */
     uint32_t contexts_spared; /* contexts don't count against limits of cgroups */
     struct sim_account accounts[ACCOUNTS_MAX];

@@ -96,6 +96,9 @@ struct CUctx_st *cuda_context(void);
 void cuda_lock(void);
 void cuda_unlock(void);
 
+/* Takes this process in as a client of MPS where its environment says so (mps.c). False: there is no room. */
+bool mps_connect(int ordinal);
+
 struct sim_device *cuda_device(int ordinal); /* NULL: no such ordinal */
 struct place cuda_place(int ordinal);
 uint64_t cuda_time_ns(int ordinal); /* this process's own time on the device: see common/sharing.c */
