@@ -6,10 +6,11 @@ busy process as much time as any other; the library then makes launches wait as 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from aliquot.agent.core.model import Holder
-from aliquot.agent.enforce.base import Enforcer, Limited
+from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.preload import PreloadEnforcer
 from aliquot.common.tiers import ON_SHARE, Tier
 
@@ -32,10 +33,13 @@ class Paced:
         return self._enforcer.available(limited)
 
     def apply(self, limited: Limited) -> None:
-        """Set the limit, and prepare the library's files. Raises `EnforcementError`."""
+        """Set the limit, and prepare the library's files: without them the tier holds all the same. Raises
+        `EnforcementError`.
+        """
         self._enforcer.apply(limited)
         if self.library.paces(limited) and not self.library.available(limited):
-            self.library.apply_pace_only(limited)
+            with contextlib.suppress(EnforcementError):
+                self.library.apply_pace_only(limited)
 
     def read_back(self, limited: Limited) -> bool:
         """Of the limit. Raises `EnforcementError`."""

@@ -8,6 +8,7 @@ a lease whose account says less than the driver does. That excess is taken off w
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -97,7 +98,9 @@ class PreloadEnforcer:
 
     def is_set(self, limited: Limited) -> bool:
         """Whether there are files for the slice's programs to go by."""
-        return self._files(limited.spec.holder).limit_of(limited.spec.device_uuid) is not None
+        with contextlib.suppress(EnforcementError):
+            return self._files(limited.spec.holder).limit_of(limited.spec.device_uuid) is not None
+        return False
 
     def set_pace(self, limited: Limited, pace: Pace) -> None:
         """What a slice may use of its device's time from now on. Raises `EnforcementError` and `OSError`."""
