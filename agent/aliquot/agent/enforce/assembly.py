@@ -86,7 +86,8 @@ def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int])
 
 def asks_nobody(enforcer: Enforcer) -> bool:
     """Whether a tier reads a limit back from what the agent knows itself, so that no thread is needed for it."""
-    return enforcer.tier in (Tier.NONE, Tier.WATCHDOG)
+    held = enforcer.enforcer if isinstance(enforcer, Paced) else enforcer
+    return isinstance(held, (NoEnforcer, WatchdogEnforcer))
 
 
 def keeps_account(enforcer: Enforcer) -> TypeGuard[PreloadEnforcer]:

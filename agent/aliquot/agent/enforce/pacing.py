@@ -24,39 +24,39 @@ class Paced:
     """
 
     def __init__(self, enforcer: Enforcer, library: PreloadEnforcer) -> None:
-        self._enforcer = enforcer
+        self.enforcer = enforcer
         self.library = library
         self.tier = enforcer.tier
 
     def available(self, limited: Limited) -> str:
         """As the tier itself says."""
-        return self._enforcer.available(limited)
+        return self.enforcer.available(limited)
 
     def apply(self, limited: Limited) -> None:
         """Set the limit, and prepare the library's files: without them the tier holds all the same. Raises
         `EnforcementError`.
         """
-        self._enforcer.apply(limited)
+        self.enforcer.apply(limited)
         if self.library.paces(limited) and not self.library.available(limited):
             with contextlib.suppress(EnforcementError):
                 self.library.apply_pace_only(limited)
 
     def read_back(self, limited: Limited) -> bool:
         """Of the limit. Raises `EnforcementError`."""
-        return self._enforcer.read_back(limited)
+        return self.enforcer.read_back(limited)
 
     def clear(self, limited: Limited) -> None:
         """Take both away. Raises `EnforcementError`."""
-        self._enforcer.clear(limited)
+        self.enforcer.clear(limited)
         self.library.clear(limited)
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
         """The tier's own; the library's is merged with what a program has: see `assembly.environment_of`."""
-        return self._enforcer.environment(limited)
+        return self.enforcer.environment(limited)
 
     def forget(self, holder: Holder) -> None:
         """Raises `EnforcementError`."""
-        self._enforcer.forget(holder)
+        self.enforcer.forget(holder)
         self.library.forget(holder)
 
 
