@@ -230,9 +230,9 @@ def test_who_reads_the_kernels_log_is_privileged_and_nobody_else(tmp_path: Path)
     for values, privileged in (({}, None), ({"agent": {"kernelLog": True}}, True)):
         found = documents(values)
         spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
-        join, agent, node = (*spec["initContainers"], *spec["containers"])
-        rights = [each["securityContext"].get("privileged") for each in (join, agent, node)]
-        assert rights == [None, privileged, None]
+        agent = spec["containers"][0]
+        rights = [each["securityContext"].get("privileged") for each in containers(spec)]
+        assert rights == [privileged, None, None], "not who joins, nor the part beside the agent"
         read = settings_of(found, spec, agent, AgentSettings, tmp_path)
         mounted = {mount["mountPath"] for mount in agent["volumeMounts"]}
         assert (read.kernel_log in mounted) is bool(privileged)
@@ -329,7 +329,7 @@ def test_what_watches_the_pool_and_what_orders_nodes_may_do_so() -> None:
         assert rules[spec["serviceAccountName"]] == "operator"
         # The command line itself reads what it is given.
         words = [word for word in spec["containers"][0]["args"][1:] if not word.startswith("--every")]
-        assert build_parser(commands(words), words).parse_whole(words)
+        assert build_parser(commands(words), words).parse_whole(words).run
 
 
 def test_the_scheduler_passes_on_all_nodes() -> None:
