@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
@@ -22,10 +22,12 @@ from aliquot.client._messages import read
 from aliquot.client._methods import Method
 from aliquot.client._values.leases import Lease, MemberPlace, NodeFit, WaitUntil
 from aliquot.client._values.nodes import Node
-from aliquot.client.forecast import Forecast
 from aliquot.common.ids import IdGenerator
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_DECLARED_NODES, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2, pool_pb2
+
+if TYPE_CHECKING:
+    from aliquot.client.forecast import Forecast
 
 T = TypeVar("T")
 Places = str | Sequence[str | MemberPlace]
@@ -164,6 +166,8 @@ def declare(context: Context, declarations: Iterable[NodeDeclaration], timeout_s
 
 def forecast(context: Context, series: str | None, timeout_s: float) -> Flow[Forecast]:
     """Demand as it was and as it is expected to be."""
+    from aliquot.client.forecast import Forecast  # noqa: PLC0415 - asked for seldom
+
     request = pool_pb2.ForecastRequest()
     if series is not None:
         kind, _, name = series.partition("/")

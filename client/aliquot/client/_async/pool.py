@@ -39,7 +39,6 @@ from aliquot.client._values.nodes import Device, Node
 from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
-from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from aliquot.client._async.access import AsyncAccess
     from aliquot.client._async.administration import AsyncAdmin
     from aliquot.client._async.capacity import AsyncCapacity
+    from aliquot.client.forecast import Forecast
 
 T = TypeVar("T")
 
