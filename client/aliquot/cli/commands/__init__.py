@@ -62,6 +62,7 @@ GROUPS = {
         Builtin("doctor", "check this node for everything the tiers need, and prove each by trying to exceed it"),
         Builtin("journal", "look at a coordinator's journal: verify, dump, export, backup, restore, repair"),
         Builtin("plan", "what would happen with these requests on that pool, under any policy"),
+        Builtin("watch-use", "how much cards are used, by any Prometheus that scrapes dcgm-exporter; needs no pool"),
         Builtin("notify", "tell people and programs of idle leases, and people of budgets"),
         Builtin("kube", "check a Kubernetes cluster, or what would become of a manifest there"),
         Builtin("autoscale", "have Kubernetes scale a Deployment by what its pods use of their GPUs, or by what waits"),

@@ -101,8 +101,7 @@ timeoutSeconds: 10
 
 {{/* Whether the webhook is there; empty: it is not. */}}
 {{- define "aliquot.webhook" -}}
-{{- if eq (toString .Values.webhook.enabled) "auto" }}{{ if lt (include "aliquot.minor" . | int) 36 }}true{{ end }}
-{{- else if .Values.webhook.enabled }}true{{ end }}
+{{- if .Values.webhook.enabled }}true{{ end }}
 {{- end }}
 
 {{/* A scheduler must not be newer than the API server: it would wait for kinds that are not served there. */}}
