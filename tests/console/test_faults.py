@@ -84,7 +84,7 @@ async def test_a_coordinator_that_is_older_and_extends_nothing(site: Site, monke
 
 
 def test_a_coordinator_that_is_newer_and_has_words_that_nobody_knows_here() -> None:
-    newer = types_pb2.Lease(lease_id="l-1", state=7_000).SerializeToString()
+    newer = types_pb2.Lease(lease_id="l-1", state=7_000).SerializeToString()  # type: ignore[arg-type]
     unknown_field = b"\xfa\xff\x03\x05later"
     document = plain(lease_of(types_pb2.Lease.FromString(newer + unknown_field)))
     assert (document["lease_id"], document["state"]) == ("l-1", "UNSPECIFIED")
