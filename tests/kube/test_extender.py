@@ -56,6 +56,24 @@ async def test_nothing_secret_is_on_the_pod() -> None:
         assert "secret" not in msgspec.json.encode(cluster.pod("a")).decode()
 
 
+async def test_a_pod_that_was_not_counted_for_what_it_asks_gets_nothing() -> None:
+    """Quotas would not hold it, and no kubelet would ask about its containers before they start."""
+    async with kube_cluster() as cluster, scheduling(cluster) as scheduler:
+        make_pod(cluster.api, "slipped", annotations={names.REQUEST: "0.25"}, admit=False)
+        make_pod(cluster.api, "changed", annotations={names.REQUEST: "0.25"})
+        said = cluster.pod("changed")
+        annotations = {**said["metadata"]["annotations"], names.REQUEST: "0.25,20Gi"}
+        item = {**said, "metadata": {**said["metadata"], "annotations": annotations}}
+        cluster.api.store.write(cluster.api.pods, ("default", "changed"), item, "MODIFIED")
+        make_pod(cluster.api, "grown", annotations={names.REQUEST: "0.75"}, admit=False, spec=said["spec"])
+        for name in ("slipped", "changed", "grown"):
+            assert not await scheduler.cycle(name)
+        assert "webhook did not see it" in scheduler.refusals["default/slipped"]
+        assert "webhook did not see it" in scheduler.refusals["default/changed"]
+        assert "contradict" in scheduler.refusals["default/grown"]
+        assert not await cluster.leases()
+
+
 async def test_forty_parts_of_one_node() -> None:
     async with kube_cluster(1, devices=10) as cluster, scheduling(cluster, loop=True):
         for number in range(40):

@@ -138,7 +138,7 @@ class KueueController:
         return await self._granter.for_gang(workload.metadata.namespace, one.gang, request)
 
     async def _request(self, workload: RawWorkload, one: GangOf) -> Request:
-        asked = await self._requests.of(one.pod)
+        asked = await self._requests.of(one.pod, template=True)
         assert asked is not None
         meta = workload.metadata
         return replace(
