@@ -163,7 +163,7 @@ class Looking:
                 partial(_card_at, state),
                 heard.take,
                 partial(state.senses.tell, KERNEL_LOG),
-                LogMark(ground.checkpoint.log_record, state.boot_id, world.records),
+                LogMark(ground.checkpoint.record("log"), state.boot_id, world.records),
             )
 
 
@@ -218,7 +218,7 @@ class Obeying:
         self.partitions = Partitions(
             state,
             ground.guard,
-            checkpoint.cuts_record,
+            checkpoint.record("cuts"),
             looking.poller.discover,
             looking.mailbox,
             world,
@@ -231,7 +231,7 @@ class Obeying:
             backend=ground.backend,
             poller=looking.poller,
             events=looking.events,
-            record=checkpoint.care_record,
+            record=checkpoint.record("care"),
             mailbox=looking.mailbox,
             world=world,
             settings=settings.repair,
