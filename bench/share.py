@@ -24,6 +24,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -141,7 +142,7 @@ def main() -> int:
     return 0
 
 
-def measure(directory: Path, program: Path, tier: str, case: Case, options: argparse.Namespace) -> dict:
+def measure(directory: Path, program: Path, tier: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """One case in one tier."""
     made = Shared(directory, tier, case, throttle=not options.off)
     try:
@@ -155,7 +156,7 @@ def measure(directory: Path, program: Path, tier: str, case: Case, options: argp
             if each.answer() is None:
                 raise SystemExit(f"a program ended: {each.said}")
         time.sleep(options.settle)
-        seconds = []
+        seconds: list[tuple[int, list[int]]] = []
         while len(seconds) <= options.measure:
             seconds.append((time.monotonic_ns(), made.used_ns(programs)))
             time.sleep(1)
@@ -164,7 +165,7 @@ def measure(directory: Path, program: Path, tier: str, case: Case, options: argp
         made.close()
 
 
-def judged(case: Case, seconds: list[tuple[int, list[int]]]) -> dict:
+def judged(case: Case, seconds: list[tuple[int, list[int]]]) -> dict[str, Any]:
     """What each tenant had between the first look and the last, and in each second between."""
     (begun_ns, before), (ended_ns, after) = seconds[0], seconds[-1]
     points = [100 * (b - a) / (ended_ns - begun_ns) for a, b in zip(before, after, strict=True)]
