@@ -163,7 +163,7 @@ class Looking:
                 partial(_card_at, state),
                 heard.take,
                 partial(state.senses.tell, KERNEL_LOG),
-                LogMark(ground.checkpoint.log_record, state.boot_id, world.records),
+                LogMark(ground.checkpoint.record("log"), state.boot_id, world.records),
             )
 
 
@@ -197,6 +197,8 @@ class Obeying:
                 settings.hosting.ports,
                 lambda: coordinators(settings, world.read_member(settings.state_dir)).addresses,
             ),
+            ahead=settings.hosting.ahead,
+            tiers=settings.enforcement.tiers,
         )
         self.controller = Controller(
             state=state,
@@ -216,7 +218,7 @@ class Obeying:
         self.partitions = Partitions(
             state,
             ground.guard,
-            checkpoint.cuts_record,
+            checkpoint.record("cuts"),
             looking.poller.discover,
             looking.mailbox,
             world,
@@ -229,7 +231,7 @@ class Obeying:
             backend=ground.backend,
             poller=looking.poller,
             events=looking.events,
-            record=checkpoint.care_record,
+            record=checkpoint.record("care"),
             mailbox=looking.mailbox,
             world=world,
             settings=settings.repair,
