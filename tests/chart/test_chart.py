@@ -409,7 +409,10 @@ def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
     account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    assert name in (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    agent = named(documents(), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]["serviceAccountName"]
+    policies = (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    assert name in policies
+    assert f"'system:serviceaccount:{account['namespace']}:{agent}'" in policies
     role = named(documents(), "ClusterRole", "aliquot-kube")
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     assert {("pods/binding", "create"), ("pods", "create"), ("pods", "delete"), ("events", "create")} <= allowed
