@@ -35,7 +35,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against clean
+.PHONY: help venv proto native page sync dist image demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,10 +132,19 @@ bench-against: proto native ## compare the main benchmarks with those of BASE=<c
 	@[[ -n "$(BASE)" ]] || { echo "say what to compare with: make bench-against BASE=<commit>" >&2; exit 2; }
 	@$(BIN)/python bench/against.py $(BASE) $(if $(QUICK),--quick) $(ARGS)
 
+site: .venv-site/installed ## build the pages as a site with search into build/site; a link that leads nowhere fails it
+	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going docs build/site
+	@echo "build/site/index.html"
+
+.venv-site/installed: docs/requirements.txt
+	@$(PYTHON) -m venv .venv-site
+	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
+	@touch $@
+
 clean: ## remove .venv, stubs, compiled parts and caches
 	@for part in $(NATIVE); do $(MAKE) --silent -C $$part clean; done
 	rm -rf console/aliquot/console/static console/page/node_modules console/page/src/api/schema.d.ts .page.lock
-	rm -rf .venv .venv.lock build dist .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv .venv.lock .venv-site build dist .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
 	rm -f proto/aliquot/v1/*_pb2.py proto/aliquot/v1/*_pb2.pyi proto/aliquot/v1/*_pb2_grpc.py proto/aliquot/v1/*_pb2_grpc.pyi
 	find client/aliquot/client/_sync -name '*.py' ! -name __init__.py ! -name seam.py ! -name leasing.py -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -198,6 +198,8 @@ class Obeying:
                 settings.hosting.ports,
                 lambda: coordinators(settings, world.read_member(settings.state_dir)).addresses,
             ),
+            ahead=settings.hosting.ahead,
+            tiers=settings.enforcement.tiers,
         )
         self.controller = Controller(
             state=state,

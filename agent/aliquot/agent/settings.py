@@ -157,6 +157,8 @@ class HostingSettings(msgspec.Struct, frozen=True):
     """The host by which clients of served leases reach this node. Empty: its address on the way to the coordinator."""
     ports: str = ""
     """`FIRST-LAST`: where such services listen, one port for each member. Empty: on any free one."""
+    ahead: bool = True
+    """Whether a process waits for each service's next lease that has imported what it needs."""
 
     @property
     def users(self) -> Collection[int]:

@@ -165,6 +165,8 @@ class MakeHost(Protocol):
         uids: Collection[int],
         offer: Sequence[str],
         reached: Reached,
+        ahead: bool,
+        tiers: Collection[str],
     ) -> Host:
         """Make one."""
 

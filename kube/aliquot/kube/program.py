@@ -2,7 +2,7 @@
 
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
 aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
-aliquot-kube webhook        admission, where the API server has no mutating policies
+aliquot-kube webhook        admission: counts what pods ask for
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """

@@ -1,4 +1,4 @@
-"""Admission by a webhook, for clusters whose API server has no mutating policies (before 1.36).
+"""Admission by a webhook: mutating policies can't read what pods ask for in the request grammar.
 
 It answers what `core.admission` says and keeps nothing. Its certificate is read again when its files change, and the
 authority that it is of is written into the webhook's configuration, so that nobody has to copy it there.
@@ -17,12 +17,12 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, KubeNotFound
 from aliquot.kube.api.resources import MUTATING_WEBHOOKS
 from aliquot.kube.core import names
-from aliquot.kube.core.admission import AdmittedPod, patch_of
+from aliquot.kube.core.admission import AdmittedPod, Patch, patch_of
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,17 @@ def application(scheduler: str = names.SCHEDULER) -> web.Application:
     async def mutate(request: web.Request) -> web.Response:
         try:
             review = _REVIEW.decode(await request.read())
-            patch = patch_of(_POD.decode(review.request.object), scheduler)
+            pod = _POD.decode(review.request.object)
         except msgspec.MsgspecError as error:
             return web.Response(status=400, text=f"no AdmissionReview (v1) of a pod: {error}")
         response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
+        patch: Patch = []
+        try:
+            patch = patch_of(pod, scheduler)
+        except AliquotError as error:
+            # Said at once, to whoever creates it: it could be neither counted nor placed.
+            status = {"code": 422, "reason": "Invalid", "message": f"aliquot: {error.explain()}"}
+            response |= {"allowed": False, "status": status}
         if patch:
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
         answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

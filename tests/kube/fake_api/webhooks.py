@@ -50,7 +50,10 @@ async def _ask(webhook: Any, namespace: str, pod: Object) -> Object:
     ):
         answer = msgspec.json.decode(await response.read())["response"]
     assert answer["uid"] == request["uid"]
-    assert answer["allowed"]
+    if not answer["allowed"]:
+        status = answer["status"]
+        text = f'admission webhook "{webhook["name"]}" denied the request: {status["message"]}'
+        raise ApiFailure(status["code"], status["reason"], text)
     if "patch" not in answer:
         return pod
     assert answer["patchType"] == "JSONPatch"
@@ -62,7 +65,7 @@ def patched(item: Object, patch: list[dict[str, Any]]) -> Object:
     made: Any = msgspec.json.decode(msgspec.json.encode(item))
     for step in patch:
         assert step["op"] == "add", step
-        *path, last = step["path"].strip("/").split("/")
+        *path, last = (name.replace("~1", "/").replace("~0", "~") for name in step["path"].strip("/").split("/"))
         target = made
         for name in path:
             target = target[int(name)] if isinstance(target, list) else target[name]

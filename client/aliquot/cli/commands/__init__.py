@@ -74,5 +74,6 @@ BY_ENTRY_POINT = (
     Builtin("notify", "tell people and programs of idle leases, and people of budgets"),
     Builtin("journal", "look at a coordinator's journal: verify, dump, export, backup, restore, repair"),
     Builtin("plan", "what would happen with these requests on that pool, under any policy"),
+    Builtin("watch-use", "how much cards are used, by any Prometheus that scrapes dcgm-exporter; needs no pool"),
 )
 """What our other roots bring, for help alone: to ask them would import all of them."""

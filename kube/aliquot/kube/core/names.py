@@ -34,7 +34,9 @@ LEASE_POD_UID: Final = "kube.aliquot.dev/pod-uid"
 LEASE_GANG: Final = "kube.aliquot.dev/gang"
 LEASE_ATTEMPT: Final = "kube.aliquot.dev/attempt"
 LEASE_OWNER: Final = "kube.aliquot.dev/owner"
-"""Of a reservation: who ends it (`gang`: with its pods; `kueue`: with its Workload; `job`: with its ElasticJob)."""
+"""Of a reservation: who ends it (`gang`: with its pods; `kueue`: with its Workload; `job`: with its ElasticJob).
+`room`: it is a single pod's, and the pool was asked to make room for it."""
+ROOM_OWNER: Final = "room"
 
 CONTROLLERS_LEASE: Final = "aliquot-kube-controllers"
 """The Lease whose holder is the one process of controllers that works."""
