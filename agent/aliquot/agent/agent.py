@@ -130,7 +130,7 @@ class Agent:
         driver = await _retry_until_ready(guard, backend.open, "no driver yet")
         found = await _retry_until_ready(guard, backend.discover, "no devices yet")
         uuids = sorted({info.physical_uuid for info in found.devices})
-        identity = world.open_identity(checkpoint.node_record, settings.node_id, uuids)
+        identity = world.open_identity(checkpoint.record("node"), settings.node_id, uuids)
         return cls(
             settings,
             backend,

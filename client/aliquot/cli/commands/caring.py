@@ -14,6 +14,7 @@ from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
+from aliquot.client import Pool
 from aliquot.client.health import Health, Incident, Standing, UnknownSlice
 from aliquot.common.duration import format_duration_ms
 
@@ -25,9 +26,8 @@ def _configure_health(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("incident", metavar="INCIDENT", nargs="?", type=int, default=0, help="its number: how it went")
 
 
-def _health(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        health = pool.admin.health(args.incident)
+def _health(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    health = pool.admin.health(args.incident)
     out.document(health)
     if args.incident:
         for incident in (*health.open, *health.closed):
@@ -143,9 +143,8 @@ def _configure_device(parser: argparse.ArgumentParser) -> None:
         each.add_argument("--reason", default="", help="for people")
 
 
-def _device(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        incident: Incident | None = args.care(pool.admin, args)(args.uuid, reason=args.reason)
+def _device(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    incident: Incident | None = args.care(pool.admin, args)(args.uuid, reason=args.reason)
     out.document({"uuid": args.uuid, "incident": incident})
     if incident is None:
         out.show(f"{args.uuid} is in service")
@@ -154,5 +153,5 @@ def _device(args: argparse.Namespace, out: Out) -> None:
         out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
 
 
-HEALTH = Work(_configure_health, _health)
+HEALTH = Work(_configure_health, options.on_pool(_health))
 DEVICE = Work(_configure_device, run_action)
