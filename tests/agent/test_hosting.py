@@ -103,7 +103,8 @@ async def test_one_that_dies_is_started_again(serving: Node, coordinator: Coordi
     before = coordinator.last("l-1.1.0")
     assert before is not None
     os.kill(pid_of(await asyncio.to_thread(ask, before.endpoint)), signal.SIGKILL)
-    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    told = await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    assert "ended by SIGKILL" in told.detail
     after = await coordinator.until_status("l-1.1.0", ACTIVE)
     assert (await asyncio.to_thread(ask, after.endpoint))["ALIQUOT_LEASE_ID"] == "l-1"
 
