@@ -304,7 +304,7 @@ def main() -> int:
     given.add_argument("--root", type=Path, help="a folder with opt/aliquot in it")
     parser.add_argument("--base", type=Path, help="an OCI layout of the base")
     parser.add_argument("--python", default="3.13")
-    parser.add_argument("--platform", default="manylinux_2_28_x86_64")
+    parser.add_argument("--platform", default="manylinux_2_36_x86_64", help="of the base: %(default)s")
     arguments = parser.parse_args()
     epoch_s = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     try:

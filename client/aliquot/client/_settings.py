@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 
 from aliquot.client import local
-from aliquot.client._sessions import PodSession
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
 from aliquot.client.local import ADMIN_TOKEN, access_folders
@@ -140,6 +139,8 @@ def connecting(
     tls = tls or settings.client_tls(known)
     kept_in = file if of_login and tls is not None and tls.ca_file is None and tls.ca_pem else None
     if token is None and not settings.token and settings.token_file is None and settings.service_account_file:
+        from aliquot.client._sessions import PodSession  # noqa: PLC0415 - of pods alone
+
         session = PodSession(settings.service_account_file, settings.coordinator, tls)
         return Connecting(settings, session.token(f"a session by {settings.service_account_file}"), tls, kept_in)
     load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)
