@@ -40,7 +40,7 @@ from bench.lib.http_caller import Caller
 from bench.lib.pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
 from tests.identity import ADMIN_TOKEN
 from tests.kube.fake_api.server import ADMIN
-from tests.kube.making import pod_document
+from tests.kube.making import admitted, pod_document
 
 Document = dict[str, Any]
 _AT_ONCE = 32
@@ -147,7 +147,7 @@ async def create(client: KubeClient, prefix: str, count: int, limits: dict[str, 
     found: list[Any] = []
     for begin in range(0, count, 64):
         some = [pod_document(f"{prefix}-{number}", limits, **fields) for number in range(begin, min(count, begin + 64))]
-        found += await asyncio.gather(*(client.post(PODS.path("default"), pod) for pod in some))
+        found += await asyncio.gather(*(client.post(PODS.path("default"), admitted(pod)) for pod in some))
     return [msgspec.json.decode(item) for item in found]
 
 

@@ -11,12 +11,22 @@ from aliquot.v1 import agent_pb2, types_pb2
 from tests.agent.harness import Node, desired
 
 SERVICE = '''
-import asyncio, json, os, subprocess, sys, tempfile, time
+import asyncio, ctypes, json, os, subprocess, sys, tempfile, time
 
 FOLDER = {folder!r}
 
 def told(word):
     return os.path.exists(os.path.join(FOLDER, word))
+
+def memory_total():
+    """Of the first device, as CUDA's driver says it to this process."""
+    cuda, free, total = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t(), ctypes.c_size_t()
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    cuda.cuInit(0)
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device)
+    cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    return total.value
 
 class Echo:
     """Tells whoever connects what it was started with. Files in a folder tell it what to do."""
@@ -44,6 +54,8 @@ class Echo:
         keys = ("ALIQUOT_LEASE_ID", "ALIQUOT_MEMBER", "CUDA_VISIBLE_DEVICES", "ALIQUOT_TIER", "LD_PRELOAD", "HOME")
         said = {{key: os.environ.get(key, "") for key in keys}} | {{"pid": os.getpid(), "uid": os.getuid()}}
         said["gids"] = [os.getgid(), *os.getgroups()]
+        if "preload" in said["ALIQUOT_TIER"]:
+            said["memory_total"] = memory_total()
         said["oom_score_adj"] = int(open("/proc/self/oom_score_adj").read())
         with tempfile.NamedTemporaryFile() as file:
             said["temporary"] = file.name
@@ -54,6 +66,13 @@ class Echo:
     async def stop(self):
         open(os.path.join(FOLDER, "stopped"), "w").close()
         self.server.close()
+
+def prepare():
+    with open(os.path.join(FOLDER, "prepared"), "a") as file:
+        file.write(f"{{os.getpid()}}\\n")
+
+if told("prepares"):
+    Echo.prepare = staticmethod(prepare)
 '''
 
 
@@ -68,6 +87,7 @@ def install(node: Node, folder: Path) -> Node:
     node.environment["PYTHONPATH"] = str(site)
     node.environment["ALIQUOT_AGENT_HOSTING_SERVICES"] = "all"
     node.environment["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
+    node.environment["ALIQUOT_AGENT_HOSTING_AHEAD"] = "false"  # what is in its folders is the leases' alone
     return node
 
 

@@ -60,13 +60,13 @@ async def test_its_process_is_the_leases_and_ends_with_it(
     await grant(serving, coordinator, remote(serving.uuids[0]))
     report = coordinator.last("l-1.1.0")
     assert report is not None
-    pid = pid_of(await asyncio.to_thread(ask, report.endpoint))
+    told = await asyncio.to_thread(ask, report.endpoint)
+    pid = pid_of(told)
     coordinator.desire(remote(serving.uuids[0], stop=True, grace_ms=20_000))
     await coordinator.until_status("l-1.1.0", GONE)
     assert processes.key_of(pid) is None
     assert (tmp_path / "stopped").exists(), "it was asked, not killed"
-    hosts = serving.state_dir.with_name("state-enforcement") / "hosts"
-    assert not list(hosts.iterdir())
+    assert not await asyncio.to_thread(os.path.exists, str(told["HOME"]))
 
 
 async def test_it_is_held_by_the_tier_like_any_process(serving: Node, coordinator: Coordinator) -> None:

@@ -91,8 +91,12 @@ async def test_a_service_runs_as_nobody_with_what_the_unit_leaves_the_agent(
 
 
 @pytest.mark.root("to run processes as somebody else")
-async def test_each_served_lease_may_have_a_user_of_its_own(serving: Node, coordinator: Coordinator) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_each_served_lease_may_have_a_user_of_its_own(
+    serving: Node, coordinator: Coordinator, ahead: bool
+) -> None:
     serving.environment["ALIQUOT_AGENT_HOSTING_UIDS"] = "345600-345601"
+    serving.environment["ALIQUOT_AGENT_HOSTING_AHEAD"] = str(ahead).lower()
     first, second = serving.uuids
     await grant(serving, coordinator, remote(first), remote(second, slice_id="l-2.1.0", lease_id="l-2"))
     uids = []

@@ -20,6 +20,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
+    **{
+        f"profile {path.stem}": yaml.safe_load(path.read_text())
+        for path in sorted((manifests.CHART / "profiles").glob("*.yaml"))
+    },
 }
 POSTGRES: dict[str, Any] = {
     "coordinator": {
@@ -45,7 +49,8 @@ def taken(found: Documents, version: str) -> None:
             "kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'"
         )
         for each in found:
-            if each["kind"] != "PodMonitor":  # a resource of Prometheus' operator
+            # Kinds of Prometheus' operator are not Kubernetes' own.
+            if each["kind"] not in ("PodMonitor", "PrometheusRule"):
                 validate.validate(each, ".".join(version.split(".")[:2]), strict=True)
 
 
@@ -58,9 +63,10 @@ def there(found: Documents, kind: str) -> list[str]:
 def test_kubernetes_takes_what_is_rendered_for_it(variant: str, version: str) -> None:
     found = documents(VARIANTS[variant], version)
     taken(found, version)
+    mutating = "MutatingAdmissionPolicy" in {each["kind"] for each in found}
+    assert mutating is (there(found, "ValidatingAdmissionPolicy") != [] and minor(version) >= 36)
     webhook = "kube" not in VARIANTS[variant] or VARIANTS[variant]["kube"].get("enabled", True)
-    expected = ["aliquot-pods"] if webhook and minor(version) < 36 else []
-    assert there(found, "MutatingWebhookConfiguration") == expected
+    assert there(found, "MutatingWebhookConfiguration") == (["aliquot-pods"] if webhook else [])
 
 
 def test_the_oldest_that_it_is_for_is_said_by_the_chart() -> None:
@@ -68,8 +74,8 @@ def test_the_oldest_that_it_is_for_is_said_by_the_chart() -> None:
     assert chart["kubeVersion"] == f">={manifests.OLDEST}-0"
 
 
-@pytest.mark.parametrize(("enabled", "version", "expected"), [(True, "1.36.2", 1), (False, "1.30.0", 0)])
-def test_who_says_so_has_the_webhook_or_not(enabled: bool, version: str, expected: int) -> None:
+@pytest.mark.parametrize(("enabled", "version", "expected"), [("auto", "1.36.2", 1), (False, "1.30.0", 0)])
+def test_who_says_so_has_the_webhook_or_not(enabled: bool | str, version: str, expected: int) -> None:
     assert len(there(documents({"webhook": {"enabled": enabled}}, version), "MutatingWebhookConfiguration")) == expected
 
 

@@ -100,6 +100,12 @@ async def test_routes_of_an_earlier_api(site: Site) -> None:
         assert (placed.json()["status"], placed.json()["data"]["node"]) == ("success", "n1")
         assert "/api/v1/leases" in placed.headers["Link"]
         assert placed.headers["Deprecation"]
+        # Nobody keeps it alive, so it ends by itself.
+        lease = (await http.get(f"/leases/{placed.json()['data']['lease_id']}")).json()
+        assert lease["time_limit_s"] == 3600, lease
+        in_gb = await http.post("/schedule", json=pod | {"memory_requirement": 2.5, "time_limit_s": 60})
+        lease = (await http.get(f"/leases/{in_gb.json()['data']['lease_id']}")).json()
+        assert (lease["gpu"], lease["time_limit_s"]) == ("0.5,2.5G", 60)
         metrics = (await http.get("/gpu/metrics", params={"node": "n1"})).json()
         assert len(metrics["data"]) == 8
         assert (await http.get("/cluster/status")).json()["data"]["pending_requests"] == 0

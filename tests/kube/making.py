@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from aliquot.common.errors import AliquotError
 from aliquot.kube.core import names
+from aliquot.kube.core.admission import AdmittedPod, patch_of
 from tests.kube.fake_api import pods
 from tests.kube.fake_api.server import FakeApi
 from tests.kube.fake_api.store import Object
+from tests.kube.fake_api.webhooks import patched
 
 
 def pod_document(
@@ -27,19 +32,35 @@ def pod_document(
     return {"metadata": {"name": name, **meta}, "spec": whole}
 
 
+def admitted(item: Object, scheduler: str = names.SCHEDULER) -> Object:
+    """A pod as the webhook lets it in; one that it would refuse is as it was, as if it had slipped through."""
+    try:
+        return patched(item, patch_of(msgspec.convert(item, AdmittedPod), scheduler))
+    except AliquotError:
+        return item
+
+
 def make_pod(
-    api: FakeApi, name: str, limits: Mapping[str, int] | None = None, *, namespace: str = "default", **fields: Any
+    api: FakeApi,
+    name: str,
+    limits: Mapping[str, int] | None = None,
+    *,
+    namespace: str = "default",
+    admit: bool = True,
+    **fields: Any,
 ) -> Object:
-    """As its author would, by the API's rules."""
+    """As its author would, by the API's rules. Without `admit` the webhook does not see it."""
     item = pod_document(name, limits, **fields)
+    item = admitted(item) if admit else item
     pods.check_pod(api.pods, item)
     pods.default_pod(api.store, item)
     return api.store.create(api.pods, namespace, item)
 
 
-def make_node(api: FakeApi, name: str, **meta: Any) -> Object:
-    """A node without anything on it."""
-    return api.store.create(api.store.kind("v1", "nodes"), "", {"metadata": {"name": name, **meta}, "status": {}})
+def make_node(api: FakeApi, name: str, offers: Mapping[str, int] | None = None, **meta: Any) -> Object:
+    """A node without anything on it; what it offers, where it says so."""
+    status = {"allocatable": {key: str(value) for key, value in offers.items()}} if offers else {}
+    return api.store.create(api.store.kind("v1", "nodes"), "", {"metadata": {"name": name, **meta}, "status": status})
 
 
 def make_namespace(api: FakeApi, name: str, **labels: str) -> Object:

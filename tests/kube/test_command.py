@@ -62,7 +62,7 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
             old = nodes.items["", name]
             item = {**old, "metadata": {**old["metadata"]}, "status": {"allocatable": allocatable}}
             cluster.api.store.write(nodes, ("", name), item, "MODIFIED")
-        make_pod(cluster.api, "astray", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"})
+        make_pod(cluster.api, "astray", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"}, admit=False)
         code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config), "--json")
         assert code == 1
         found: list[dict[str, Any]] = json.loads(text)
@@ -70,6 +70,7 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
         assert bad == {
             ("policies", "aliquot-assignments"),
             ("policies", "aliquot-pods"),
+            ("webhook", "aliquot-pods"),
             ("nodes", "node-1"),
             ("controllers", "no"),
             ("pods", "default/astray"),

@@ -56,6 +56,24 @@ async def test_nothing_secret_is_on_the_pod() -> None:
         assert "secret" not in msgspec.json.encode(cluster.pod("a")).decode()
 
 
+async def test_a_pod_that_was_not_counted_for_what_it_asks_gets_nothing() -> None:
+    """Quotas would not hold it, and no kubelet would ask about its containers before they start."""
+    async with kube_cluster() as cluster, scheduling(cluster) as scheduler:
+        make_pod(cluster.api, "slipped", annotations={names.REQUEST: "0.25"}, admit=False)
+        make_pod(cluster.api, "changed", annotations={names.REQUEST: "0.25"})
+        said = cluster.pod("changed")
+        annotations = {**said["metadata"]["annotations"], names.REQUEST: "0.25,20Gi"}
+        item = {**said, "metadata": {**said["metadata"], "annotations": annotations}}
+        cluster.api.store.write(cluster.api.pods, ("default", "changed"), item, "MODIFIED")
+        make_pod(cluster.api, "grown", annotations={names.REQUEST: "0.75"}, admit=False, spec=said["spec"])
+        for name in ("slipped", "changed", "grown"):
+            assert not await scheduler.cycle(name)
+        assert "webhook did not see it" in scheduler.refusals["default/slipped"]
+        assert "webhook did not see it" in scheduler.refusals["default/changed"]
+        assert "contradict" in scheduler.refusals["default/grown"]
+        assert not await cluster.leases()
+
+
 async def test_forty_parts_of_one_node() -> None:
     async with kube_cluster(1, devices=10) as cluster, scheduling(cluster, loop=True):
         for number in range(40):
@@ -267,44 +285,3 @@ async def test_a_pool_that_does_not_say_how_many_fit_is_asked_as_before(monkeypa
         pods = [f"p{number}" for number in range(5)]
         await eventually(lambda: sum(bool(cluster.node_of(name)) for name in pods) == 4, "four of five")
         await audit(cluster)
-
-
-async def test_the_pool_says_whose_pods_make_room() -> None:
-    async with kube_cluster(2) as cluster, scheduling(cluster) as scheduler:
-        classes = cluster.api.store.kind("scheduling.k8s.io/v1", "priorityclasses")
-        for name, value in (("low", 10), ("high", 100_000)):
-            cluster.api.store.create(classes, "", {"metadata": {"name": name}, "value": value})
-        for name in ("a", "b", "c", "d"):
-            make_pod(cluster.api, name, {names.GPU_PERCENT: 50}, priority_class="low")
-            await eventually(lambda name=name: scheduler.cycle(name), "its place")  # type: ignore[misc]
-        make_pod(cluster.api, "vip", {names.GPU: 1}, priority_class="high")
-        assert not await scheduler.cycle("vip")
-        victims = await scheduler.preempt("vip")
-        assert set(victims) == {"node-0", "node-1"}
-        node = "node-0"
-        there = {
-            pod["metadata"]["uid"]: pod["metadata"]["name"]
-            for pod in cluster.api.pods.items.values()
-            if pod["spec"].get("nodeName") == node
-        }
-        assert victims[node] == set(there)
-        for name in there.values():
-            delete_pod(cluster.api, name)
-        await cluster.settled(2)
-        await eventually(lambda: scheduler.cycle("vip"), "the room that was made")
-        assert cluster.node_of("vip") == node
-        await audit(cluster)
-
-
-async def test_only_who_is_in_the_way_makes_room() -> None:
-    """One low one makes the room: nobody goes beside it, though the scheduler had proposed all below the urgent."""
-    async with kube_cluster(1, devices=2) as cluster, scheduling(cluster) as scheduler:
-        classes = cluster.api.store.kind("scheduling.k8s.io/v1", "priorityclasses")
-        for name, value in (("low", 10), ("middle", 50_000), ("high", 100_000)):
-            cluster.api.store.create(classes, "", {"metadata": {"name": name}, "value": value})
-        for name in ("middle", "low"):
-            make_pod(cluster.api, name, {names.GPU: 1}, priority_class=name)
-            await eventually(lambda name=name: scheduler.cycle(name), "its place")  # type: ignore[misc]
-        make_pod(cluster.api, "vip", {names.GPU: 1}, priority_class="high")
-        assert not await scheduler.cycle("vip")
-        assert await scheduler.preempt("vip") == {"node-0": {cluster.pod("low")["metadata"]["uid"]}}

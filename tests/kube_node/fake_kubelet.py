@@ -21,7 +21,7 @@ import grpc
 from aliquot.kube.core.claims import DRIVER
 from aliquot.kube.node.channels import unix_channel
 from aliquot.kube.node.core.cgroup_names import pod_cgroups
-from aliquot.kube.node.core.resources import PERCENT_RESOURCE, UNIT_RESOURCES
+from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
 from aliquot.kube.node.protos import dra_pb2 as dra_pb
@@ -174,7 +174,7 @@ class Kubelet(rpc.RegistrationServicer, resources_rpc.PodResourcesListerServicer
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty]
     ) -> pb.Empty:
         resource = request.resource_name
-        if request.version != "v1beta1" or resource not in UNIT_RESOURCES:
+        if request.version != "v1beta1" or resource != PERCENT_RESOURCE:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "unsupported")
         self.registrations += 1
         if resource in self._following:

@@ -13,7 +13,7 @@ import yaml
 
 from aliquot.kube.node.channels import unix_channel
 from aliquot.kube.node.core.identity import MIRROR_ANNOTATION, PodIdentity
-from aliquot.kube.node.core.resources import MEMORY_RESOURCE, UNIT_RESOURCES
+from aliquot.kube.node.core.resources import MEMORY_RESOURCE, PERCENT_RESOURCE
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from aliquot.kube.node.seam import NODE_CONDITION, Pod
@@ -47,9 +47,7 @@ async def test_a_node_that_was_renamed_offers_nothing_and_says_both_names(place:
     try:
         await auntil(lambda: condition_of_node(place)[1] == "OtherName", "its other name is told")
         assert f"this node is new-name in the cluster and {NODE} in the pool" in condition_of_node(place)[2]
-        await auntil(
-            lambda: all(place.kubelet.free_or_not(each) == [] for each in UNIT_RESOURCES), "nothing is offered"
-        )
+        await auntil(lambda: place.kubelet.free_or_not(PERCENT_RESOURCE) == [], "nothing is offered")
         assert place.cluster.node is not None
         assert place.cluster.node.allocatable[MEMORY_RESOURCE] == "0"
     finally:
@@ -138,7 +136,7 @@ async def test_a_static_pod_has_no_part(place: Place) -> None:
 
 @root
 async def test_a_pod_that_asks_for_no_units_is_told_that_it_was_given_nothing(place: Place) -> None:
-    """By its annotation alone it has a lease, but no device plugin is asked when its containers start."""
+    """Admission did not see it: no device plugin is asked when its containers start."""
     await place.lease("l-1")
     pod = Pod(PodIdentity("default", "a", str(uuid.uuid4())), NODE, place.annotations("l-1"))
     await place.cluster.put(pod)
@@ -146,7 +144,7 @@ async def test_a_pod_that_asks_for_no_units_is_told_that_it_was_given_nothing(pl
     job = await place.kubelet.run(admitted, "main", ["sleep", "60"])
     place.service.binder.containers.patience_s = 0  # type: ignore[union-attr]
     await place.cluster.update(admitted.uid, container_ids=(f"containerd://{job.id}",))
-    assert "ask for units beside the annotation" in await place.condition(admitted, reason="NoUnits")
+    assert "admission did not see the pod" in await place.condition(admitted, reason="NoUnits")
     assert len(place.cgroups_of("l-1")) == 1, "what holds a cgroup holds it all the same"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.kube.node.core.identity import PodIdentity
-from aliquot.kube.node.core.resources import MEMORY_RESOURCE, WHOLE_RESOURCE
+from aliquot.kube.node.core.resources import MEMORY_RESOURCE
 from aliquot.kube.node.seam import Pod
 from tests.agent.foreign_cgroups import hierarchy, run_in
 from tests.agent.harness import GIB, auntil, burn_command, ended_by, until, wait_for_output
@@ -150,11 +150,10 @@ async def test_a_pod_of_the_same_name_is_another_pod(place: Place) -> None:
 
 
 async def test_a_whole_device(place: Place) -> None:
-    await auntil(lambda: len(place.kubelet.free_or_not(WHOLE_RESOURCE)) == 2, "whole ones are counted beside")
     await place.leases_of({"l-1": (1, 1000, 30 * GIB)})
     pod = Pod(PodIdentity("default", "a", str(uuid.uuid4())), NODE, place.annotations("l-1"))
     await place.cluster.put(pod)
-    admitted = await place.kubelet.admit("a", pod.identity.uid, {"main": 1}, resource=WHOLE_RESOURCE)
+    admitted = await place.kubelet.admit("a", pod.identity.uid, {"main": 100})
     job = await place.kubelet.run(admitted, "main", ["sleep", "60"])
     assert f"CUDA_VISIBLE_DEVICES={place.agent.uuids[1]}" in environment_of(job)
     assert (await place.condition(admitted, reason="None")).startswith("True: 1 of")

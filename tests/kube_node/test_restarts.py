@@ -177,6 +177,6 @@ async def test_a_kubelet_that_is_not_there_yet(place: Place) -> None:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
     assert place.service is not None
-    await auntil(lambda: "there is no kubelet" in place.service.registrations[0].problem, "it says so")  # type: ignore[union-attr]
+    await auntil(lambda: "there is no kubelet" in place.service.registration.problem, "it says so")  # type: ignore[union-attr]
     await place.kubelet.start()
     await auntil(lambda: place.kubelet.allocatable == 200, "it registers when there is one")

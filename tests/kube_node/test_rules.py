@@ -13,8 +13,6 @@ from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOT
 from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups
 from aliquot.kube.node.core.identity import HeldSlice, NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.core.resources import (
-    PERCENT_RESOURCE,
-    WHOLE_RESOURCE,
     Advertised,
     PoolDevice,
     Units,
@@ -114,17 +112,14 @@ def test_units_are_held_by_the_pods_that_the_kubelet_names() -> None:
 def test_what_a_node_advertises() -> None:
     devices = [PoolDevice("GPU-1", True, (40 << 30) + 5, 100), PoolDevice("GPU-2", False, 40 << 30, 100)]
     found = advertise(devices)
-    assert found == Advertised(percent=Units(200, 100), whole=Units(2, 1), memory_mib=40 << 10)
-    names = unit_names(PERCENT_RESOURCE, found.percent)
+    assert found == Advertised(percent=Units(200, 100), memory_mib=40 << 10)
+    names = unit_names(found.percent)
     assert [well for _, well in names] == [True] * 100 + [False] * 100
-    assert names[:100] == unit_names(PERCENT_RESOURCE, Units(100, 100)), "the same names whatever else there is"
-    assert unit_names(WHOLE_RESOURCE, found.whole) == [("gpu-00000", True), ("gpu-00001", False)]
-    part = PoolDevice("MIG-1", True, 5 << 30, 14)
-    assert advertise([part]).whole.count == 0, "a part of a card is no whole one"
+    assert names[:100] == unit_names(Units(100, 100)), "the same names whatever else there is"
 
 
 def test_a_kubelet_can_read_the_list_of_a_large_node() -> None:
-    names = unit_names(PERCENT_RESOURCE, Units(64 * 100, 64 * 100))
+    names = unit_names(Units(64 * 100, 64 * 100))
     answer = pb.ListAndWatchResponse(devices=[pb.Device(ID=name, health="Healthy") for name, _ in names])
     assert answer.ByteSize() < 4 << 20
 

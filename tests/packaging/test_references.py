@@ -66,3 +66,12 @@ def test_what_is_referred_to_is_there() -> None:
     quoted = {(name, found) for name in WRITTEN_BY_HAND for text in prose(name) for found in _QUOTED.findall(text)}
     there = {found: is_there(found) for _, found in quoted}
     assert sorted((name, found) for name, found in quoted if not there[found]) == []
+
+
+def test_the_readme_in_chinese_shows_the_same_commands() -> None:
+    blocks = [
+        _FENCED.findall((REPOSITORY / name).read_text(encoding="utf-8")) for name in ("README.md", "README.zh-CN.md")
+    ]
+    assert blocks[0] == blocks[1]
+    links = re.findall(r"\]\(([^)#]+)", (REPOSITORY / "README.zh-CN.md").read_text(encoding="utf-8"))
+    assert not [link for link in links if not (REPOSITORY / link).exists()]

@@ -21,7 +21,7 @@ from aliquot.cli.notify.sending import Outcome, Sender
 from aliquot.client import Lease, LeaseState, admin
 from aliquot.client.use import LeaseUse, UseState
 from aliquot.common.errors import ConfigError
-from aliquot.common.utilisation import Utilisation, score, status_of
+from aliquot.common.utilisation import Utilisation, percent, score, status_of
 from tests.use.real import QUICK, idle_pool, until
 
 
@@ -168,11 +168,12 @@ def test_rules_say_what_is_wrong_with_them(tmp_path: Path) -> None:
 
 
 def test_the_score_has_the_weights_and_names_that_dashboards_know() -> None:
-    gib = 1 << 30
-    assert score(0, 0, 90 * gib, 100 * gib, 60_000, 600_000) == 19.0  # a server that nobody asks
+    assert score(0, 0, percent(90, 100), percent(60, 600)) == 19.0  # a server that nobody asks
     assert status_of(19.0) is Utilisation.LOW
     assert [status_of(value) for value in (9.9, 10, 20, 70, 70.1)] == ["idle", "low", "normal", "normal", "high"]
-    assert score(None, 0, 0, gib, 0, 1) is None
+    assert score(None, 0, 0, 1) is None
+    assert score(40, 40, percent(1, None), None) == 40.0  # what is not told makes nobody idle
+    assert status_of(None) is Utilisation.UNKNOWN
 
 
 def test_nothing_is_ended_before_a_notifier_has_told_somebody(tmp_path: Path) -> None:

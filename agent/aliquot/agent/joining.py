@@ -118,7 +118,7 @@ def _node_id(settings: Settings, make_backend: Callable[[], DeviceBackend]) -> s
             uuids = sorted({info.physical_uuid for info in backend.discover().devices})
         finally:
             backend.close()
-        return Identity.open(checkpoint.node_record, "", uuids).node_id
+        return Identity.open(checkpoint.record("node"), "", uuids).node_id
     except DeviceError as error:
         raise ConfigError(
             f"this node's id follows from its devices, which can't be read: {error}",

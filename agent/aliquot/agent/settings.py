@@ -101,8 +101,8 @@ class EnforcementSettings(msgspec.Struct, frozen=True):
     """Where tiers keep what the lease's processes load or connect to: readable by them, not mounted noexec.
     None: beside the state directory.
     """
-    throttle: bool = False
-    """Hold preloaded leases to their share of the device's time as well."""
+    throttle: bool = True
+    """Hold leases to their shares of a device's time while others want theirs, where the hardware can't."""
 
 
 class MigSettings(msgspec.Struct, frozen=True):
@@ -157,6 +157,8 @@ class HostingSettings(msgspec.Struct, frozen=True):
     """The host by which clients of served leases reach this node. Empty: its address on the way to the coordinator."""
     ports: str = ""
     """`FIRST-LAST`: where such services listen, one port for each member. Empty: on any free one."""
+    ahead: bool = True
+    """Whether a process waits for each service's next lease that has imported what it needs."""
 
     @property
     def users(self) -> Collection[int]:

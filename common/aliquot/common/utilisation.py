@@ -7,14 +7,28 @@ scores 19, and a quarter-card lease that uses all of its share 26.
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
 
-GPU_UTIL_WEIGHT: Final = 0.5
-MEM_COPY_WEIGHT: Final = 0.2
-MEM_USED_WEIGHT: Final = 0.2
-POWER_WEIGHT: Final = 0.1
-LOW_SCORE: Final = 20.0
-"""`THRESHOLD`: findings are told below it."""
+
+class Weights(NamedTuple):
+    """How much each part counts."""
+
+    gpu_util: float = 0.5
+    mem_copy: float = 0.2
+    mem_used: float = 0.2
+    power: float = 0.1
+
+
+class Bounds(NamedTuple):
+    """Below which score a device is idle, below which it is low (`THRESHOLD`), and up to which it is normal."""
+
+    idle: float = 10.0
+    low: float = 20.0
+    normal: float = 70.0
+
+
+USUAL_WEIGHTS: Final = Weights()
+USUAL_BOUNDS: Final = Bounds()
 
 
 class Utilisation(enum.StrEnum):
@@ -24,37 +38,40 @@ class Utilisation(enum.StrEnum):
     LOW = "low"
     NORMAL = "normal"
     HIGH = "high"
+    UNKNOWN = "unknown"
+    """Never taken for idleness."""
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """0 to 100; None where either is not known."""
+    return None if part is None or not whole else min(100.0, 100.0 * part / whole)
 
 
 def score(
-    gpu_percent: int | None,
-    copy_percent: int | None,
-    memory_used_bytes: int | None,
-    memory_total_bytes: int,
-    power_mw: int | None,
-    power_limit_mw: int | None,
+    gpu_percent: float | None,
+    copy_percent: float | None,
+    memory_percent: float | None,
+    power_percent: float | None,
+    weights: Weights = USUAL_WEIGHTS,
 ) -> float | None:
-    """0 to 100: half how busy it is, a fifth each how busy and how full its memory is, a tenth its power of its limit.
+    """0 to 100: by the usual weights half how busy it is, a fifth each how busy and how full its memory is, a tenth its
+    power of its limit.
 
-    None where how busy it is is not known. What else is not known counts as nothing.
+    None where how busy it is is not known. What else is not known is left out, and the rest counts for it: a card that
+    does not tell its power is not the idler for it.
     """
     if gpu_percent is None:
         return None
-    memory = 100.0 * (memory_used_bytes or 0) / memory_total_bytes if memory_total_bytes else 0.0
-    power = 100.0 * (power_mw or 0) / power_limit_mw if power_limit_mw else 0.0
-    found = (
-        GPU_UTIL_WEIGHT * gpu_percent
-        + MEM_COPY_WEIGHT * (copy_percent or 0)
-        + MEM_USED_WEIGHT * min(100.0, memory)
-        + POWER_WEIGHT * min(100.0, power)
-    )
-    return round(found, 1)
+    parts = zip(weights, (gpu_percent, copy_percent, memory_percent, power_percent), strict=True)
+    known = [(weight, value) for weight, value in parts if value is not None]
+    whole = sum(weight for weight, _ in known)
+    return round(sum(weight * value for weight, value in known) / whole, 1) if whole else None
 
 
-def status_of(value: float) -> Utilisation:
-    """Below 10 idle, below 20 low, up to 70 normal, above that high."""
-    if value < 10:
-        return Utilisation.IDLE
-    if value < LOW_SCORE:
-        return Utilisation.LOW
-    return Utilisation.NORMAL if value <= 70 else Utilisation.HIGH
+def status_of(value: float | None, bounds: Bounds = USUAL_BOUNDS) -> Utilisation:
+    """By the usual bounds: below 10 idle, below 20 low, up to 70 normal, above that high."""
+    if value is None:
+        return Utilisation.UNKNOWN
+    if value < bounds.low:
+        return Utilisation.IDLE if value < bounds.idle else Utilisation.LOW
+    return Utilisation.NORMAL if value <= bounds.normal else Utilisation.HIGH

@@ -24,6 +24,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.lease_secrets import pool_id
+from aliquot.coordinator.agents.overtime import Overtime
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.sessions import Sessions, agent_handler
@@ -218,6 +219,7 @@ class Hearing:
                 activity=following.activity,
                 metrics=ground.metrics,
                 roster=following.roster,
+                overtime=Overtime(clock, view, following.roster.get),
                 prover=Prover(
                     view,
                     pool_id(pool_secret),

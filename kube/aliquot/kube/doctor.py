@@ -112,8 +112,7 @@ class Doctor:
         if self._minor >= _MUTATING_MINOR:
             text = "pods must name schedulerName: aliquot themselves"
             wanted.append(("aliquot-pods", resources.MUTATING_POLICIES, text))
-        else:
-            yield await self._webhook()
+        yield await self._webhook()
         for name, resource, without in wanted:
             bindings = Resource(resource.version, resource.plural.removesuffix("ies") + "ybindings", namespaced=False)
             there = [await self._there(kind, name) for kind in (resource, bindings)]
@@ -124,18 +123,18 @@ class Doctor:
                 yield Finding(Mark.BAD, "policies", f"{name}: {what}; {without}", mend)
 
     async def _webhook(self) -> Finding:
-        """What stands for mutating policies before there are any."""
+        """What counts pods' asks."""
         try:
             found = msgspec.json.decode(await self._client.get(resources.MUTATING_WEBHOOKS.path(name=CONFIGURATION)))
         except KubeNotFound:
-            text = f"Kubernetes 1.{self._minor} has no mutating policies: pods name schedulerName: aliquot themselves"
+            text = f"{CONFIGURATION} is missing: no pod is placed that does not say {names.GPU_PERCENT} itself"
             return Finding(
-                Mark.NOTE, "webhook", text, "helm upgrade aliquot deploy/chart/aliquot --set webhook.enabled=true"
+                Mark.BAD, "webhook", text, "helm upgrade aliquot deploy/chart/aliquot --set webhook.enabled=true"
             )
         if not all(each["clientConfig"].get("caBundle") for each in found["webhooks"]):
             text = "the webhook has not said yet which authority its certificate is of: pods with parts are refused"
             return Finding(Mark.BAD, "webhook", text, "kubectl -n aliquot-system logs deployment/aliquot-webhook")
-        return Finding(Mark.GOOD, "webhook", "pods that ask for parts go to our scheduler by it")
+        return Finding(Mark.GOOD, "webhook", "pods that ask for parts are counted, and go to our scheduler")
 
     async def _coordinator(self) -> AsyncIterator[Finding]:
         try:

@@ -2,7 +2,7 @@
 
 aliquot-kube extender       beside a stock kube-scheduler: filter, prioritise, bind, preempt
 aliquot-kube controllers    one leads: reconciling, Kueue's admission checks, ElasticJobs, claims
-aliquot-kube webhook        admission, where the API server has no mutating policies
+aliquot-kube webhook        admission: counts what pods ask for
 
 Each prints one line, `ready {…}`, when it serves; SIGTERM and SIGINT end it. Whatever it knows it can learn again.
 """
@@ -110,7 +110,10 @@ async def run_webhook(client: KubeClient, settings: Settings, namespace: str, st
             await renew()
         certificate = webhook.Certificate(folder)
         end, port = await webhook.serve(
-            webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+            webhook.application(settings.scheduler, settings.replica_percent),
+            settings.webhook_host,
+            settings.webhook_port,
+            certificate.context,
         )
         try:
             async with running(webhook.keep(certificate, client, renew=renew)) as failed:

@@ -118,7 +118,7 @@ async def ready(place: Place) -> Any:
 
 async def start(place: Place, name: str, update: Any) -> None:
     """A pod of it, that waits for Kueue to lift its gate."""
-    container = {"name": "main", "image": "none", "resources": {"limits": {names.GPU: "1"}}}
+    container = {"name": "main", "image": "none", "resources": {"limits": {names.GPU_PERCENT: "100"}}}
     spec = {
         "schedulerName": place.settings.scheduler,
         "containers": [container],
@@ -136,7 +136,7 @@ async def lift(place: Place, name: str) -> None:
 
 async def test_eviction_between_admission_and_bind(places: Places, check: str) -> None:
     async with places(nodes=2) as place, place.extending(), admitting(place):
-        template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {names.GPU: "1"}}}]}}
+        template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {names.GPU_PERCENT: "100"}}}]}}
         sets = [{"name": "main", "count": 2, "template": template}]
         document = {
             "apiVersion": WORKLOADS.version,

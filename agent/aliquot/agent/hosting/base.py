@@ -48,6 +48,14 @@ class Service(Protocol):
         """The lease ends: within its grace, after which the process is killed."""
 
 
+class Prepared(Protocol):
+    """What the class of a service may have beside."""
+
+    @staticmethod
+    def prepare() -> None:
+        """Import what the first client will need, before there is a lease: it must not touch a device."""
+
+
 class Measured(Protocol):
     """What a service may have beside."""
 

@@ -30,9 +30,20 @@ class Folders:
 
     def make(self, holder: Holder) -> tuple[Path, int]:
         """Make it anew, empty and for its user only. Returns also who that is. Raises `HostError` and `OSError`."""
-        folder = self.of(holder)
-        uid = self._uid(holder)
-        shutil.rmtree(folder, ignore_errors=True)  # a tenant's: nothing in it is followed
+        return self._make(_name(holder))
+
+    def make_ahead(self, name: str) -> tuple[Path, int]:
+        """As `make`, for a process that waits to be a member's."""
+        return self._make(_name(name))
+
+    def adopt(self, folder: Path, holder: Holder) -> Path:
+        """The folder of a process that has waited is a member's now, which has none. Returns it. Raises `OSError`."""
+        return folder.rename(self.of(holder))
+
+    def _make(self, name: str) -> tuple[Path, int]:
+        folder = self._directory / name
+        uid = self._uid(name)
+        self.remove_at(folder)
         folder.mkdir(mode=0o700, parents=True)
         (folder / TEMPORARY).mkdir(mode=0o700)
         if uid != os.geteuid():
@@ -42,28 +53,32 @@ class Folders:
 
     def remove(self, holder: Holder) -> None:
         """Nothing is kept of the member."""
-        shutil.rmtree(self.of(holder), ignore_errors=True)
+        self.remove_at(self.of(holder))
+
+    def remove_at(self, folder: Path) -> None:
+        """Nothing is kept of what was in it: a tenant's, of which nothing is followed."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def sweep(self, holders: Collection[Holder]) -> None:
         """Remove what an agent that was killed has left of members that are not here any more."""
         kept = {_name(holder) for holder in holders}
         for folder in self._directory.iterdir() if self._directory.is_dir() else ():
             if folder.name not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
+                self.remove_at(folder)
 
-    def _uid(self, holder: Holder) -> int:
+    def _uid(self, name: str) -> int:
         uids = self._uids
         if len(uids) == 1:
             return next(iter(uids))
         folders = self._directory.iterdir() if self._directory.is_dir() else ()
         owners = {folder.name: folder.stat().st_uid for folder in folders}
-        mine = owners.pop(_name(holder), -1)
+        mine = owners.pop(name, -1)
         taken = set(owners.values())
         if mine in uids and mine not in taken:
             return mine
         # Not always the lowest: whoever comes next should seldom be who has just gone.
         ordered = sorted(uids)
-        first = int(_name(holder), 16) % len(ordered)
+        first = int(name, 16) % len(ordered)
         for uid in ordered[first:] + ordered[:first]:
             if uid not in taken:
                 return uid
@@ -72,6 +87,7 @@ class Folders:
         )
 
 
-def _name(holder: Holder) -> str:
-    text = f"{holder.lease_id}\n{holder.lease_epoch}\n{holder.member}"
+def _name(whose: Holder | str) -> str:
+    """Of a folder: a member's, or that of the service whose process waits for one."""
+    text = whose if isinstance(whose, str) else f"{whose.lease_id}\n{whose.lease_epoch}\n{whose.member}"
     return sha256(text.encode()).hexdigest()[:32]

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
+from aliquot.agent.hosting.ahead import Ahead, expected
 from aliquot.agent.hosting.asking import ask
 from aliquot.agent.hosting.base import Answer, HostError
 from aliquot.agent.hosting.clients import ALL, Reached, chosen, of_lease
@@ -53,6 +55,7 @@ class ProcessHost:
 
     `uids`: whom the processes run as, where the agent is root: one user for all of them, or one of these for each
     member; empty: the agent's own user. `offer`: which of the installed services. `reached`: how clients reach them.
+    `ahead`: whether a process waits for each service's next lease; `tiers`: what is likely to hold that.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class ProcessHost:
         uids: Collection[int] = (),
         offer: Sequence[str] = (ALL,),
         reached: Reached | None = None,
+        ahead: bool = False,
+        tiers: Collection[str] = (),
     ) -> None:
         self._state = state
         self._attacher = attacher
@@ -81,6 +86,7 @@ class ProcessHost:
         self._installed = chosen(offer)
         self._reached = reached or Reached()
         self._figures: dict[Holder, Mapping[str, int]] = {}
+        self._ahead = Ahead(self._folders, self._installed if ahead else (), _start_ahead, expected(tiers, os.environ))
 
     def offered(self) -> frozenset[str]:
         """See `Host`."""
@@ -152,6 +158,8 @@ class ProcessHost:
                 log.error("no lease can be served here: %s", problem)
                 self._state.notes["serving"] = f"no lease can be served here: {problem}"
                 self._installed = frozenset()
+                return
+        self._ahead.begin()
 
     def figures(self) -> Mapping[Holder, Mapping[str, int]]:
         """See `Host`."""
@@ -174,38 +182,58 @@ class ProcessHost:
         records = self._usable(holder)
         if not records:
             raise HostError("its lease is being ended")
-        folder, uid = await asyncio.to_thread(self._folders.make, holder)
-        present = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
-        present |= {"HOME": str(folder), "TMPDIR": str(folder / TEMPORARY)}
-        present |= await asyncio.to_thread(self._reached.environment)
-        present |= of_lease(records[0].spec)
-        variables, _ = self._attacher.environment(records, present, uid)
-        child = await asyncio.to_thread(
-            subprocess.Popen,
-            _command(name, uid, present | variables),
-            cwd=folder,
-            env=present,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._children[holder] = child
+        told = await asyncio.to_thread(self._reached.environment) | of_lease(records[0].spec)
+        begun = await self._waiting(holder, name, records, told) or await self._begun(holder, name, records, told)
+        child = self._children[holder] = begun.child
         assert child.stdin is not None
         try:
             key = self._processes.key_of(child.pid)
             if key is None:
                 raise HostError("its process has ended before it began")
-            self._attacher.attach(key, holder, uid, hosted=True)
-            _make_ordinary(child.pid)
-            child.stdin.write(b"go\n")
+            self._attacher.attach(key, holder, begun.uid, hosted=True)
+            child.stdin.write(begun.word)
         except BaseException:
             child.kill()  # ours, not yet the lease's, and not reaped: the pid is still its own
             raise
         finally:
             with contextlib.suppress(OSError):
                 child.stdin.close()
+        self._ahead.used(name, begun.variables)
         log.info("serving", extra={"lease_id": holder.lease_id, "pid": child.pid, "service": name})
+
+    async def _begun(
+        self, holder: Holder, name: str, records: Sequence[Reservation], told: Mapping[str, str]
+    ) -> _Begun:
+        """A process that will be the service once it is told."""
+        try:
+            folder, uid = await asyncio.to_thread(self._folders.make, holder)
+        except HostError:
+            await asyncio.to_thread(self._ahead.give_up)  # a lease goes before those that may come
+            folder, uid = await asyncio.to_thread(self._folders.make, holder)
+        variables = self._variables(records, folder, uid, told)
+        command = ["/bin/sh", "-c", _WHEN_TOLD, "sh", *_command(uid, variables, name)]
+        return _Begun(await asyncio.to_thread(_start, command, folder), uid, variables, b"go\n")
+
+    async def _waiting(
+        self, holder: Holder, name: str, records: Sequence[Reservation], told: Mapping[str, str]
+    ) -> _Begun | None:
+        """The process that was started ahead, where the lease can have it."""
+        waiting = self._ahead.take(name, holder)
+        if waiting is None:
+            return None
+        variables = self._variables(records, self._folders.of(holder), waiting.uid, told)
+        if not waiting.fits(variables):
+            await asyncio.to_thread(self._ahead.drop, waiting)
+            return None
+        await asyncio.to_thread(self._folders.adopt, waiting.folder, holder)
+        return _Begun(waiting.child, waiting.uid, variables, waiting.word(self._folders.of(holder), variables))
+
+    def _variables(
+        self, records: Sequence[Reservation], folder: Path, uid: int, told: Mapping[str, str]
+    ) -> dict[str, str]:
+        present = {**_present(folder), **told}
+        variables, _ = self._attacher.environment(records, present, uid)
+        return present | variables
 
     async def _until_it_answers(self, holder: Holder, name: str) -> str:
         while True:
@@ -269,10 +297,44 @@ class ProcessHost:
         return answer
 
 
-def _command(name: str, uid: int, environment: dict[str, str]) -> Sequence[str]:
-    """What starts a service as a user. Raises `HostError`."""
-    service = [sys.executable, "-m", "aliquot.agent.hosting.program", name]
-    return ["/bin/sh", "-c", _WHEN_TOLD, "sh", *_as_user(uid), *_within(environment), *service]
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A process that is to serve a member: as whom, with which variables, and the word that lets it go on."""
+
+    child: subprocess.Popen[bytes]
+    uid: int
+    variables: Mapping[str, str]
+    word: bytes
+
+
+def _start_ahead(name: str, uid: int, folder: Path, loaded: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """See `ahead.Start`."""
+    return _start(_command(uid, {**_present(folder), **loaded}, "--ahead", name), folder)
+
+
+def _start(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(  # noqa: S603 - our own program
+        command,
+        cwd=folder,
+        env=_present(folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _make_ordinary(child.pid)
+    return child
+
+
+def _present(folder: Path) -> dict[str, str]:
+    """The variables that every process has, whatever it serves."""
+    handed_on = {key: os.environ[key] for key in _HANDED_ON if key in os.environ}
+    return handed_on | {"HOME": str(folder), "TMPDIR": str(folder / TEMPORARY)}
+
+
+def _command(uid: int, environment: Mapping[str, str], *arguments: str) -> list[str]:
+    """What runs the program of services as a user. Raises `HostError`."""
+    return [*_as_user(uid), *_within(environment), sys.executable, "-m", "aliquot.agent.hosting.program", *arguments]
 
 
 def _within(environment: Mapping[str, str]) -> list[str]:

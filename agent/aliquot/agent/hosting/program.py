@@ -1,18 +1,21 @@
 """The process that serves a lease: loads the service that it is told, and answers the agent's questions.
 
-    python -m aliquot.agent.hosting.program NAME
+    python -m aliquot.agent.hosting.program [--ahead] NAME
 
 It runs in the folder of the lease's member, where its socket is, as a process of the lease like any other. It outlives
-the agent, and ends by SIGTERM.
+the agent, and ends by SIGTERM. With `--ahead` it first prepares what the service can prepare for any lease, and waits
+to be told by its standard input which has come: as the variables that it would have been started with.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -31,9 +34,26 @@ _TELL_TIMEOUT_S = 1.0
 
 def main(arguments: list[str] | None = None) -> int:
     """0, or 1 where the service could not start."""
-    (name,) = sys.argv[1:] if arguments is None else arguments
+    *options, name = sys.argv[1:] if arguments is None else arguments
+    if options and not _wait_for_lease(name):
+        return 0
     Path(SOCKET).unlink(missing_ok=True)
     return asyncio.run(_serve(name, _Teller()))
+
+
+def _wait_for_lease(name: str) -> bool:
+    """Prepare, then become a process of the lease that comes. False: the agent has ended before one came."""
+    with contextlib.suppress(Exception):  # whatever it is, it is told when the service is to start
+        service = _load(name)
+        if hasattr(service, "prepare"):
+            service.prepare()
+    told = sys.stdin.readline()
+    if not told:
+        return False
+    os.environ.clear()
+    os.environ.update(msgspec.json.decode(told, type=dict[str, str]))
+    tempfile.tempdir = None
+    return True
 
 
 class _Teller:

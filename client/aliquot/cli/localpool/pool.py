@@ -58,6 +58,9 @@ def require_pool() -> None:
 _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 - to know them by
 
 
+AHEAD_NODES = 2
+
+
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
     """What to start."""
@@ -254,6 +257,8 @@ class LocalPool:
             settings["ALIQUOT_AGENT_HOSTING_USER"] = str(os.geteuid())
             # Simulated memory holds what is written to it, so that a program elsewhere reads what it wrote.
             settings["ALIQUOT_SIMGPU_BACKED"] = "1"
+            # A process that waits with PyTorch imported is 300 MB: on one machine only the first nodes have one.
+            settings["ALIQUOT_AGENT_HOSTING_AHEAD"] = str(index < AHEAD_NODES).lower()
         path = self.layout.socket(name)
         base = self.plan.agent_metrics_port
         port = free_port(base + index) if base else 0

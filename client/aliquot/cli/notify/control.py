@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from aliquot.client import Device, Lease
 from aliquot.common.https import open_directly
-from aliquot.common.utilisation import score, status_of
+from aliquot.common.utilisation import percent, score, status_of
 
 TIMEOUT_S = 10.0
 Finding = Mapping[str, str | float | None]
@@ -27,10 +27,8 @@ def findings(lease: Lease, devices: Iterable[Device], now: dt.datetime) -> list[
             value = score(
                 telemetry.gpu_utilisation_percent,
                 telemetry.memory_utilisation_percent,
-                telemetry.memory_used_bytes,
-                device.memory_total_bytes,
-                telemetry.power_mw,
-                telemetry.power_limit_mw,
+                percent(telemetry.memory_used_bytes, device.memory_total_bytes),
+                percent(telemetry.power_mw, telemetry.power_limit_mw),
             )
         found.append(
             {
@@ -39,7 +37,7 @@ def findings(lease: Lease, devices: Iterable[Device], now: dt.datetime) -> list[
                 "namespace": lease.tenant,
                 "hostname": part.node_name,
                 "score": value,
-                "status": "idle" if value is None else str(status_of(value)),
+                "status": str(status_of(value)),
                 "timestamp": now.isoformat(timespec="seconds"),
                 "lease_id": lease.lease_id,
             }

@@ -23,9 +23,19 @@ class Schedule(Body):
     pod_name: str = Field(max_length=128)
     namespace: str = "default"
     gpu_requirement: str | float | int = Field(description="In the request grammar: `0.5(A100)`, or a number of GPUs.")
-    memory_requirement: str = Field("", description="`10Gi`; empty: what goes with the share.")
+    memory_requirement: str | float | int = Field(
+        "", description="`10Gi`, or a number of GB (10⁹ bytes); empty: what goes with the share."
+    )
     priority: int = Field(1, ge=-1000, le=1000)
     node_selector: dict[str, str] = Field(default_factory=dict)
+    time_limit_s: int = Field(3600, ge=1, description="When what is granted ends, if nobody has released it.")
+
+    @property
+    def gpu(self) -> str:
+        """In the request grammar."""
+        memory = self.memory_requirement
+        amount = memory if isinstance(memory, str) else f"{round(memory * 1000)}M"
+        return f"{self.gpu_requirement},{amount}" if amount else str(self.gpu_requirement)
 
 
 class Envelope(BaseModel):
@@ -56,14 +66,14 @@ async def cluster_status(pool: Pool) -> Response:
 
 @router.post("/schedule", status_code=HTTPStatus.CREATED, responses=shows(Envelope, HTTPStatus.CREATED))
 async def schedule(pool: Pool, pod: Schedule) -> Response:
-    """Ask for a lease that nobody keeps alive: it ends when it is released."""
-    gpu = str(pod.gpu_requirement) + (f",{pod.memory_requirement}" if pod.memory_requirement else "")
+    """Ask for a lease that nobody keeps alive: it ends when it is released, or with its time limit."""
     request = Request(
-        gpu,
+        pod.gpu,
         name=pod.pod_name,
         labels={"namespace": pod.namespace},
         priority=pod.priority,
         node_selector=pod.node_selector,
+        time_limit_s=pod.time_limit_s,
         detached=True,
     )
     lease = await pool.allocate(request, until=WaitUntil.QUEUED)

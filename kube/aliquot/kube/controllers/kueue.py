@@ -138,7 +138,7 @@ class KueueController:
         return await self._granter.for_gang(workload.metadata.namespace, one.gang, request)
 
     async def _request(self, workload: RawWorkload, one: GangOf) -> Request:
-        asked = await self._requests.of(one.pod)
+        asked = await self._requests.of(one.pod, template=True)
         assert asked is not None
         meta = workload.metadata
         return replace(
@@ -156,7 +156,7 @@ class KueueController:
         if len(gangs) != 1 or not isinstance(error, Refused) or isinstance(error, NeverFits):
             return False
         request = await self._request(workload, gangs[0])
-        lease = await self._granter.make_room(workload.metadata.namespace, gangs[0].gang, request)
+        lease = await self._granter.make_room(f"{workload.metadata.namespace}/{gangs[0].gang}", request)
         if lease is None:
             return False
         if lease.holding:

@@ -3,13 +3,16 @@
 One lease is a pod's. Its containers, init containers and sidecars share it, so what counts is what Kubernetes' own rule
 makes of theirs: containers and sidecars side by side, init containers one after another beside the sidecars that have
 started before them. Whole GPUs are 100 percent each; a part is of one GPU.
+
+However a pod asks, it is counted in percent (and its memory in MiB): admission writes both on its containers, so that
+quotas and nodes' sums hold, and a kubelet asks the node's part before it starts one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +25,9 @@ from aliquot.common.tiers import Tier
 from aliquot.kube.core import names
 from aliquot.kube.core.shapes import RawContainer, RawPod
 
-_WHOLE_PERCENT: Final = 100
+WHOLE_PERCENT: Final = 100
+_MIG_PARTS: Final = 7
+"""Of a card, by which MIG profiles count their compute (`1g`)."""
 
 
 class PodAskError(AliquotError):
@@ -63,17 +68,18 @@ def asked_by(pod: RawPod) -> Asked:
 
 
 def _percent_of(container: RawContainer) -> int:
-    whole, percent = _amount(container, names.GPU), _amount(container, names.GPU_PERCENT)
+    whole, percent = amount_of(container, names.GPU), amount_of(container, names.GPU_PERCENT)
     if whole and percent:
         raise PodAskError(f"container {container.name!r} asks for both {names.GPU} and {names.GPU_PERCENT}")
-    return whole * _WHOLE_PERCENT or percent
+    return whole * WHOLE_PERCENT or percent
 
 
 def _memory_mib_of(container: RawContainer) -> int:
-    return _amount(container, names.GPU_MEMORY_MIB)
+    return amount_of(container, names.GPU_MEMORY_MIB)
 
 
-def _amount(container: RawContainer, name: str) -> int:
+def amount_of(container: RawContainer, name: str) -> int:
+    """How much of a resource a container asks for. Raises QuantityError."""
     resources = container.resources
     if resources is None:
         return 0
@@ -107,11 +113,44 @@ def request_text(asked: Asked) -> str:
     if not asked.request:
         return format_request(_from_integers(asked.gpu_percent, asked.memory_mib))
     request = parse_request(asked.request)
-    if asked.gpu_percent:
-        _same(names.GPU_PERCENT, asked.gpu_percent * 10, request.share_milli, request.count)
-    if asked.memory_mib:
-        _same(names.GPU_MEMORY_MIB, asked.memory_mib * MIB, request.memory_bytes, request.count)
+    count = count_of(request)
+    if asked.gpu_percent and request.share_milli is not None:
+        _same(names.GPU_PERCENT, asked.gpu_percent, count.percent)
+    if asked.memory_mib and request.memory_bytes is not None:
+        _same(names.GPU_MEMORY_MIB, asked.memory_mib, count.memory_mib)
     return format_request(request)
+
+
+def require_counted(asked: Asked) -> None:
+    """Raises PodAskError for a pod that admission has not seen, or whose annotations say more than it was counted for:
+    neither quotas nor the node would hold it.
+    """
+    count = count_of(parse_request(request_text(asked)))
+    if not asked.gpu_percent or (count.memory_mib and not asked.memory_mib):
+        raise PodAskError(
+            f"it is not counted in {names.GPU_PERCENT}: aliquot's webhook did not see it as it is now",
+            hint="make the pod again; `aliquot kube doctor` says whether the webhook is there",
+        )
+
+
+class Count(NamedTuple):
+    """What a request comes to for quotas and nodes' sums."""
+
+    percent: int
+    memory_mib: int
+    """0: it says none."""
+
+
+def count_of(request: GpuRequest) -> Count:
+    """In whole units. A share is rounded down, so that eight eighths are still counted on one GPU, but is at least 1;
+    memory without a share is 1 percent, as its share depends on the device that it gets.
+    """
+    share_milli = request.share_milli or 0
+    if request.mig_profile is not None:
+        parts, found, _ = request.mig_profile.partition("g.")
+        share_milli = int(parts) * 1000 // _MIG_PARTS if found else 0
+    percent = max(1, share_milli * request.count // 10)
+    return Count(percent, -(-(request.memory_bytes or 0) * request.count // MIB))
 
 
 def annotated(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -146,9 +185,9 @@ _KINDS: Final[Mapping[str, Callable[[str, str], Any]]] = {"flag": _flag, "tier":
 
 def _from_integers(percent: int, memory_mib: int) -> GpuRequest:
     memory_bytes = memory_mib * MIB or None
-    if percent <= _WHOLE_PERCENT:
+    if percent <= WHOLE_PERCENT:
         return GpuRequest(share_milli=percent * 10 or None, memory_bytes=memory_bytes)
-    count, rest = divmod(percent, _WHOLE_PERCENT)
+    count, rest = divmod(percent, WHOLE_PERCENT)
     if rest:
         raise PodAskError(
             f"{percent} percent: more than one GPU is asked for in whole GPUs",
@@ -158,12 +197,12 @@ def _from_integers(percent: int, memory_mib: int) -> GpuRequest:
         raise PodAskError(f"{count} GPUs for one pod; at most {MAX_SLICES_PER_MEMBER}")
     if memory_bytes is not None:
         raise PodAskError(f"{count} whole GPUs come with all of their memory", hint=f"leave out {names.GPU_MEMORY_MIB}")
-    return GpuRequest(count=count, share_milli=_WHOLE_PERCENT * 10)
+    return GpuRequest(count=count, share_milli=WHOLE_PERCENT * 10)
 
 
-def _same(name: str, asked: int, stated: int | None, count: int) -> None:
-    if stated is not None and asked != stated * count:
+def _same(name: str, asked: int, stated: int) -> None:
+    if asked != stated:
         raise PodAskError(
-            f"{name} and {names.REQUEST} contradict each other",
+            f"{name} and {names.REQUEST} contradict each other: {asked}, and {stated} in all",
             hint=f"{name} is for the whole pod; write one of the two",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -45,8 +47,9 @@ class RawPodSpec(msgspec.Struct, rename="camel", gc=False):
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
-    containers: list[RawContainer] | None = None
-    init_containers: list[RawContainer] | None = None
+    preemption_policy: str | None = None
+    containers: Sequence[RawContainer] | None = None
+    init_containers: Sequence[RawContainer] | None = None
     scheduling_group: RawGroup | None = None
 
 

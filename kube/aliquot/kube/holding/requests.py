@@ -13,7 +13,7 @@ from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.objects import namespace_labels
 from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of
-from aliquot.kube.core.asking import Asked, asked_by, options_of, request_text
+from aliquot.kube.core.asking import Asked, asked_by, options_of, request_text, require_counted
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.names import QUEUE
 from aliquot.kube.core.shapes import RawPod
@@ -39,14 +39,16 @@ class Requests:
         self._looks_at_namespaces = any(rule.namespace_labels for rule in self._rules)
         self._labels: dict[str, tuple[float, Mapping[str, str]]] = {}
 
-    async def of(self, pod: RawPod, asked: Asked | None = None) -> PodRequest | None:
-        """What a pod asks for; None: nothing of ours.
+    async def of(self, pod: RawPod, *, template: bool = False) -> PodRequest | None:
+        """What a pod asks for; None: nothing of ours. Only a `template` may lack what admission writes.
 
         Raises PodAskError, RequestSyntaxError, NoAccount, and KubeError where labels of its namespace can't be read.
         """
-        asked = asked or asked_by(pod)
+        asked = asked_by(pod)
         if not asked.anything:
             return None
+        if not template:
+            require_counted(asked)
         meta = pod.metadata
         gpu, options = request_text(asked), given_by(asked)
         labels = meta.labels or {}

@@ -1,6 +1,6 @@
 """Kubernetes on the node: what stands between a kubelet, its containers' cgroups and the node's agent.
 
-    device_plugin, registration   the resources `aliquot.dev/gpu-percent` and `aliquot.dev/gpu`, served to the kubelet
+    device_plugin, registration   the resource `aliquot.dev/gpu-percent`, served to the kubelet
     advertising                   the resource `aliquot.dev/gpu-memory-mib`, patched into the Node
     binder                        ties a pod's assignment, its cgroup and its lease's slices together
     injection                     what its containers find: variables, the folder of their tier

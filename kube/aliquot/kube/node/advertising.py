@@ -7,7 +7,7 @@ is patched into the Node instead, and again whenever the Node has lost it, as on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from aliquot.client.local import LocalStatus
 from aliquot.kube.node.agent import devices_in
@@ -31,23 +31,21 @@ OWNERS_S = 60.0
 
 
 class Advertiser:
-    """Use from one event loop. Without `memory` and plugins nothing is advertised but who owns the devices."""
+    """Use from one event loop. Without a plugin nothing is advertised but who owns the devices."""
 
     def __init__(
         self,
         node: str,
-        plugins: Sequence[DevicePlugin],
+        plugin: DevicePlugin | None,
         cluster: Cluster,
         monotonic_s: Callable[[], float],
         *,
-        memory: bool = True,
         pool_names: Collection[str] = (),
     ) -> None:
         self._node = node
-        self._plugins = tuple(plugins)
+        self._plugin = plugin
         self._cluster = cluster
         self._monotonic_s = monotonic_s
-        self._memory = memory
         self._pool_names = tuple(dict.fromkeys(pool_names))
         """What the pool calls this node; who places pods knows it by the cluster's name alone."""
         self.offered = False
@@ -73,9 +71,9 @@ class Advertiser:
         condition = self._condition(owners)
         self.offered = condition.status == "True"
         advertised = self._there if self.offered else NOTHING
-        for plugin in self._plugins:
-            plugin.advertise(advertised)
-        await self._patch(advertised if self._memory else NOTHING, condition)
+        if self._plugin is not None:
+            self._plugin.advertise(advertised)
+        await self._patch(advertised if self._plugin is not None else NOTHING, condition)
 
     async def _ask_drivers(self, now_s: float) -> None:
         if now_s - self._asked_s < OWNERS_S:

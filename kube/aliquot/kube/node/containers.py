@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.identity import NotBound
-from aliquot.kube.node.core.resources import UNIT_RESOURCES
+from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.seam import Pod
@@ -63,8 +63,8 @@ class Containers:
         # Containers that ask for no units are given nothing: one that has it shows that the runtime can.
         if False in looks and True not in looks and not bound.places:
             found["NoUnits"] = (
-                f"no container of pod {pod.identity} has a limit of {' or '.join(UNIT_RESOURCES)}: nothing could be "
-                "put into them, and they started before their limits were in force; ask for units beside the annotation"
+                f"no container of pod {pod.identity} has a limit of {PERCENT_RESOURCE}: nothing could be put "
+                "into them, and they started before their limits were in force; admission did not see the pod"
             )
         elif False in looks and True not in looks:
             found["NotInjected"] = (

@@ -1,4 +1,4 @@
-"""The device plugins of `aliquot.dev/gpu-percent` and `aliquot.dev/gpu`.
+"""The device plugin of `aliquot.dev/gpu-percent`, in which admission has counted whatever pods ask for.
 
 Units only count: the kubelet gives them out by itself, before it says for whom. What makes a container's part of a
 device its own happens in `PreStartContainer`, which each of its starts waits for.
@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.common.errors import AliquotError
-from aliquot.kube.node.core.resources import NOTHING, Advertised, unit_names
+from aliquot.kube.node.core.resources import NOTHING, PERCENT_RESOURCE, Advertised, unit_names
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
@@ -26,16 +26,14 @@ STOP_S = 2.0
 
 
 class DevicePlugin(rpc.DevicePluginServicer):
-    """Serves the units of one resource. `prepare(units)` returns when the limits of a container with these units are in
+    """Serves the units. `prepare(units)` returns when the limits of a container with these units are in
     force, or raises `AliquotError`: then the container does not start, and the kubelet tries again.
     """
 
-    def __init__(
-        self, resource: str, injection: Injection, prepare: Callable[[Sequence[str]], Awaitable[None]]
-    ) -> None:
-        self.resource = resource
-        self.socket_name = f"{resource.replace('.dev/', '-')}.sock"
-        """In the kubelet's folder."""
+    socket_name = f"{PERCENT_RESOURCE.replace('.dev/', '-')}.sock"
+    """In the kubelet's folder."""
+
+    def __init__(self, injection: Injection, prepare: Callable[[Sequence[str]], Awaitable[None]]) -> None:
         self._injection = injection
         self._prepare = prepare
         self._advertised = NOTHING
@@ -83,7 +81,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self.listeners += 1
         try:
             while server is self._server:
-                changed, units = self._changed, unit_names(self.resource, self._advertised.of(self.resource))
+                changed, units = self._changed, unit_names(self._advertised.percent)
                 yield pb.ListAndWatchResponse(
                     devices=[pb.Device(ID=name, health="Healthy" if well else "Unhealthy") for name, well in units]
                 )

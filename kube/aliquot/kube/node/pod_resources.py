@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.kube.node.channels import unix_channel
-from aliquot.kube.node.core.resources import UNIT_RESOURCES
+from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.protos import podresources_pb2 as pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as rpc
 
@@ -66,7 +66,7 @@ class PodResources:
                 unit
                 for container in pod.containers
                 for device in container.devices
-                if device.resource_name in UNIT_RESOURCES
+                if device.resource_name == PERCENT_RESOURCE
                 for unit in device.device_ids
             )
             # One that has ended may still be listed beside the one that was made again by its name.

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 
 from aliquot.kube.node.channels import unix_channel
+from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.device_plugin import OPTIONS, DevicePlugin
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 from aliquot.kube.node.protos import deviceplugin_pb2_grpc as rpc
@@ -31,10 +32,9 @@ class Registration:
     """`folder`: the kubelet's, of device plugins."""
 
     def __init__(self, plugin: DevicePlugin, folder: Path, *, look_s: float = LOOK_S) -> None:
-        self._plugin = plugin
+        self.plugin = plugin
         self._folder = folder
         self._look_s = look_s
-        self.resource = plugin.resource
         self.registrations = 0
         """How often a kubelet took it."""
         self.problem = "not registered with the kubelet yet"
@@ -44,7 +44,7 @@ class Registration:
         """Register, and again whenever that is needed, for ever."""
         registered: tuple[Seen, Seen] | None = None
         while True:
-            now = (_identity(self._folder / KUBELET_SOCKET), _identity(self._folder / self._plugin.socket_name))
+            now = (_identity(self._folder / KUBELET_SOCKET), _identity(self._folder / self.plugin.socket_name))
             if now[0] is None:
                 self._say(f"there is no kubelet at {self._folder / KUBELET_SOCKET}")
                 registered = None
@@ -53,27 +53,27 @@ class Registration:
             await asyncio.sleep(self._look_s)
 
     async def _register(self) -> tuple[Seen, Seen] | None:
-        kubelet, own = self._folder / KUBELET_SOCKET, self._folder / self._plugin.socket_name
+        kubelet, own = self._folder / KUBELET_SOCKET, self._folder / self.plugin.socket_name
         before = _identity(kubelet)
         try:
-            await self._plugin.serve(own)
+            await self.plugin.serve(own)
             async with unix_channel(kubelet) as channel:
                 request = pb.RegisterRequest(
                     version=VERSION,
-                    endpoint=self._plugin.socket_name,
-                    resource_name=self._plugin.resource,
+                    endpoint=self.plugin.socket_name,
+                    resource_name=PERCENT_RESOURCE,
                     options=OPTIONS,
                 )
                 await rpc.RegistrationStub(channel).Register(request, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            self._say(f"the kubelet does not take {self._plugin.resource}: {error.details()}")
+            self._say(f"the kubelet does not take {PERCENT_RESOURCE}: {error.details()}")
             return None
         except (OSError, RuntimeError) as error:
             self._say(f"{own}: {error}")
             return None
         self._say("")
         self.registrations += 1
-        log.info("registered with the kubelet", extra={"resource": self._plugin.resource})
+        log.info("registered with the kubelet", extra={"resource": PERCENT_RESOURCE})
         return before, _identity(own)
 
     def _say(self, problem: str) -> None:

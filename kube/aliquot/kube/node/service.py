@@ -15,7 +15,6 @@ from aliquot.kube.node.advertising import Advertiser
 from aliquot.kube.node.agent import Agent
 from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.core.resources import UNIT_RESOURCES
 from aliquot.kube.node.device_plugin import DevicePlugin
 from aliquot.kube.node.dra.plugin import DraPlugin
 from aliquot.kube.node.dra.prepared import PreparedClaims
@@ -54,8 +53,8 @@ class NodeService:
     node: str
     node_id: str
     agent: Agent
-    plugins: tuple[DevicePlugin, ...]
-    registrations: tuple[Registration, ...]
+    registration: Registration | None
+    """In the mode `classic`."""
     advertiser: Advertiser
     binder: Binder
     leaving: Leaving
@@ -87,21 +86,18 @@ class NodeService:
             monotonic_s=time.monotonic,
         )
         claims = None
-        plugins: tuple[DevicePlugin, ...] = ()
+        plugin = None
         if settings.mode is Mode.DRA:
             claims = _claims(settings, node, cluster, binder, injection)
         else:
-            plugins = tuple(DevicePlugin(resource, injection, binder.prepare) for resource in UNIT_RESOURCES)
+            plugin = DevicePlugin(injection, binder.prepare)
         return cls(
             settings=settings,
             node=node,
             node_id=info.node_id,
             agent=agent,
-            plugins=plugins,
-            registrations=tuple(Registration(plugin, settings.device_plugins) for plugin in plugins),
-            advertiser=Advertiser(
-                node, plugins, cluster, time.monotonic, memory=claims is None, pool_names=(info.node_id, info.node_name)
-            ),
+            registration=Registration(plugin, settings.device_plugins) if plugin is not None else None,
+            advertiser=Advertiser(node, plugin, cluster, time.monotonic, pool_names=(info.node_id, info.node_name)),
             binder=binder,
             leaving=Leaving(cluster, records, cgroups, injection, releaser),
             reporting=reporting,
@@ -125,8 +121,8 @@ class NodeService:
                     tasks.create_task(self._reconcile(), name="reconcile")
                     tasks.create_task(self._register(), name="registration")
             finally:
-                for plugin in self.plugins:
-                    await plugin.close()
+                if self.registration is not None:
+                    await self.registration.plugin.close()
                 if self.claims is not None:
                     await self.claims.plugin.close()
 
@@ -135,9 +131,8 @@ class NodeService:
         await self.advertiser.look(await self._status())
         if self.claims is not None:
             await self.claims.plugin.serve(self.settings.plugins, self.settings.plugins_registry)
-        async with asyncio.TaskGroup() as tasks:
-            for each in self.registrations:
-                tasks.create_task(each.run(), name=f"registration of {each.resource}")
+        if self.registration is not None:
+            await self.registration.run()
 
     async def _follow_pods(self) -> None:
         async for pods in self.cluster.pods_of_node(self.node):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from aliquot.common.ticket import TicketPart
     from aliquot.remote.wire.client import Notice
 
+SAY_AFTER_S = 1.0
+"""How long connecting may take before a line says that the program waits for it."""
 _SEED_BITS = 63
 
 
@@ -74,14 +76,19 @@ class Devices:
                     "cuda can't be used in a process that was forked after it was used: start workers by 'spawn', "
                     "or use cuda in the first process alone"
                 )
-            session = self._opened()
+            waiting = threading.Timer(SAY_AFTER_S, _say_connecting)
+            waiting.daemon = True
+            waiting.start()
             self._connected_in = os.getpid()
             try:
+                session = self._opened()
                 for index in range(len(session.parts)):
                     backend.attach(session.open(index))
             except BaseException:
                 self._connected_in = 0
                 raise
+            finally:
+                waiting.cancel()
             if self.chosen_seed is not None:
                 self.seed(self.chosen_seed)
             atexit.register(leaving.settle)
@@ -125,6 +132,11 @@ class Devices:
                 session = backend.session_of(index)
                 session.flush()
                 session.send(messages.Seed(backend._seed(seed)))
+
+
+def _say_connecting() -> None:
+    sys.stderr.write("aliquot: connecting to the lease's devices\n")
+    sys.stderr.flush()
 
 
 def random_seed() -> int:

@@ -8,12 +8,21 @@ from functools import lru_cache
 
 import torch
 
+from aliquot.remote import operators
 from aliquot.remote.core.channel import Engine, EngineFactory
 from aliquot.remote.server.doorkeeper import Part
 from aliquot.remote.server.engine import Settings, engine_factory
 
 _SIMULATED = "ALIQUOT_SIMGPU"
 """Set where devices are simulated: nothing can compute on them, so the processor does."""
+
+
+def prepare() -> None:
+    """Do what takes a second and is the same for every client: most of it PyTorch does when it first foresees."""
+    operators.digest()
+    with torch.inference_mode():
+        foreseen = torch.ones(1, 1, device="meta")
+        torch.addmm(foreseen, foreseen, foreseen)
 
 
 def make(part: Part, answer: Callable[[bytes], None]) -> Engine:

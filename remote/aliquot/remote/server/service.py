@@ -67,6 +67,17 @@ class Service:
         return renamed | now
 
 
+class TorchService(Service):
+    """Where clients have PyTorch's operators done."""
+
+    @staticmethod
+    def prepare() -> None:
+        """See `aliquot.agent.hosting.base.Prepared`."""
+        from aliquot.remote.server import pytorch  # noqa: PLC0415 - PyTorch, which other services can do without
+
+        pytorch.prepare()
+
+
 def _listen(server: RemoteServer, host: str, ports: range, own: certificate.OwnCertificate) -> int:
     """On the loopback where that is what clients are told, else on every address. Returns the port."""
     hosts = (host,) if is_local_address(f"[{host}]" if ":" in host else host) else ("::", "0.0.0.0")  # noqa: S104

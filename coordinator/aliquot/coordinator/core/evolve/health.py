@@ -123,6 +123,10 @@ def _closed(state: State, fact: IncidentClosed) -> None:
     if not incident.back_ms:
         incident = _back(state, incident, fact.at_ms)
     _finish(state, incident, fact.outcome, fact.at_ms)
+    node = state.nodes.get(incident.node_id)
+    for device in devices_on(node.spec, incident.units) if node is not None and fact.overrules else ():
+        known = state.devices[device.uuid]
+        put_device(state, device.uuid, replace(known, overruled=known.cause))
 
 
 def _measured(state: State, fact: CopiesMeasured) -> None:
@@ -317,7 +321,7 @@ def put_device(state: State, uuid: str, device: Device) -> None:
 
 def watch_signs(state: State, uuid: str, device: Device) -> None:
     """Have a device looked at again whose agent names a cause and that no incident covers."""
-    if device.sign is not None and not device.incident:
+    if device.sign is not None and not device.incident and not device.well:
         state.timers.add(state.now_ms + LOOK_AGAIN_MS, Due.HEALTH, uuid)
 
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from aliquot.kube.core import names
 
 PERCENT_RESOURCE = names.GPU_PERCENT
-WHOLE_RESOURCE = names.GPU
-UNIT_RESOURCES = (PERCENT_RESOURCE, WHOLE_RESOURCE)
-"""Those whose units the kubelet gives out. Both stand for the same devices: what fits is for who places pods to say."""
+"""Whose units the kubelet gives out: hundredths of devices. Admission counts everything that pods ask for in them."""
 MEMORY_RESOURCE = names.GPU_MEMORY_MIB
 FOREIGN_RESOURCES: Mapping[str, str] = {
     "nvidia.com/gpu": "NVIDIA's device plugin",
@@ -43,23 +41,17 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What a node offers: hundredths of devices, whole ones, and memory in MiB."""
+    """What a node offers: hundredths of devices, and memory in MiB."""
 
     percent: Units
-    whole: Units
     memory_mib: int
-
-    def of(self, resource: str) -> Units:
-        """The units of a resource."""
-        return self.percent if resource == PERCENT_RESOURCE else self.whole
 
     def ill(self) -> Advertised:
         """The same units, none of which can be had."""
-        return Advertised(Units(self.percent.count, 0), Units(self.whole.count, 0), 0)
+        return Advertised(Units(self.percent.count, 0), 0)
 
 
-NOTHING = Advertised(Units(0, 0), Units(0, 0), 0)
-WHOLE_PERCENT = 100
+NOTHING = Advertised(Units(0, 0), 0)
 
 
 def advertise(devices: Iterable[PoolDevice]) -> Advertised:
@@ -68,19 +60,13 @@ def advertise(devices: Iterable[PoolDevice]) -> Advertised:
     well = [device for device in found if device.healthy]
     return Advertised(
         percent=Units(sum(device.percent for device in found), sum(device.percent for device in well)),
-        whole=Units(_whole(found), _whole(well)),
         memory_mib=sum(device.memory_bytes // MIB for device in well),
     )
 
 
-def _whole(devices: Iterable[PoolDevice]) -> int:
-    return sum(1 for device in devices if device.percent >= WHOLE_PERCENT)
-
-
-def unit_names(resource: str, units: Units) -> list[tuple[str, bool]]:
+def unit_names(units: Units) -> list[tuple[str, bool]]:
     """Each unit's name, and whether it is healthy. Names stay when devices come and go; the last fall ill first."""
-    word = resource.rpartition("/")[2].removeprefix("gpu-")
-    return [(f"{word}-{number:05d}", number < units.healthy) for number in range(units.count)]
+    return [(f"percent-{number:05d}", number < units.healthy) for number in range(units.count)]
 
 
 def other_owners(allocatable: Mapping[str, str], drivers: Collection[str]) -> list[str]:
