@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -36,8 +37,12 @@ def scheduler_config() -> dict[str, Any]:
 def chart_rules(account: str = ACCOUNT) -> tuple[Rule, ...] | None:
     """What an account may; None where there is no Helm to render the chart."""
     documents = _documents()
-    if documents is None:
-        return None
+    return None if documents is None else rules_of(documents, ACCOUNT)
+
+
+def rules_of(documents: Iterable[dict[str, Any]], account: str) -> tuple[Rule, ...]:
+    """What an account may do, by what is rendered."""
+    documents = list(documents)
     roles = {(each["kind"], each["metadata"]["name"]): each for each in documents if each["kind"].endswith("Role")}
     found: list[Rule] = []
     for binding in documents:

@@ -183,11 +183,6 @@ class Deciding:
         """Nobody keeps this lease alive any more. Whether the writer has heard it."""
         return offer(self.writer, c.Release(lease_id, EndReason.EXPIRED, f"no keep-alive for {ttl_ms} ms"))
 
-    def note_busy(self, busy_permille: dict[str, int]) -> None:
-        """Volatile like every measurement: what is decided by it is a fact."""
-        if self.writer.planner is not None:
-            self.writer.planner.measured(busy_permille)
-
     def arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
