@@ -10,6 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 BIN := .venv/bin
+# `make bundle PYTHON=3.12` names the other machine's Python, which need not be here.
+BUNDLE_PYTHON := $(or $(filter 3.%,$(PYTHON)),3.12)
+ifneq ($(filter 3.%,$(PYTHON)),)
+override PYTHON := python3
+endif
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
 NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
@@ -37,7 +42,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
+.PHONY: help venv proto native page sync dist image bundle demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,12 +78,18 @@ $(PAGE): $(PAGE_SOURCES)
 sync: proto ## the same, by the name of its other half
 
 dist: venv ## build the source distribution, the pure wheel and the wheel of nodes into dist/
-	$(BIN)/python -m build --no-isolation --sdist
-	ALIQUOT_NATIVE=no $(BIN)/python -m build --no-isolation --wheel
-	ALIQUOT_NATIVE=yes $(BIN)/python -m build --no-isolation --wheel
+	rm -rf dist; $(BIN)/python -m tools.distributions
+
+# What only releases and bundles need: a compiler for old C libraries, and uv.
+build/tools/installed: tools/release.txt | venv
+	rm -rf build/tools; $(BIN)/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: --target build/tools -r tools/release.txt
+	touch $@
+
+bundle: venv build/tools/installed ## everything for a machine without a network in build/bundle (PYTHON=3.12 PLATFORM=manylinux_2_28_x86_64)
+	PYTHONPATH=build/tools $(BIN)/python -m tools.bundling --python $(BUNDLE_PYTHON) $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
 
 image: dist ## assemble the images' layers into build/image (OCI layouts, with an SBOM each; BASE= a layout of their base)
-	for part in coordinator:none-any daemonset:none-linux; do rm -rf build/image/$${part%%:*}; \
+	for part in coordinator:none-any daemonset:none-manylinux; do rm -rf build/image/$${part%%:*}; \
 	$(BIN)/python tools/image.py deploy/$${part%%:*}/Containerfile --wheel dist/aliquot-*-py3-$${part##*:}*.whl \
 	--out build/image/$${part%%:*} $(if $(BASE),--base $(BASE)) || exit 1; done
 

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ TWIN_RULES = tuple(
         (r"\bfor one event loop\b", "for any number of threads"),
     )
 )
+_GLIBC_VERSION = re.compile(rb"GLIBC_2\.(\d+)(?:\.\d+)?\0")
+"""As a library's table of strings names the version that a symbol came with."""
+_GLIBC_MIN = 17
+"""The oldest that has a tag for each of these processors."""
+_MACHINES = {62: "x86_64", 183: "aarch64"}
 PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 NATIVE_VARIABLE = "ALIQUOT_NATIVE"
 PAGE_SOURCES = Path("console/page")
@@ -95,9 +101,8 @@ class AliquotBuildHook(BuildHookInterface[Any]):
             "/simgpu/aliquot/simgpu/native/lib/**/*.so*",
         ]
         # The C parts are plain shared libraries: any Python will do, this platform only.
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{platform_of(native_libraries(root))}"
 
 
 def generate_stubs(root: Path) -> list[Path]:
@@ -182,6 +187,33 @@ def compile_native(root: Path) -> bool:
             print(f"without the C parts: {said}", file=sys.stderr)
             return False
     return True
+
+
+def native_libraries(root: Path) -> list[Path]:
+    """What the C parts were built into."""
+    folders = [root / "agent/aliquot/agent/native/lib", root / "simgpu/aliquot/simgpu/native/lib"]
+    return sorted(path for folder in folders for path in folder.rglob("*.so*") if path.is_file())
+
+
+def platform_of(libraries: Iterable[Path]) -> str:
+    """The platform tag that holds for all of these libraries: `manylinux_2_34_x86_64` where the newest symbol that one
+    of them wants came with glibc 2.34. What pip reads of a tag is a promise, so it is read from the libraries.
+
+    Raises:
+        BuildError: they are for different processors, or for one that has no name here.
+    """
+    newest, machines = _GLIBC_MIN, set()
+    glibc = False
+    for library in libraries:
+        content = library.read_bytes()
+        machines.add(int.from_bytes(content[18:20], "little"))
+        wanted = [int(minor) for minor in _GLIBC_VERSION.findall(content)]
+        glibc |= bool(wanted)
+        newest = max(newest, *wanted) if wanted else newest
+    if len(machines) != 1 or not machines <= _MACHINES.keys():
+        raise BuildError(f"the C parts are for the processors {sorted(machines)}, by ELF's numbers: run `make clean`")
+    machine = _MACHINES[machines.pop()]
+    return f"manylinux_2_{newest}_{machine}" if glibc else f"linux_{machine}"
 
 
 def build_page(root: Path) -> bool:

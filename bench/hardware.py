@@ -2,10 +2,11 @@
 
     python bench/hardware.py [--lease 8Gi] [--output results.json]
 
-Needs no installation: Python 3.11 or newer with nvidia-ml-py and msgspec, a C compiler (or the compiled library in
-agent/aliquot/agent/native/lib). PyTorch, CuPy and nvidia-cuda-mps-control are used if installed. Nothing about the
-machine is changed: no compute mode, no MIG mode, no clocks. The sections are independent: one that fails says why, and
-the others go on. The last line of standard output is one JSON object.
+Needs no installation in a checkout: Python 3.11 or newer with nvidia-ml-py and msgspec, a C compiler (or the compiled
+library in agent/aliquot/agent/native/lib). `make bundle` brings it to machines without a network. PyTorch, CuPy and
+nvidia-cuda-mps-control are used if installed. Nothing about the machine is changed: no compute mode, no MIG mode, no
+clocks. The sections are independent: one that fails says why, and the others go on. The last line of standard output is
+one JSON object; `--output` has it after each section.
 """
 
 # It must run even if half of its requirements are missing, so it imports late and catches everything.
@@ -50,10 +51,9 @@ def main() -> int:
                 traceback.print_exc()
                 results[name] = {"failed": f"{type(error).__name__}: {error}"}
             print(f"{name}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
-    text = json.dumps(results)
-    if options.output:
-        options.output.write_text(json.dumps(results, indent=1) + "\n")
-    print(text)
+            if options.output:  # now, since a later section may hang until somebody ends this
+                options.output.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results))
     return 0
 
 

@@ -71,6 +71,10 @@ def read_stage(containerfile: Path) -> Stage:
     text = re.sub(r"\\\n", " ", containerfile.read_text())
     lines = [line.split(None, 1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     arguments: dict[str, str] = {}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\$\{(\w+)\}", lambda found: arguments.get(found[1], found[0]), text)
+
     stage = Stage("", "")
     for word, rest in ((line[0], line[1] if len(line) > 1 else "") for line in lines):
         match word:
@@ -78,8 +82,7 @@ def read_stage(containerfile: Path) -> Stage:
                 name, _, value = rest.partition("=")
                 arguments[name] = value
             case "FROM":
-                base = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], rest.split()[0])
-                stage = Stage(base, stage.extras)
+                stage = Stage(filled(rest.split()[0]), stage.extras)
             case "LABEL":
                 stage.labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
             case "ENV":
@@ -88,7 +91,7 @@ def read_stage(containerfile: Path) -> Stage:
                 source, target = rest.split()[1:]
                 stage.copies.append((source, target))
             case "COPY" | "RUN" if not stage.copies and not stage.user:
-                found = re.search(r"\}\[([a-z,]+)\]", rest)  # the build stage
+                found = re.search(r"\}\[([-a-z,]+)\]", filled(rest))  # the build stage
                 stage.extras = found[1] if found else stage.extras
             case "USER":
                 stage.user = rest.strip()
@@ -301,7 +304,7 @@ def main() -> int:
     given.add_argument("--root", type=Path, help="a folder with opt/aliquot in it")
     parser.add_argument("--base", type=Path, help="an OCI layout of the base")
     parser.add_argument("--python", default="3.13")
-    parser.add_argument("--platform", default="manylinux_2_28_x86_64")
+    parser.add_argument("--platform", default="manylinux_2_36_x86_64", help="of the base: %(default)s")
     arguments = parser.parse_args()
     epoch_s = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     try:

@@ -14,12 +14,14 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHART = REPOSITORY / "deploy" / "chart" / "aliquot"
 NAMESPACE = "aliquot-system"
-"""That which deploy/kube/admission.yaml knows."""
-PARTS = {
-    "deploy/coordinator/kubernetes.yaml": ("coordinator",),
-    "deploy/daemonset/kubernetes.yaml": ("agent",),
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "deploy/coordinator/kubernetes.yaml": ("coordinator", {}),
+    "deploy/daemonset/kubernetes.yaml": ("agent", {}),
+    "deploy/kube/admission.yaml": ("admission", {}),
+    "deploy/kube/crds.yaml": ("crds", {}),
+    "deploy/kube/claims.yaml": ("claims", {"node": {"mode": "dra"}}),
 }
-"""Files, and the templates that they are made of."""
+"""Files, the templates that they are made of, and with which values."""
 
 
 OLDEST = "1.30.0"
@@ -40,22 +42,20 @@ def render(values: dict[str, Any] | None = None, name: str = "aliquot", kubernet
     return {str(path).removeprefix(prefix): str(text) for path, text in found.items()}
 
 
-def manifest(templates: tuple[str, ...]) -> str:
+def manifest(template: str, values: dict[str, Any]) -> str:
     """One plain manifest."""
-    rendered = render()
     begin = (
         "# Made from the chart in deploy/chart/aliquot by tools/manifests.py; change it there.\n"
         f"# kubectl create namespace {NAMESPACE}; what must be there before is in the chart's values.yaml.\n"
     )
-    documents = [rendered[f"{template}.yaml"].strip() for template in templates]
-    return begin + "---\n" + "\n---\n".join(documents) + "\n"
+    return begin + "---\n" + render(values)[f"{template}.yaml"].strip() + "\n"
 
 
 def main() -> int:
     """Write, or compare: then 1 where one differs."""
     differing = []
-    for name, templates in PARTS.items():
-        path, text = REPOSITORY / name, manifest(templates)
+    for name, (template, values) in PARTS.items():
+        path, text = REPOSITORY / name, manifest(template, values)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         differing.append(name)

@@ -13,16 +13,20 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = [str(ROOT), *(str(ROOT / name) for name in ("agent", "common", "proto"))]
+# In a checkout they are found here, beside a bundle they are installed.
+ROOTS = [str(ROOT), *(str(each) for name in ("agent", "common", "proto") if (each := ROOT / name).is_dir())]
 sys.path[:0] = ROOTS
 
 GIB = 1 << 30
-NATIVE = ROOT / "agent/aliquot/agent/native"
-LIBRARY = NATIVE / "lib/libaliquot_preload.so"
+_CARDS = {
+    "torch": "__import__('torch').cuda.device_count()",
+    "cupy": "__import__('cupy').cuda.runtime.getDeviceCount()",
+}
 
 
 class Bench:
@@ -52,16 +56,19 @@ class Bench:
         return None
 
     @contextlib.contextmanager
-    def lease(self, memory_bytes: int | None = None, share_milli: int = 0) -> Iterator[Lease]:
+    def lease(self, memory_bytes: int | None = None) -> Iterator[Lease]:
         """Files of a lease, as the agent makes them."""
+        from aliquot.agent.enforce.preload import built_library
         from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
 
-        if not LIBRARY.is_file():
-            subprocess.run(["make", "-C", str(NATIVE / "preload"), "LIB=../lib"], check=True, capture_output=True)
+        library = built_library()
+        if not library.is_file():
+            folder = library.parents[1] / "preload"
+            subprocess.run(["make", "-C", str(folder), "LIB=../lib"], check=True, capture_output=True)
         self._leases += 1
         files = LeaseFiles(self.scratch / f"lease{self._leases}", f"hardware-{self._leases}")
-        files.create(LIBRARY)
-        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, 0, share_milli))
+        files.create(library)
+        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, paced=True))
         yield Lease(self, files)
         files.remove()
 
@@ -89,9 +96,13 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"} | dict(extra or {})
 
 
+@lru_cache
 def missing(module: str) -> str:
-    """Why a program that imports this module can't run here; empty if it can."""
-    return "" if importlib.util.find_spec(module) is not None else f"{module} is not installed"
+    """Why a program that computes by this module (torch, cupy) can't run here; empty if it can."""
+    if importlib.util.find_spec(module) is None:
+        return f"{module} is not installed"
+    found = run_json(f'import json\nprint(json.dumps({{"cards": {_CARDS[module]}}}))', plain_environment())
+    return "" if found.get("cards") else f"{module} finds no card: {found.get('stderr', 'it counts none')[-300:]}"
 
 
 def run_json(

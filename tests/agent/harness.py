@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aliquot import simgpu
 from aliquot.agent.core.model import ProcessKey
+from aliquot.agent.disk.checkpoint import StoredLease
 from aliquot.agent.disk.durable import read_record
 from aliquot.agent.processes.cgroups import BASE_NAME, MOUNTINFO, find_mount
 from aliquot.agent.processes.proc import alive, cgroup_of
@@ -61,6 +62,7 @@ def desired(
     reason: str = "",
     stop_signal: str = "",
     cuda_ordinals: bool = False,
+    tenant: str = "research",
 ) -> agent_pb2.DesiredSlice:
     """A slice as a coordinator orders it."""
     return agent_pb2.DesiredSlice(
@@ -75,7 +77,7 @@ def desired(
         member=member,
         min_tier=agent_pb2.DesiredSlice(min_tier=min_tier).min_tier,  # type: ignore[arg-type]
         secret_sha256=sha256(secret.encode()).digest(),
-        tenant="research",
+        tenant=tenant,
         queue="default",
         reason=reason,
         stop_signal=stop_signal,
@@ -261,17 +263,22 @@ class Node:
                     found.append(int(entry.name))
         return found
 
+    def attached(self) -> list[int]:
+        """The pids that the agent has on record as attached."""
+        records = (self.state_dir / "attachments").glob("*.record")
+        return [item.pid for path in records for item in read_record(path, "attachments", StoredLease).attachments]
+
     def _end_attached(self) -> None:
         """What the agent has started, or was told of by its pid, with their sessions."""
         for pid in self.hosted():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for path in (self.state_dir / "attachments").glob("*.record"):
-            for item in read_record(path, "attachments")["attachments"]:
-                if alive(ProcessKey(item["pid"], item["start_ticks"])):
+            for item in read_record(path, "attachments", StoredLease).attachments:
+                if alive(ProcessKey(item.pid, item.start_ticks)):
                     for end in (os.killpg, os.kill):
                         with contextlib.suppress(ProcessLookupError):
-                            end(item["pid"], signal.SIGKILL)
+                            end(item.pid, signal.SIGKILL)
 
     def _remove_cgroups(self) -> None:
         """What an agent that was killed leaves behind; processes of a lease that the test forgot end here."""
@@ -279,7 +286,7 @@ class Node:
         mount = find_mount(MOUNTINFO.read_text())
         if not record.exists() or mount is None:
             return
-        node_id = str(read_record(record, "node")["node_id"])
+        node_id = str(read_record(record, "node", dict)["node_id"])
         own = mount.directory_of(cgroup_of(os.getpid()) or "/") or mount.directory
         for base in {mount.directory / BASE_NAME / node_id, own / BASE_NAME / node_id}:
             for leaf in sorted(base.glob("*/*")):

@@ -58,13 +58,13 @@ scenario = simgpu.Scenario(sys.argv[1])
 backend = NvmlBackend()
 backend.open()
 (info,) = backend.discover().devices
-scenario.set_power(0, 60_000)
+scenario.set(0, power_mw=60_000)
 first = backend.load(info.uuid)
 again = backend.load(info.uuid)  # too soon: unknown, and no error
-scenario.set_power(0, 360_000)
+scenario.set(0, power_mw=360_000)
 time.sleep(0.2)
 pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0))  # the stand-in counts when asked
-scenario.set_power(0, 60_000)
+scenario.set(0, power_mw=60_000)
 time.sleep(0.2)
 then = backend.load(info.uuid)
 backend.close()

@@ -165,12 +165,12 @@ async def test_an_agent_that_is_killed_while_it_repairs_puts_back_what_it_needed
     send(coordinator, 3, RESET, node.uuids[0])
     await auntil((node.directory / "said.once").exists, "the command runs")
     node.kill9()
-    assert read_record(node.state_dir / "care.record", "care")["begun"]["order"]["number"] == 3
+    assert read_record(node.state_dir / "care.record", "care", dict)["begun"]["order"]["number"] == 3
     await asyncio.to_thread(node.start, coordinator.address)
     assert said(node)[0] == f"restored {node.uuids[0]}"
     result = await answer(coordinator, 3)
     assert not result.problem
-    assert read_record(node.state_dir / "care.record", "care")["begun"] is None
+    assert read_record(node.state_dir / "care.record", "care", dict)["begun"] is None
 
 
 async def test_what_came_of_an_order_is_told_only_once_it_is_on_disk(node: Node, coordinator: Coordinator) -> None:
@@ -188,10 +188,10 @@ async def test_what_came_of_an_order_is_told_only_once_it_is_on_disk(node: Node,
     coordinator.send(agent_pb2.CoordinatorMessage(snapshot_request=ask))
     await coordinator.until(lambda: len(coordinator.snapshots) > before, "the agent says all that it tells")
     assert not coordinator.snapshots[-1].node.care
-    assert read_record(record, "care")["begun"]["order"]["number"] == 3
+    assert read_record(record, "care", dict)["begun"]["order"]["number"] == 3
     record.with_name("let-go").touch()
     assert not (await answer(coordinator, 3)).problem
-    stored = read_record(record, "care")
+    stored = read_record(record, "care", dict)
     assert stored["begun"] is None
     assert set(stored["results"]) == {"3"}
 

@@ -10,14 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, SliceSpec, StopOrder
 from aliquot.agent.core.partitioning import CutResult, Part
 from aliquot.agent.core.reservations import order_stop
 from aliquot.agent.disk.checkpoint import Checkpoint, StateDirError
-from aliquot.agent.disk.durable import VERSION, Damaged, decode, encode, read_bytes
+from aliquot.agent.disk.durable import VERSION, Damaged, decode, encode, read_record
 from aliquot.agent.disk.files import Disk
 from aliquot.agent.disk.identity import Identity, derive
 from aliquot.agent.partitions import _Stored as StoredCuts
@@ -123,7 +122,7 @@ def test_nothing_that_was_promised_is_lost_with_the_power(tmp_path: Path) -> Non
     assert not disk.unsynced
     checkpoint.forget(["l-1.1.0", "l-9.1.0"])
     assert not disk.unsynced
-    identity = Identity.open(checkpoint.node_record, "", ["GPU-a"], disk)
+    identity = Identity.open(checkpoint.record("node"), "", ["GPU-a"], disk)
     assert not disk.unsynced
     identity.obey(5)
     assert not disk.unsynced
@@ -189,9 +188,9 @@ def test_a_state_directory_of_the_version_before_is_read_whole(tmp_path: Path, r
         (Holder("l-1", 2, 1), ProcessKey(4321, 98765), "/user.slice/one"),
         (Holder("l-1", 2, 1), ProcessKey(4322, 98766), ""),
     ]
-    identity = Identity.open(checkpoint.node_record, "", [])
+    identity = Identity.open(checkpoint.record("node"), "", [])
     assert (identity.node_id, identity.leader_epoch) == ("rack1-7", 8)
-    cuts = msgspec.json.decode(read_bytes(checkpoint.cuts_record, "cuts"), type=StoredCuts).cuts
+    cuts = read_record(checkpoint.record("cuts"), "cuts", StoredCuts).cuts
     assert cuts == {
         "GPU-5": CutResult(3, parts=(Part(0, "3g.40gb"), Part(4, "3g.40gb"))),
         "GPU-6": CutResult(4, "in use"),

@@ -78,7 +78,7 @@ async def test_an_order_is_carried_out_once_and_answered_again(node: Node, coord
     order(coordinator, card.uuid, 7, (0, "7g.40gb"))
     await coordinator.until(lambda: len(coordinator.snapshots) > snapshots, "it is answered again")
     assert parts_of(await answer(coordinator, 7)) == [(0, "1g.5gb"), (4, "3g.20gb")]
-    assert read_record(node.state_dir / "cuts.record", "cuts")["cuts"][card.uuid]["number"] == 7
+    assert read_record(node.state_dir / "cuts.record", "cuts", dict)["cuts"][card.uuid]["number"] == 7
 
 
 async def test_a_part_that_is_reserved_is_never_destroyed(node: Node, coordinator: Coordinator) -> None:

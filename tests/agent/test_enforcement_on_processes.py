@@ -77,9 +77,9 @@ async def test_of_several_processes_only_as_many_as_needed_go_the_largest_first(
 
 async def test_memory_that_is_not_available_is_unknown_and_never_a_reason(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0], memory_bytes=2 * GIB))
-    node.scenario.set_memory_unknown(0, unknown=True)
+    node.scenario.set(0, processes_memory_unknown=1)
     job = await asyncio.to_thread(node.burn, "6Gi")
-    node.scenario.set_memory_unknown(0, unknown=True)
+    node.scenario.set(0, processes_memory_unknown=1)
     await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and job.pid in piece.pids, "it is seen")
     sampled = node.status().devices[0].telemetry.sampled_ms
     await auntil(lambda: node.status().devices[0].telemetry.sampled_ms > sampled + 500, "several polls have passed")

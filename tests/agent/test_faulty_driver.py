@@ -183,5 +183,5 @@ async def test_a_foreign_process_with_unknown_memory_is_not_taken_for_nothing(
 ) -> None:
     await grant(node, coordinator)
     await asyncio.to_thread(node.foreign_burn, "3Gi", 0)
-    node.scenario.set_memory_unknown(0, unknown=True)
+    node.scenario.set(0, processes_memory_unknown=1)
     await auntil(lambda: device(node, 0).foreign_bytes >= 3 * GIB, "estimated from what is used")

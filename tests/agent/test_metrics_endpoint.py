@@ -42,9 +42,9 @@ async def test_devices_and_slices_are_shown_as_they_are(node: Node, coordinator:
     await grant(node, coordinator, desired(uuid), desired(uuid, slice_id="l-2.1.0", lease_id="l-2"))
     await asyncio.to_thread(node.burn, "2Gi")
     stranger = await asyncio.to_thread(node.foreign_burn, "1Gi", 0)
-    node.scenario.set_utilization(0, 40)
-    node.scenario.set_temperature(0, 61)
-    node.scenario.set_power(0, 250_000)
+    node.scenario.set(0, gpu_percent=40)
+    node.scenario.set(0, temperature_c=61)
+    node.scenario.set(0, power_mw=250_000)
     await auntil(lambda: value(scrape(node), "aliquot_device_power_watts", uuid=uuid) == 250.0, "load was sampled")
     text = await asyncio.to_thread(scrape, node)
     assert value(text, "aliquot_device_utilisation_ratio", uuid=uuid) == 0.4
@@ -99,7 +99,7 @@ async def test_series_of_ended_leases_vanish_and_acts_are_counted(node: Node, co
 async def test_what_is_unknown_has_no_sample(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator, desired(node.uuids[0]))
     await asyncio.to_thread(node.burn, "1Gi")
-    node.scenario.set_memory_unknown(0, unknown=True)
+    node.scenario.set(0, processes_memory_unknown=1)
     await auntil(
         lambda: value(scrape(node), "aliquot_slice_observed_bytes", slice_id="l-1.1.0") is None, "it is not known"
     )
@@ -127,7 +127,7 @@ async def test_what_performance_counters_say_is_shown_where_a_device_has_them(
     made = make_node(tmp_path / "node", ("H100-80", "A100-40"))
     with contextlib.contextmanager(closing)(made) as node:
         await grant(node, coordinator, desired(node.uuids[0]), flags=("--dcgm-names",))
-        node.scenario.set_utilization(0, 50, 20)
+        node.scenario.set(0, gpu_percent=50, memory_percent=20)
         await auntil(
             lambda: value(scrape(node), "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", UUID=node.uuids[0]) == 0.2, "it was sampled"
         )

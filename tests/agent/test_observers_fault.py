@@ -90,8 +90,8 @@ async def test_one_card_that_is_refused_takes_no_other_away_and_is_told_of(
 async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and_prohibited_ones_not_at_all(
     node: Node, coordinator: Coordinator
 ) -> None:
-    node.scenario.set_compute_mode(0, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
-    node.scenario.set_compute_mode(1, pynvml.NVML_COMPUTEMODE_PROHIBITED)
+    node.scenario.set(0, compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    node.scenario.set(1, compute_mode=pynvml.NVML_COMPUTEMODE_PROHIBITED)
     await grant(node, coordinator)
     (device,) = coordinator.snapshots[0].node.devices
     assert device.whole_only
@@ -102,7 +102,7 @@ async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and
 async def test_a_display_card_serves_nothing_and_one_whose_mig_mode_will_change_no_parts(
     node: Node, coordinator: Coordinator
 ) -> None:
-    node.scenario.set_name(0, "NVIDIA DGX Display")
+    node.scenario.set(0, name="NVIDIA DGX Display")
     node.scenario.set_mig_mode(1, enabled=True, pending=True)
     await grant(node, coordinator)
     (device,) = coordinator.snapshots[0].node.devices

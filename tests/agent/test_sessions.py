@@ -44,7 +44,7 @@ async def test_the_snapshot_describes_the_node(node: Node, coordinator: Coordina
 async def test_sequence_numbers_have_no_gaps_and_heartbeats_name_the_last(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator)
     for percent in (20, 60, 90):
-        node.scenario.set_utilization(0, percent)
+        node.scenario.set(0, gpu_percent=percent)
         await coordinator.until(
             lambda wanted=percent: any(  # type: ignore[misc]
                 entry.telemetry.gpu_utilisation_percent == wanted
@@ -69,7 +69,7 @@ async def test_the_coordinator_sets_how_often_it_hears(node: Node, coordinator: 
     coordinator.send(agent_pb2.CoordinatorMessage(intervals=slower))
     await asyncio.sleep(0.5)
     before = len(coordinator.heartbeats) + len(coordinator.deltas)
-    node.scenario.set_utilization(0, 77)
+    node.scenario.set(0, gpu_percent=77)
     sampled = node.status().devices[0].telemetry.sampled_ms
     await auntil(lambda: node.status().devices[0].telemetry.sampled_ms > sampled + 1000, "it goes on looking")
     assert len(coordinator.heartbeats) + len(coordinator.deltas) - before <= 1

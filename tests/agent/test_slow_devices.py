@@ -154,7 +154,7 @@ class Two:
         containment = Containment(None, state.holders, attachments.all)
         self.controller = Controller(
             state=state,
-            identity=Identity.open(self.checkpoint.node_record, "node", []),
+            identity=Identity.open(self.checkpoint.record("node"), "node", []),
             checkpoint=self.checkpoint,
             containment=containment,
             attachments=attachments,

@@ -60,13 +60,13 @@ def test_doctor_says_the_same(tmp_path: Path, only_nvml: str) -> None:
 async def test_where_processes_memory_is_not_told_there_is_no_watchdog(node: Node, coordinator: Coordinator) -> None:
     await grant(node, coordinator)
     await asyncio.to_thread(node.foreign_burn, "1Gi", 0)
-    node.scenario.set_memory_unknown(0, unknown=True)
+    node.scenario.set(0, processes_memory_unknown=1)
     await auntil(lambda: types_pb2.TIER_WATCHDOG not in node.status().devices[0].tiers, "the tier is not offered")
     assert types_pb2.TIER_WATCHDOG in node.status().devices[1].tiers
     _, found = await asyncio.to_thread(doctor, node.directory)
     assert "can't be had" in found["tier watchdog"][1]
     assert "does not tell" in found["tier watchdog"][1]
-    node.scenario.set_memory_unknown(0, unknown=False)
+    node.scenario.set(0, processes_memory_unknown=0)
     await auntil(lambda: types_pb2.TIER_WATCHDOG in node.status().devices[0].tiers, "it is told again")
 
 

@@ -30,14 +30,36 @@ FULL: dict[str, Any] = {
             "type": "postgres",
             "postgres": {"dsn": "host=db dbname=aliquot user=aliquot", "passwordSecret": {"name": "db"}},
         },
-        "names": ["gpu.example.org"],
-        "podRules": [{"namespace": "training", "account": "trainer", "role": "user", "tenant": "vision"}],
-        "extraConfig": '[coordinator.mig]\npatience = "10s"',
+        "settings": {
+            "forecast": False,
+            "access": {
+                "names": ["gpu.example.org"],
+                "pods": {
+                    "rules": [{"namespace": "training", "account": "trainer", "role": "user", "tenant": "vision"}]
+                },
+                "oidc": {"issuer": "https://login.example.org", "client_id": "aliquot"},
+            },
+            "mig": {"patience": "10s"},
+        },
         "nodeSelector": {"zone": "a"},
         "tolerations": [{"operator": "Exists"}],
     },
     "node": {"release": True, "injection": "mounts"},
-    "kube": {"replicas": 2, "rules": '[[kube.rules]]\nnamespace = "*"\ntenant = "all"'},
+    "kube": {"replicas": 2, "settings": {"rules": [{"namespace_labels": {"team": "vision"}, "tenant": "all"}]}},
+    "console": {
+        "enabled": True,
+        "replicas": 2,
+        "ingress": {"enabled": True, "host": "gpus.example.org", "tlsSecretName": "gpus", "className": "nginx"},
+    },
+    "notices": {"enabled": True},
+    "ordering": {"enabled": True, "provisioning": "check-capacity.autoscaling.x-k8s.io"},
+    "monitoring": {"dashboards": True, "rules": True, "prometheusRule": True},
+    "agent": {
+        "settings": {"watchdog": {"stop_strays": False}, "hosting": {"ports": "40000-40003"}},
+        "serveOutside": True,
+        "vendors": {"amd": {"enabled": True}, "ascend": {"enabled": True, "settings": {"log_level": "debug"}}},
+    },
+    "tls": {"generate": True},
     "networkPolicy": {"clients": [{"gpu": "yes"}]},
     "image": {"agent": {"digest": "sha256:" + "0" * 64}, "pullSecrets": [{"name": "registry"}]},
 }

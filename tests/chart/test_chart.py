@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import ipaddress
+import json
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from aliquot.agent.settings import ENV_PREFIX as AGENT_PREFIX
 from aliquot.agent.settings import Settings as AgentSettings
+from aliquot.cli.main import build_parser, commands
 from aliquot.common import config
+from aliquot.console.settings import Settings as ConsoleSettings
 from aliquot.coordinator.settings.config import Settings as CoordinatorSettings
 from aliquot.kube.node.settings import ENV_PREFIX as NODE_PREFIX
 from aliquot.kube.node.settings import InjectionMode, Mode
 from aliquot.kube.node.settings import Settings as NodeSettings
 from aliquot.kube.settings import Settings as KubeSettings
 from tests.chart.conftest import FULL, Documents, documents
-from tools import manifests
+from tools import chart_settings, manifests
 
+PROFILES = sorted((manifests.CHART / "profiles").glob("*.yaml"))
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
     "claims": {"node": {"mode": "dra"}, "webhook": {"enabled": True, "replicas": 3}},
-    "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
+    "without policies": {
+        "networkPolicy": {"enabled": False},
+        "priorityClasses": [],
+        "podDisruptionBudgets": False,
+        "policies": False,
+        "customResources": False,
+    },
+    **{f"profile {path.stem}": yaml.safe_load(path.read_text()) for path in PROFILES},
 }
 
 
@@ -60,7 +77,7 @@ def test_names_are_unique_and_everything_refers_to_what_is_there(rendered: Docum
         for volume in volumes.values():
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in there
-        claimed = {"state"} if spec["serviceAccountName"].endswith("-coordinator") else set()
+        claimed = {"state"} if spec["serviceAccountName"].endswith(("-coordinator", "-notices")) else set()
         for container in containers(spec):
             for mount in container["volumeMounts"]:
                 assert mount["name"] in volumes.keys() | claimed, (container["name"], mount)
@@ -78,12 +95,14 @@ def test_nobody_has_more_than_it_needs(rendered: Documents) -> None:
         assert not spec.get("hostNetwork")
         for container in containers(spec):
             security = container["securityContext"]
-            assert security["capabilities"]["drop"] == ["ALL"]
             assert security["readOnlyRootFilesystem"]
-            assert not security["allowPrivilegeEscalation"]
-            assert not security.get("privileged")
+            if security.get("privileged"):
+                assert "/dev/kmsg" in {mount["mountPath"] for mount in container["volumeMounts"]}, container["name"]
+            else:
+                assert security["capabilities"]["drop"] == ["ALL"]
+                assert not security["allowPrivilegeEscalation"]
             assert container["resources"]["limits"]["memory"]
-            if container["name"] not in ("agent", "node", "join"):
+            if container["name"] not in ("agent", "node"):
                 assert security["runAsNonRoot"]
                 assert not spec.get("hostPID")
             for mount in container["volumeMounts"]:
@@ -99,6 +118,9 @@ def test_nobody_has_more_than_it_needs(rendered: Documents) -> None:
                 ):
                     # Its own certificate's; to create can't be limited to a name.
                     assert rule.get("resourceNames") == ["aliquot-webhook-tls"] or rule["verbs"] == ["create"]
+                    continue
+                if rule["resources"] == ["secrets"]:  # of remote pods: it writes, and reads none
+                    assert set(rule["verbs"]) == {"create", "patch"}
                     continue
                 assert not {"secrets", "pods/exec", "serviceaccounts/token"} & set(rule["resources"])
 
@@ -141,37 +163,201 @@ def test_every_part_goes_where_it_is_told_and_before_users_pods() -> None:
             assert "livenessProbe" in container or "readinessProbe" in container, container["name"]
 
 
-def test_what_has_no_port_says_that_it_is_alive_where_the_probe_looks() -> None:
+def test_what_has_no_port_says_that_it_is_alive_where_the_probe_looks(tmp_path: Path) -> None:
     found = documents()
-    for kind, name, container_name, prefix, shape in (
-        ("Deployment", "aliquot-kube", "controllers", "ALIQUOT_KUBE_", KubeSettings),
-        ("DaemonSet", "aliquot-agent", "node", NODE_PREFIX, NodeSettings),
+    for kind, name, container_name, shape in (
+        ("Deployment", "aliquot-kube", "controllers", KubeSettings),
+        ("DaemonSet", "aliquot-agent", "node", NodeSettings),
     ):
         spec = named(found, kind, name)["spec"]["template"]["spec"]
         container = next(each for each in spec["containers"] if each["name"] == container_name)
-        read: Any = config.load(shape, env_prefix=prefix, file=None, table=None, env=environment(container), flags={})
-        assert read.settings.alive_file in container["livenessProbe"]["exec"]["command"][-1]
-        assert str(Path(read.settings.alive_file).parent) in {
+        read = settings_of(found, spec, container, shape, tmp_path)
+        assert read.alive_file in container["livenessProbe"]["exec"]["command"][-1]
+        assert str(Path(read.alive_file).parent) in {
             mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")
         }
 
 
-def test_the_first_login_has_a_place_to_write() -> None:
+def test_the_first_login_has_a_place_to_write_and_knows_whom_to_trust() -> None:
     spec = named(documents(), "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert environment(container)["XDG_CONFIG_HOME"] in writable
+    env = environment(container)
+    assert env["XDG_CONFIG_HOME"] in writable
+    (tls,) = [volume for volume in spec["volumes"] if volume["name"] == "tls"]
+    mounted = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls")
+    assert "items" not in tls["secret"], "all of it: certificate, key and authority"
+    assert env["ALIQUOT_CLIENT_TLS_CA_FILE"] == f"{mounted}/ca.crt"
 
 
-def test_programs_elsewhere_reach_leases_that_are_served() -> None:
+def test_programs_elsewhere_reach_leases_that_are_served(tmp_path: Path) -> None:
     assert len(named(documents(), "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]) == 1
-    found = documents({"agent": {"servePorts": "40000-40099"}})
+    hosting = {"settings": {"hosting": {"ports": "40000-40002"}}}
+    found = documents({"agent": hosting | {"serveOutside": True}, "image": {"agent": {"pytorch": True}}})
     (_, served) = named(found, "NetworkPolicy", "aliquot-agent")["spec"]["ingress"]
-    assert served == {"ports": [{"protocol": "TCP", "port": 40000, "endPort": 40099}]}
+    assert served == {"ports": [{"protocol": "TCP", "port": 40000, "endPort": 40002}]}
     spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
-    env = environment(spec["containers"][0])
-    read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=env, flags={}).settings
-    assert read.hosting.ports == "40000-40099"
+    agent = spec["containers"][0]
+    assert agent["image"].endswith("-pytorch")
+    assert [port["hostPort"] for port in agent["ports"] if "hostPort" in port] == [40000, 40001, 40002]
+    read = settings_of(found, spec, agent, AgentSettings, tmp_path)
+    assert read.hosting.ports == "40000-40002"
+    assert read.hosting.advertise == "the node's"
+    inside = named(documents({"agent": hosting}), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    assert not [port for port in inside["containers"][0]["ports"] if "hostPort" in port]
+
+
+def test_cards_of_other_vendors_have_agents_of_their_own_on_nodes_of_their_own(tmp_path: Path) -> None:
+    vendors = {vendor: {"enabled": True} for vendor in ("amd", "intel", "ascend", "gaudi", "tpu")}
+    values = {"agent": {"vendors": vendors, "settings": {"watchdog": {"grace_max": "1s"}}}}
+    found = documents(values | {"metrics": {"serviceMonitors": True}})
+    sets = {each["metadata"]["name"]: each["spec"] for each in found if each["kind"] == "DaemonSet"}
+    assert set(sets) == {"aliquot-agent", *(f"aliquot-agent-{vendor}" for vendor in vendors)}
+    kinds = {"": "auto", "amd": "drm", "intel": "drm", "ascend": "ascend", "gaudi": "gaudi", "tpu": "tpu"}
+    places = set()
+    for name, spec in sets.items():
+        vendor = name.removeprefix("aliquot-agent").removeprefix("-")
+        pod = spec["template"]["spec"]
+        places.add(str(pod["nodeSelector"]))
+        assert pod.get("runtimeClassName", "") == {"": "nvidia", "ascend": "ascend", "gaudi": "habana"}.get(vendor, "")
+        read = settings_of(found, pod, pod["containers"][0], AgentSettings, tmp_path)
+        assert read.devices == kinds[vendor]
+        assert read.watchdog.grace_max == 1000, "what is said for all holds for each"
+        for kind in ("NetworkPolicy", "PodMonitor"):
+            (choice,) = named(found, kind, "aliquot-agent")["spec"]["podSelector" if kind[0] == "N" else "selector"][
+                "matchExpressions"
+            ]
+            assert spec["template"]["metadata"]["labels"][choice["key"]] in choice["values"]
+    assert len(places) == len(sets), "no node has two agents"
+
+
+def test_who_reads_the_kernels_log_is_privileged_and_nobody_else(tmp_path: Path) -> None:
+    for values, privileged in (({}, None), ({"agent": {"kernelLog": True}}, True)):
+        found = documents(values)
+        spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+        agent = spec["containers"][0]
+        rights = [each["securityContext"].get("privileged") for each in containers(spec)]
+        assert rights == [privileged, None], "not the part beside the agent"
+        read = settings_of(found, spec, agent, AgentSettings, tmp_path)
+        mounted = {mount["mountPath"] for mount in agent["volumeMounts"]}
+        assert (read.kernel_log in mounted) is bool(privileged)
+        assert bool(read.kernel_log) is bool(privileged), "what can't be read is not looked for"
+
+
+def test_agents_share_the_hosts_ipc_only_for_mps() -> None:
+    tiers = {"settings": {"enforcement": {"tiers": ["mps", "watchdog"]}}}
+    for values, expected in (({}, None), ({"agent": tiers}, True)):
+        assert (
+            named(documents(values), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"].get("hostIPC")
+            is expected
+        )
+
+
+def test_simulated_cards_are_made_before_anybody_looks_for_them() -> None:
+    found = documents({"agent": {"simulated": "A100-40,A100-40"}})
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    (script,) = spec["containers"][0]["args"]
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    assert script.index("simgpu create") < script.index("simgpu env") < script.index("exec aliquot-agent")
+
+
+@pytest.mark.parametrize("secret", ["", "invites"])
+def test_nodes_join_by_the_account_of_their_agents_or_by_invites(secret: str, tmp_path: Path) -> None:
+    found = documents({"agent": {"invitesSecret": secret}})
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    agent = spec["containers"][0]
+    variables = {each["name"]: each.get("value", "") for each in agent["env"]}
+    file = variables["ALIQUOT_AGENT_JOIN_FILE"]
+    (mount,) = [each for each in agent["volumeMounts"] if file.startswith(f"{each['mountPath']}/")]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    if secret:
+        assert volume["secret"]["secretName"] == secret
+        assert volume["secret"]["optional"], "it may come later, and each node's key, too"
+        assert file.endswith("/$(ALIQUOT_AGENT_NODE_NAME)")
+    else:
+        (source,) = volume["projected"]["sources"]
+        assert file == f"{mount['mountPath']}/{source['serviceAccountToken']['path']}"
+        coordinator = named(found, "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
+        read = settings_of(found, coordinator, coordinator["containers"][0], CoordinatorSettings, tmp_path)
+        assert read.access.pods.nodes == (f"{manifests.NAMESPACE}/{spec['serviceAccountName']}",)
+        assert source["serviceAccountToken"]["audience"] == read.access.pods.audience
+    # Ready is who has joined.
+    assert agent["readinessProbe"]["exec"]["command"] == ["test", "-e", "/var/lib/aliquot/agent/pool.record"]
+
+
+def test_prometheus_and_whom_it_asks_have_the_same_token(tmp_path: Path) -> None:
+    """By default as well as with a Secret of one's own."""
+    found = documents({"metrics": {"serviceMonitors": True}})
+    data = named(found, "Secret", "aliquot-metrics")["stringData"]
+    assert data["tokens"] == f"sha256:{hashlib.sha256(data['token'].encode()).hexdigest()}"
+    assert len(data["token"]) >= 40
+    for values, secret in (({}, "aliquot-metrics"), ({"tokenSecret": "ours"}, "ours")):
+        found = documents({"metrics": {"serviceMonitors": True, **values}})
+        assert not [each for each in found if each["kind"] == "Secret"] or secret == "aliquot-metrics"
+        for monitor in (each for each in found if each["kind"] == "PodMonitor"):
+            (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+            assert endpoint["authorization"]["credentials"] == {"name": secret, "key": "token"}
+        for kind, name, shape in (
+            ("StatefulSet", "aliquot-coordinator", CoordinatorSettings),
+            ("DaemonSet", "aliquot-agent", AgentSettings),
+        ):
+            spec = named(found, kind, name)["spec"]["template"]["spec"]
+            container = spec["containers"][0]
+            read = settings_of(found, spec, container, shape, tmp_path)
+            mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+            volumes = {volume["name"]: volume for volume in spec["volumes"]}
+            volume = volumes[mounted[str(read.metrics_token_file.parent)]]["secret"]
+            assert (volume["secretName"], volume["items"][0]["path"]) == (secret, read.metrics_token_file.name)
+
+
+def test_certificates_that_helm_makes_are_for_the_names_that_are_called() -> None:
+    found = documents(
+        {"tls": {"generate": True}, "coordinator": {"settings": {"access": {"names": ["10.0.0.9", "gpu.org"]}}}}
+    )
+    data = named(found, "Secret", "aliquot-tls")["data"]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    inside = f"{manifests.NAMESPACE}.svc"
+    assert {
+        f"aliquot-coordinator.{inside}",
+        f"*.aliquot-coordinators.{inside}",
+        f"aliquot-console.{inside}",
+        "gpu.org",
+    } <= set(names.get_values_for_type(x509.DNSName))
+    assert ipaddress.ip_address("10.0.0.9") in names.get_values_for_type(x509.IPAddress)
+    authority = x509.load_pem_x509_certificate(base64.b64decode(data["ca.crt"]))
+    certificate.verify_directly_issued_by(authority)
+
+
+def test_the_console_is_what_browsers_and_probes_ask_for(tmp_path: Path) -> None:
+    found = documents(FULL)
+    spec = named(found, "Deployment", "aliquot-console")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    read = settings_of(found, spec, container, ConsoleSettings, tmp_path)
+    read.check()
+    assert read.url == "https://gpus.example.org"
+    for probe in ("livenessProbe", "readinessProbe"):
+        (host,) = container[probe]["httpGet"]["httpHeaders"]
+        assert host["value"] in read.allowed_names
+    assert "gpus.example.org" in read.allowed_names
+    ingress = named(found, "Ingress", "aliquot-console")["spec"]
+    backend = ingress["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    service = named(found, "Service", backend["name"])["spec"]
+    assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} <= {port["name"] for port in container["ports"]}
+    assert read.port in {port["containerPort"] for port in container["ports"]}
+
+
+def test_what_watches_the_pool_and_what_orders_nodes_may_do_so() -> None:
+    found = documents(FULL)
+    text = named(found, "ConfigMap", "aliquot-coordinator")["data"]["coordinator.toml"]
+    rules = {rule["account"]: rule["role"] for rule in tomllib.loads(text)["coordinator"]["access"]["pods"]["rules"]}
+    for part, kind in (("notices", "StatefulSet"), ("ordering", "Deployment")):
+        spec = named(found, kind, f"aliquot-{part}")["spec"]["template"]["spec"]
+        assert rules[spec["serviceAccountName"]] == "operator"
+        # The command line itself reads what it is given.
+        words = [word for word in spec["containers"][0]["args"][1:] if not word.startswith("--every")]
+        assert build_parser(commands(words), words).parse_whole(words).run
 
 
 def test_the_scheduler_passes_on_all_nodes() -> None:
@@ -182,7 +368,7 @@ def test_the_scheduler_passes_on_all_nodes() -> None:
 
 def test_dashboards_and_rules_come_along() -> None:
     assert not [each for each in documents() if "dashboard" in each["metadata"]["name"]]
-    found = documents({"monitoring": {"dashboards": True, "rules": True}})
+    found = documents({"monitoring": {"dashboards": True, "rules": True, "prometheusRule": True}})
     folder = manifests.REPOSITORY / "deploy" / "monitoring"
     dashboards = {
         name: text
@@ -194,6 +380,7 @@ def test_dashboards_and_rules_come_along() -> None:
     assert dashboards
     rules = named(found, "ConfigMap", "aliquot-rules")["data"]["aliquot.yaml"]
     assert rules == (folder / "rules.yaml").read_text()
+    assert named(found, "PrometheusRule", "aliquot")["spec"] == yaml.safe_load(rules)
 
 
 def test_who_serves_remote_pods_may_write_secrets_and_read_none() -> None:
@@ -205,7 +392,7 @@ def test_who_serves_remote_pods_may_write_secrets_and_read_none() -> None:
     assert tomllib.loads(text)["kube"]["remote_pods"] is True
 
 
-def test_a_node_of_claims_may_publish_its_devices() -> None:
+def test_a_node_of_claims_may_publish_its_devices(tmp_path: Path) -> None:
     found = documents({"node": {"mode": "dra"}})
     role = named(found, "ClusterRole", "aliquot-agent")
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
@@ -214,10 +401,11 @@ def test_a_node_of_claims_may_publish_its_devices() -> None:
     assert ("resourceclaims", "patch") not in allowed
     spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
     node = next(each for each in spec["containers"] if each["name"] == "node")
-    read = config.load(NodeSettings, env_prefix=NODE_PREFIX, file=None, table=None, env=environment(node), flags={})
-    assert read.settings.mode is Mode.DRA
+    read = settings_of(found, spec, node, NodeSettings, tmp_path)
+    assert read.mode is Mode.DRA
     mounted = {mount["mountPath"] for mount in node["volumeMounts"]}
-    assert {str(read.settings.plugins), str(read.settings.plugins_registry)} <= mounted
+    assert {str(read.plugins), str(read.plugins_registry)} <= mounted
+    assert named(found, "DeviceClass", "gpu.aliquot.dev")
 
 
 def test_the_webhook_reads_what_it_is_given() -> None:
@@ -249,7 +437,10 @@ def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
     account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    assert name in (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    agent = named(documents(), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]["serviceAccountName"]
+    policies = (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    assert name in policies
+    assert f"'system:serviceaccount:{account['namespace']}:{agent}'" in policies
     role = named(documents(), "ClusterRole", "aliquot-kube")
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     assert {("pods/binding", "create"), ("pods", "create"), ("pods", "delete"), ("events", "create")} <= allowed
@@ -257,49 +448,118 @@ def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each.get("value", "node-1") for each in container["env"]}
+    """What a container has in its environment; of the Node it is said by the node."""
+    return {
+        each["name"]: each.get("value", "the node's" if "hostIP" in str(each) else "node-1")
+        for each in container.get("env", ())
+    }
+
+
+PROGRAMS: dict[type[Any], tuple[str, str]] = {
+    CoordinatorSettings: ("ALIQUOT_COORDINATOR_", "coordinator"),
+    AgentSettings: (AGENT_PREFIX, "agent"),
+    NodeSettings: (NODE_PREFIX, "kube_node"),
+    KubeSettings: ("ALIQUOT_KUBE_", "kube"),
+    ConsoleSettings: ("ALIQUOT_CONSOLE_", "console"),
+}
+
+
+def settings_of(
+    found: Documents, spec: dict[str, Any], container: dict[str, Any], shape: type[Any], folder: Path
+) -> Any:
+    """What its program reads, from the file that is mounted where it is told to look, and its environment."""
+    words = [word for script in container["args"] for word in script.split()]
+    path = Path(words[words.index("--config") + 1])
+    mount = next(each for each in container["volumeMounts"] if path.is_relative_to(each["mountPath"]))
+    volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
+    file = folder / path.name
+    file.write_text(named(found, "ConfigMap", volume["configMap"]["name"])["data"][path.name])
+    prefix, table = PROGRAMS[shape]
+    env = environment(container)
+    return config.load(shape, env_prefix=prefix, file=file, table=table, env=env, flags={}).settings
 
 
 @pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
-def test_agents_and_nodes_read_what_they_are_given(values: dict[str, Any]) -> None:
-    spec = named(documents(values), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+def test_agents_and_nodes_read_what_they_are_given(values: dict[str, Any], tmp_path: Path) -> None:
+    found = documents(values)
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
     agent, node = (next(each for each in spec["containers"] if each["name"] == name) for name in ("agent", "node"))
-    read = config.load(AgentSettings, env_prefix=AGENT_PREFIX, file=None, table=None, env=environment(agent), flags={})
-    assert read.settings.coordinator == (f"aliquot-coordinator.{manifests.NAMESPACE}.svc:7070",)
-    assert read.settings.enforcement.tiers == ("mig", "driver", "preload", "watchdog")
-    assert read.settings.node_name == "node-1"
-    found = config.load(NodeSettings, env_prefix=NODE_PREFIX, file=None, table=None, env=environment(node), flags={})
-    assert found.settings.agent_socket == read.settings.socket
-    assert found.settings.device_plugins == Path("/var/lib/kubelet/device-plugins")
-    assert found.settings.injection is InjectionMode(values.get("node", {}).get("injection", "cdi"))
-    assert found.settings.release is bool(values)
+    of_agent = settings_of(found, spec, agent, AgentSettings, tmp_path)
+    assert of_agent.coordinator == (f"aliquot-coordinator.{manifests.NAMESPACE}.svc:7070",)
+    assert of_agent.enforcement.tiers == ("mig", "driver", "preload", "watchdog")
+    assert of_agent.watchdog.stop_strays is not bool(values), "false is a value, too"
+    assert of_agent.node_name == "node-1"
+    of_node = settings_of(found, spec, node, NodeSettings, tmp_path)
+    assert of_node.agent_socket == of_agent.socket
+    assert of_node.device_plugins == Path("/var/lib/kubelet/device-plugins")
+    assert of_node.injection is InjectionMode(values.get("node", {}).get("injection", "cdi"))
+    assert of_node.release is bool(values)
     # What containers mount lies at the same path on the node: the folders of the tiers, and the links to them.
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
     for container in (agent, node):
         for mount in container["volumeMounts"]:
             assert paths.get(mount["name"], mount["mountPath"]) == mount["mountPath"]
-    assert read.settings.enforcement_dir.is_relative_to(paths["state"])
-    assert found.settings.state_dir.is_relative_to(paths["state"])
+    assert of_agent.enforcement_dir.is_relative_to(paths["state"])
+    assert of_node.state_dir.is_relative_to(paths["state"])
 
 
 @pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
 def test_coordinators_and_controllers_read_what_they_are_given(values: dict[str, Any], tmp_path: Path) -> None:
     found = documents(values)
-    for map_name, key, table, shape in [
-        ("aliquot-coordinator", "coordinator.toml", "coordinator", CoordinatorSettings),
-        ("aliquot-kube", "kube.toml", "kube", KubeSettings),
-    ]:
-        text = named(found, "ConfigMap", map_name)["data"][key]
-        tomllib.loads(text)
-        file = tmp_path / key
-        file.write_text(text)
-        read: Any = config.load(shape, env_prefix="NONE_", file=file, table=table, env={}, flags={})
-        if table == "coordinator":
-            assert read.settings.listen == "0.0.0.0:7070"
-            assert read.settings.journal.startswith("postgres:" if values else "sqlite:")
-            rules = {(rule.account, rule.role) for rule in read.settings.access.pods.rules}
-            assert ("aliquot-kube", "user") in rules
-            assert (("aliquot-agent", "operator") in rules) is bool(values), "only where nodes release"
+    spec = named(found, "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
+    read = settings_of(found, spec, spec["containers"][0], CoordinatorSettings, tmp_path)
+    assert read.listen == "0.0.0.0:7070"
+    assert read.journal.startswith("postgres:" if values else "sqlite:")
+    assert read.forecast is not bool(values)
+    rules = {(rule.account, rule.role) for rule in read.access.pods.rules}
+    assert ("aliquot-kube", "user") in rules
+    assert (("trainer", "user") in rules) is bool(values), "beside the chart's own"
+    assert (("aliquot-agent", "operator") in rules) is bool(values), "only where nodes release"
+    assert ("gpu.example.org" in read.access.names) is bool(values)
+    assert f"aliquot-coordinator.{manifests.NAMESPACE}.svc" in read.access.names
+    for name in ("aliquot-kube", "aliquot-scheduler"):
+        spec = named(found, "Deployment", name)["spec"]["template"]["spec"]
+        of_kube = settings_of(found, spec, spec["containers"][-1], KubeSettings, tmp_path)
+        assert [rule.namespace_labels for rule in of_kube.rules] == ([{"team": "vision"}] if values else [])
+
+
+@pytest.mark.parametrize("part", chart_settings.PARTS)
+def test_every_setting_of_our_programs_is_a_value_or_said_by_the_chart(part: str) -> None:
+    known = set(chart_settings.names(chart_settings.PARTS[part].settings))
+    assert set(chart_settings.PARTS[part].said_by_the_chart) <= known, "what is there no more"
+    schema = json.loads(chart_settings.SCHEMA.read_text())["definitions"][f"settings-{part}"]
+
+    def values(of: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, inner in of["properties"].items():
+            yield from values(inner, f"{prefix}{name}.") if "properties" in inner else [f"{prefix}{name}"]
+
+    assert {*values(schema), *chart_settings.PARTS[part].said_by_the_chart} == known
+    assert chart_settings.SCHEMA.read_text() == chart_settings.document(), "run python -m tools.chart_settings"
+
+
+def test_every_setting_that_the_page_of_operations_names_is_a_value() -> None:
+    text = (manifests.REPOSITORY / "docs" / "operations.md").read_text()
+    table = text.partition("## Settings and maintenance")[2].partition("The log names")[0]
+    named_there = [
+        name for line in table.splitlines() if line[:3] == "| `" for name in re.findall(r"`([a-z_.]+)`", line)
+    ]
+    assert len(named_there) > 10
+    part = chart_settings.PARTS["coordinator"]
+    assert set(named_there) <= set(chart_settings.names(part.settings)) - part.said_by_the_chart.keys()
+
+
+def test_every_program_has_its_place_in_the_chart() -> None:
+    found = documents({**FULL, "webhook": {"enabled": True}})
+    started = {
+        word
+        for _, spec in workloads(found)
+        for container in containers(spec)
+        for script in [*container.get("command", ()), *container.get("args", ())]
+        for word in script.split()
+    }
+    project = tomllib.loads((manifests.REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert set(project["scripts"]) <= started
+    assert {"extender", "controllers", "webhook", "notify", "nodes"} <= started
 
 
 @pytest.mark.parametrize(
@@ -307,9 +567,13 @@ def test_coordinators_and_controllers_read_what_they_are_given(values: dict[str,
     [
         ({"coordinator": {"replicas": 3}}, "a SQLite journal has one coordinator"),
         ({"coordinator": {"journal": {"type": "postgres"}}}, "name the database"),
-        ({"metrics": {"serviceMonitors": True}}, "metrics.tokenSecret"),
+        ({"console": {"enabled": True, "ingress": {"enabled": True}}}, "by which browsers reach"),
+        ({"agent": {"serveOutside": True}}, "hosting.ports"),
+        ({"coordinator": {"settings": {"mig": {"patince": "1s"}}}}, "patince"),
+        ({"coordinator": {"settings": {"mig": {"patience": 10}}}}, "patience"),
+        ({"coordinator": {"settings": {"listen": "0.0.0.0:1"}}}, "listen"),
         ({"agnet": {}}, "agnet"),
-        ({"agent": {"tiers": ["magic"]}}, "tiers"),
+        ({"agent": {"settings": {"enforcement": {"tiers": "preload"}}}}, "tiers"),
         ({"node": {"injection": "hooks"}}, "injection"),
         ({"coordinator": {"journal": {"postgres": {"dsn": "host=db password=x"}}}}, "dsn"),
         ({"tls": {"secretName": ""}}, "secretName"),
@@ -322,9 +586,9 @@ def test_what_can_not_work_is_refused(values: dict[str, Any], says: str) -> None
 
 def test_plain_manifests_are_what_the_chart_makes() -> None:
     pytest.importorskip("helm_python", reason="needs helm-python-sdk: pip install 'aliquot[dev]'")
-    for name, templates in manifests.PARTS.items():
+    for name, (template, values) in manifests.PARTS.items():
         text = (manifests.REPOSITORY / name).read_text()
-        assert text == manifests.manifest(templates), f"{name}: run python tools/manifests.py"
+        assert text == manifests.manifest(template, values), f"{name}: run python tools/manifests.py"
 
 
 @pytest.mark.parametrize("part", ["coordinator", "daemonset"])

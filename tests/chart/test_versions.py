@@ -20,6 +20,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
+    **{
+        f"profile {path.stem}": yaml.safe_load(path.read_text())
+        for path in sorted((manifests.CHART / "profiles").glob("*.yaml"))
+    },
 }
 POSTGRES: dict[str, Any] = {
     "coordinator": {
@@ -45,7 +49,8 @@ def taken(found: Documents, version: str) -> None:
             "kubernetes_validate", reason="needs kubernetes-validate: pip install 'aliquot[dev]'"
         )
         for each in found:
-            if each["kind"] != "PodMonitor":  # a resource of Prometheus' operator
+            # Kinds of Prometheus' operator are not Kubernetes' own.
+            if each["kind"] not in ("PodMonitor", "PrometheusRule"):
                 validate.validate(each, ".".join(version.split(".")[:2]), strict=True)
 
 
@@ -58,6 +63,8 @@ def there(found: Documents, kind: str) -> list[str]:
 def test_kubernetes_takes_what_is_rendered_for_it(variant: str, version: str) -> None:
     found = documents(VARIANTS[variant], version)
     taken(found, version)
+    mutating = "MutatingAdmissionPolicy" in {each["kind"] for each in found}
+    assert mutating is (there(found, "ValidatingAdmissionPolicy") != [] and minor(version) >= 36)
     webhook = "kube" not in VARIANTS[variant] or VARIANTS[variant]["kube"].get("enabled", True)
     assert there(found, "MutatingWebhookConfiguration") == (["aliquot-pods"] if webhook else [])
 

@@ -92,7 +92,7 @@ def test_help_lists_every_command_and_exit_code(extra: None, capsys: pytest.Capt
     assert "'broken' can't be loaded" in captured.err
     assert "extra" in told
     for command in BUILTINS:
-        assert f"\n    {command.name}" in told
+        assert f"\n  {command.name} " in told
     for code in MEANING:
         assert f"{code.value:>3}  " in told
 

@@ -280,19 +280,19 @@ class ScriptedCoordinator:
     def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         served: dict[methods.Method[Any, Any], tuple[Any, Any]] = {
-            methods.ALLOCATE: (unary, self.allocate),
-            methods.ALLOCATE_BATCH: (unary, self.allocate_batch),
-            methods.GRANT_ON: (unary, self.grant_on),
-            methods.EXPLAIN: (unary, self.explain),
-            methods.RELEASE: (unary, self.release),
-            methods.RELEASE_BATCH: (unary, self.release_batch),
-            methods.GET: (unary, self.get),
-            methods.LIST: (unary, self.list_leases),
-            methods.KEEP_ALIVE: (grpc.stream_stream_rpc_method_handler, self.keep_alive),
-            methods.WATCH: (streaming, self.watch),
-            methods.LIST_NODES: (unary, self.list_nodes),
-            methods.DECLARE_NODES: (unary, self.declare_nodes),
-            methods.GET_STATUS: (unary, self.get_status),
+            methods.LEASES["Allocate"]: (unary, self.allocate),
+            methods.LEASES["AllocateBatch"]: (unary, self.allocate_batch),
+            methods.LEASES["GrantOn"]: (unary, self.grant_on),
+            methods.LEASES["Explain"]: (unary, self.explain),
+            methods.LEASES["Release"]: (unary, self.release),
+            methods.LEASES["ReleaseBatch"]: (unary, self.release_batch),
+            methods.LEASES["Get"]: (unary, self.get),
+            methods.LEASES["List"]: (unary, self.list_leases),
+            methods.LEASES["KeepAlive"]: (grpc.stream_stream_rpc_method_handler, self.keep_alive),
+            methods.LEASES["Watch"]: (streaming, self.watch),
+            methods.POOL["ListNodes"]: (unary, self.list_nodes),
+            methods.POOL["DeclareNodes"]: (unary, self.declare_nodes),
+            methods.POOL["GetStatus"]: (unary, self.get_status),
         }
         handlers: dict[str, dict[str, Any]] = {}
         for method, (kind, behaviour) in served.items():

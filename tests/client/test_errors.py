@@ -12,7 +12,7 @@ import aliquot.client
 from aliquot.client import InternalError, LeaseLost, PoolError
 from aliquot.client import _errors as errors
 from aliquot.client._mapping import to_error
-from aliquot.client._methods import ALLOCATE
+from aliquot.client._methods import LEASES
 from aliquot.client._transport import RpcFailure
 from aliquot.coordinator.wire.errors import _CODES as SENT_WITH
 from aliquot.v1 import errors_pb2
@@ -23,7 +23,9 @@ REASONS = [name for name in errors_pb2.ErrorReason.keys() if name != "ERROR_REAS
 @pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_of_the_contract_becomes_a_class_of_its_own_branch(reason: str) -> None:
     code = SENT_WITH.get(reason, grpc.StatusCode.INTERNAL).name
-    error = to_error(RpcFailure(code, "said", "here:1", reason=reason, hint="do this"), ALLOCATE, ["here:1"], 1.0)
+    error = to_error(
+        RpcFailure(code, "said", "here:1", reason=reason, hint="do this"), LEASES["Allocate"], ["here:1"], 1.0
+    )
     assert type(error) is not PoolError
     assert (type(error) is InternalError) == (reason == "INTERNAL")
     assert (error.message, error.hint, error.stated_reason) == ("said", "do this", reason)
@@ -31,7 +33,7 @@ def test_every_reason_of_the_contract_becomes_a_class_of_its_own_branch(reason: 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "NOT_FOUND", "DATA_LOSS"])
 def test_what_is_not_ours_has_words_too(code: str) -> None:
-    error = to_error(RpcFailure(code, "said", "here:1"), ALLOCATE, ["here:1", "there:1"], 1.0)
+    error = to_error(RpcFailure(code, "said", "here:1"), LEASES["Allocate"], ["here:1", "there:1"], 1.0)
     assert isinstance(error, PoolError)
     assert "said" in error.message or "here:1" in error.message
 

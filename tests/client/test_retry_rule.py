@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aliquot.client import Overloaded, PoolError, Refused, TokenNotFound, Unavailable
 from aliquot.client._access import exchange_authority, revoke_tokens
 from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Pause, RetryPolicy, call
-from aliquot.client._methods import GET
+from aliquot.client._methods import LEASES
 from aliquot.client._transport import RpcFailure
 from aliquot.v1 import access_pb2, leases_pb2, types_pb2
 from tests.client.drawn import Drawn
@@ -54,7 +54,7 @@ def simulate(script: Sequence[Any], seed: int = 0) -> Run:
     """Drive one call; after the script everybody is unavailable."""
     run = Run()
     context = Context(Endpoints(["a", "b"]), RetryPolicy(), lambda: run.now, random.Random(seed))
-    flow = call(context, GET, leases_pb2.GetRequest(lease_id="l-1"), TIMEOUT_S)
+    flow = call(context, LEASES["Get"], leases_pb2.GetRequest(lease_id="l-1"), TIMEOUT_S)
     steps = iter(script)
     try:
         effect = next(flow)
@@ -143,7 +143,7 @@ class Steps:
         self.endpoints = Endpoints(self.addresses)
         context = Context(self.endpoints, self.policy, lambda: self.now, Drawn(1.0))
         request = leases_pb2.GetRequest(lease_id="l-1")
-        self.flow = call(context, GET, request, self.timeout_s, attempt_timeout_s=self.attempt_timeout_s)
+        self.flow = call(context, LEASES["Get"], request, self.timeout_s, attempt_timeout_s=self.attempt_timeout_s)
         self.attempt = next(self.flow)
 
     def fail(self, code: str = "UNAVAILABLE", **said: Any) -> Effect:

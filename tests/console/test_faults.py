@@ -65,9 +65,8 @@ async def test_a_code_of_a_console_that_was_restarted_counts_no_more(site: Site)
 
 
 async def test_a_coordinator_that_is_older_and_has_no_columns(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = dataclasses.replace(_methods.WATCH_FLEET, path="/aliquot.v1.PoolService/WatchFleetOfTomorrow")
-    for module in ("aliquot.client._async.pool", "aliquot.client._watching"):
-        monkeypatch.setattr(f"{module}.WATCH_FLEET", older)
+    older = dataclasses.replace(_methods.POOL["WatchFleet"], path="/aliquot.v1.PoolService/WatchFleetOfTomorrow")
+    monkeypatch.setitem(_methods.POOL, "WatchFleet", older)
     async with site.browse("viewer") as http:
         for path in ("/fleet", "/fleet/events"):
             refused = await http.get(path)
@@ -76,8 +75,8 @@ async def test_a_coordinator_that_is_older_and_has_no_columns(site: Site, monkey
 
 
 async def test_a_coordinator_that_is_older_and_extends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    older = dataclasses.replace(_methods.EXTEND_LEASE, path="/aliquot.v1.LeaseService/ExtendLeaseOfTomorrow")
-    monkeypatch.setattr("aliquot.client._methods.EXTEND_LEASE", older)
+    older = dataclasses.replace(_methods.LEASES["ExtendLease"], path="/aliquot.v1.LeaseService/ExtendLeaseOfTomorrow")
+    monkeypatch.setitem(_methods.LEASES, "ExtendLease", older)
     lease = await site.ask("user", tenant="vision", time_limit_s=60)
     async with site.browse("user") as http:
         refused = await http.post(f"/leases/{lease['lease_id']}:extend", json={"time_limit_s": 120})

@@ -95,7 +95,7 @@ class Nvidia:
         self._scenario.set_mig_mode(card, enabled=True)
 
     def hide(self, card: int, pid: int) -> None:
-        assert self._scenario.set_memory_unknown(card, unknown=True, pid=pid)
+        assert self._scenario.set_memory_unknown(card, pid, unknown=True)
 
     def breakage(self, folder: Path) -> Mapping[str, str]:
         (folder / "libnvidia-ml.so.1").write_text("no library")

@@ -46,7 +46,7 @@ def test_what_is_missing_is_said_and_the_rest_runs(tmp_path: Path) -> None:
     assert found["several"]["over"] is False
     for name, module in (("torch", "torch"), ("cupy", "cupy"), ("slowdown", "torch")):
         if "not run" in found[name]:
-            assert found[name]["not run"] == f"{module} is not installed"
+            assert str(found[name]["not run"]).startswith((f"{module} is not installed", f"{module} finds no card"))
 
 
 @pytest.mark.root("to limit a cgroup")

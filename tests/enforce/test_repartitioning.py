@@ -224,7 +224,7 @@ async def test_after_a_restart_of_the_machine_a_card_is_cut_as_before(node: Node
         lease = await active(pool, await ask(pool, "2g.10gb"))
         node.terminate()
         record = node.state_dir / "cuts.record"
-        stored = durable.read_record(record, "cuts")
+        stored = durable.read_record(record, "cuts", dict)
         durable.write_record(record, "cuts", stored | {"boot_id": "another start of the machine"})
         node.scenario.reset(0)
         assert not node.scenario.devices()[0].mig_uuids

@@ -135,7 +135,7 @@ def test_what_a_process_holds_when_it_attaches_counts(worlds: dict[Tier, World],
 def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, World], *, limited: bool) -> None:
     """Whether or not its context is charged to the limit."""
     made = worlds[Tier.DRIVER]
-    made.node.scenario.set_contexts_limited(0, limited=limited)
+    made.node.scenario.set(0, contexts_spared=int(not limited))
     program = made.probe()
     assert program.answer() is not None
     held = made.held_bytes(program)
@@ -145,4 +145,4 @@ def test_a_process_at_the_limit_of_a_tier_that_denies_lives(worlds: dict[Tier, W
     until(lambda: made.node.status().devices[0].telemetry.sampled_ms > sampled + 500, "several polls have passed")
     assert program.process.poll() is None
     assert f"did not hold slice {LEASE}.1.0" not in made.node.log.rpartition("attached")[2]
-    made.node.scenario.set_contexts_limited(0, limited=True)
+    made.node.scenario.set(0, contexts_spared=0)

@@ -66,7 +66,9 @@ class KubeCluster:
     token: str = ADMIN
     """As whom extenders that are started from now on come to the API server: the chart's account."""
 
-    async def declare(self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80") -> None:
+    async def declare(
+        self, count: int, *, devices: int = 1, prefix: str = "node", model: str = "A100-80", sums: bool = False
+    ) -> None:
         """Nodes of both: of the pool, agentless, and of Kubernetes. Ids are not names, as with every real agent."""
         for begin in range(0, count, 500):
             some = range(begin, min(count, begin + 500))
@@ -75,7 +77,8 @@ class KubeCluster:
             ]
             await self.pool.nodes.DeclareNodes(pool_pb2.DeclareNodesRequest(nodes=nodes))
             for number in some:
-                make_node(self.api, f"{prefix}-{number}")
+                offers = {names.GPU_PERCENT: devices * 100, names.GPU_MEMORY_MIB: devices * 80 * 1024} if sums else None
+                make_node(self.api, f"{prefix}-{number}", offers)
 
     async def start_extender(self) -> Running:
         """One more; at the same port as the one before, if that has stopped."""
@@ -140,13 +143,14 @@ async def kube_cluster(
     settings: Settings | None = None,
     pool_settings: Any = None,
     clock: Clock | None = None,
+    sums: bool = False,
 ) -> AsyncIterator[KubeCluster]:
-    """With one extender that runs."""
+    """With one extender that runs. With `sums` nodes say what they offer, by which a scheduler counts."""
     async with fake_api() as api, pools.running(pool_settings, clock=clock) as pool:
         make_namespace(api, "kube-system")
         make_namespace(api, "default")
         cluster = KubeCluster(api, pool, settings or Settings(cluster=CLUSTER), token=limited(api))
-        await cluster.declare(nodes, devices=devices)
+        await cluster.declare(nodes, devices=devices, sums=sums)
         await cluster.start_extender()
         try:
             yield cluster
@@ -156,10 +160,12 @@ async def kube_cluster(
 
 
 @contextlib.asynccontextmanager
-async def scheduling(cluster: KubeCluster, *, loop: bool = False) -> AsyncIterator[StockScheduler]:
-    """A scheduler at the extender; `loop`: it schedules by itself."""
+async def scheduling(
+    cluster: KubeCluster, *, loop: bool = False, preempts: bool = False
+) -> AsyncIterator[StockScheduler]:
+    """A scheduler at the extender; `loop`: it schedules by itself, and where it `preempts` evicts, too."""
     async with StockScheduler(cluster.api, cluster.extender.url) as scheduler:
-        task = asyncio.create_task(scheduler.run()) if loop else None
+        task = asyncio.create_task(scheduler.run(preempts=preempts)) if loop or preempts else None
         try:
             yield scheduler
         finally:

@@ -57,9 +57,10 @@ def make_pod(
     return api.store.create(api.pods, namespace, item)
 
 
-def make_node(api: FakeApi, name: str, **meta: Any) -> Object:
-    """A node without anything on it."""
-    return api.store.create(api.store.kind("v1", "nodes"), "", {"metadata": {"name": name, **meta}, "status": {}})
+def make_node(api: FakeApi, name: str, offers: Mapping[str, int] | None = None, **meta: Any) -> Object:
+    """A node without anything on it; what it offers, where it says so."""
+    status = {"allocatable": {key: str(value) for key, value in offers.items()}} if offers else {}
+    return api.store.create(api.store.kind("v1", "nodes"), "", {"metadata": {"name": name, **meta}, "status": status})
 
 
 def make_namespace(api: FakeApi, name: str, **labels: str) -> Object:

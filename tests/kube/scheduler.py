@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Self
 
 import aiohttp
@@ -50,16 +51,14 @@ class StockScheduler:
             assert response.status == 200, answer
             return msgspec.json.decode(answer)
 
+    def _nodes(self) -> dict[str, Object]:
+        return {name: node for (_, name), node in self.api.store.kind("v1", "nodes").items.items()}
+
     def nodes_for(self, pod: Object) -> list[str]:
         """What its own filters leave: selectors, and resources where a node says how much it has."""
-        wanted = (pod["spec"].get("nodeSelector") or {}).items()
-        asked = _asked(pod)
-        nodes = self.api.store.kind("v1", "nodes").items
+        nodes = self._nodes()
         suited = sorted(
-            name
-            for (_, name), node in nodes.items()
-            if all((node["metadata"].get("labels") or {}).get(key) == value for key, value in wanted)
-            and self._has_room(node, asked)
+            name for name, node in nodes.items() if _suits(node, pod) and _has_room(node, pod, self._on(name))
         )
         # As numFeasibleNodesToFind has it; each pod's look begins where the one before has ended.
         percentage = self.percentage or max(5, 50 - len(nodes) // 125)
@@ -67,16 +66,14 @@ class StockScheduler:
         begin, self._next = self._next, (self._next + enough) % max(1, len(suited))
         return [*suited[begin:], *suited[:begin]][:enough] if enough < len(suited) else suited
 
-    def _has_room(self, node: Object, asked: Counter[str]) -> bool:
-        has = (node.get("status") or {}).get("allocatable") or {}
-        if not has:
-            return True
-        used: Counter[str] = Counter()
-        for item in self.api.pods.items.values():
-            ended = item["status"]["phase"] in {"Succeeded", "Failed"}
-            if item["spec"].get("nodeName") == node["metadata"]["name"] and not ended:
-                used += _asked(item)
-        return all(used[name] + count <= int(has.get(name, 0)) for name, count in asked.items())
+    def _on(self, node: str) -> list[Object]:
+        """Pods of a node, the most urgent first."""
+        found = [
+            item
+            for item in self.api.pods.items.values()
+            if item["spec"].get("nodeName") == node and item["status"]["phase"] not in {"Succeeded", "Failed"}
+        ]
+        return sorted(found, key=lambda item: -item["spec"]["priority"])
 
     async def place(self, pod: Object) -> str:
         """Filter and prioritise; the node, or empty, with the reason in `refusals`."""
@@ -116,14 +113,30 @@ class StockScheduler:
         return all(nodes) and all(found)
 
     async def preempt(self, name: str, namespace: str = "default") -> dict[str, set[str]]:
-        """Propose every node with all pods of lower priority there, and delete the victims on the first answered."""
+        """What the extender leaves of what the default plugin proposes; it is not asked about nothing.
+
+        That takes all pods of lower priority off a node, and where the pod fits then by the node's own sums, reprieves
+        as many as fit beside it. A node where that is everybody is left out: there it sees nothing to gain.
+        """
         pod = self.api.pods.items[namespace, name]
         proposed: dict[str, Any] = {}
-        for item in self.api.pods.items.values():
-            node = item["spec"].get("nodeName")
-            if node and item["spec"]["priority"] < pod["spec"]["priority"]:
-                entry = proposed.setdefault(node, {"Pods": [], "NumPDBViolations": 0})
-                entry["Pods"].append({"UID": item["metadata"]["uid"]})
+        for node, item in self._nodes().items():
+            if not _suits(item, pod):
+                continue
+            there = self._on(node)
+            stays = [each for each in there if each["spec"]["priority"] >= pod["spec"]["priority"]]
+            if not _has_room(item, pod, stays):
+                continue
+            victims = []
+            for each in there[len(stays) :]:
+                if _has_room(item, pod, [*stays, each]):
+                    stays.append(each)
+                else:
+                    victims.append({"UID": each["metadata"]["uid"]})
+            if victims:
+                proposed[node] = {"Pods": victims, "NumPDBViolations": 0}
+        if not proposed or pod["spec"].get("preemptionPolicy") == "Never":
+            return {}
         found = await self.call("preempt", {"Pod": pod, "NodeNameToMetaVictims": proposed})
         return {
             node: {victim["UID"] for victim in victims["Pods"]}
@@ -187,6 +200,18 @@ class StockScheduler:
             and "deletionTimestamp" not in meta
             and not spec.get("schedulingGates")
         )
+
+
+def _suits(node: Object, pod: Object) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in (pod["spec"].get("nodeSelector") or {}).items())
+
+
+def _has_room(node: Object, pod: Object, beside: Iterable[Object]) -> bool:
+    """Whether a node's sums hold it beside these; one that says nothing of what it has holds everything."""
+    has = (node.get("status") or {}).get("allocatable") or {}
+    used = sum(map(_asked, beside), Counter[str]())
+    return not has or all(used[name] + count <= int(has.get(name, 0)) for name, count in _asked(pod).items())
 
 
 def _asked(pod: Object) -> Counter[str]:

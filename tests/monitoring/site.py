@@ -73,8 +73,8 @@ def _at_work(made: Site, folder: Path) -> Iterator[None]:
         for number, name in enumerate((first, second)):
             gpus = stack.enter_context(made.scenario(name))
             for index in range(2):
-                gpus.set_temperature(index, 60 + 5 * index + number)
-                gpus.set_power(index, 200_000 + 50_000 * index)
+                gpus.set(index, temperature_c=60 + 5 * index + number)
+                gpus.set(index, power_mw=200_000 + 50_000 * index)
             gpus.raise_xid(0, 31)
         quota = Quota(guaranteed=Amount(500, 20 << 30), limit=Amount(3000))
         web = TenantSpec("web", quota=quota, budget=Budget("month", share_milli_ms=1000 * 3_600_000_000))

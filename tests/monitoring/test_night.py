@@ -122,7 +122,7 @@ def _whole_device(pool: Pool, uuid: str) -> Lease:
 
 def test_too_hot(night: Site, woken: Woken) -> None:
     with night.scenario("node-1") as gpus:
-        gpus.set_temperature(0, 95)
+        gpus.set(0, temperature_c=95)
         labels = woken.rings("GPUCriticalTemperature")
         assert labels["node"] == "node-1"
         lease = _whole_device(night.pool, labels["uuid"])
@@ -131,7 +131,7 @@ def test_too_hot(night: Site, woken: Woken) -> None:
         eventually(lambda: night.pool.get(lease.lease_id).slices[0].state is SliceState.GONE)
         assert "too hot" in woken.types(f"aliquot health {night.pool.admin.health().open[0].number}", labels)
         assert "by-hand" in woken.types(look, labels)
-        gpus.set_temperature(0, 50)
+        gpus.set(0, temperature_c=50)
         woken.is_quiet("GPUCriticalTemperature")
         assert "in service" in woken.types(give_back, labels)
         assert not night.pool.admin.health().open
@@ -182,7 +182,7 @@ def _full(permille: int) -> Callable[[Scenario], object]:
 @pytest.mark.parametrize(
     ("alert", "wrong", "right"),
     [
-        ("GPUHighTemperature", lambda gpus: gpus.set_temperature(0, 85), lambda gpus: gpus.set_temperature(0, 50)),
+        ("GPUHighTemperature", lambda gpus: gpus.set(0, temperature_c=85), lambda gpus: gpus.set(0, temperature_c=50)),
         ("GPUMemoryHigh", _full(930), lambda gpus: gpus.remove_foreign(0, 930)),
         ("GPUMemoryFull", _full(965), lambda gpus: gpus.remove_foreign(0, 965)),
     ],

@@ -95,13 +95,13 @@ def test_it_runs_as_nobody_and_what_the_containerfile_says(image: Path) -> None:
     config = config_of(image)["config"]
     assert config["User"] == "65532:65532"
     assert config["Cmd"] == ["aliquot-coordinator"]
-    assert set(config["ExposedPorts"]) == {"7070/tcp", "7071/tcp"}
+    assert set(config["ExposedPorts"]) == {"7070/tcp", "7071/tcp", "7074/tcp"}
     assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     path = next(each for each in config["Env"] if each.startswith("PATH="))
     assert path.startswith("PATH=/opt/aliquot/bin:")
     # The agent alone is root: it follows and ends programs of any user.
     assert (read_stage(AGENT).user, read_stage(AGENT).extras) == ("0:0", "agent,kubernetes")
-    assert read_stage(COORDINATOR).extras == "coordinator,postgres,kubernetes"
+    assert read_stage(COORDINATOR).extras == "coordinator,postgres,kubernetes,console,notify,tracing"
 
 
 def test_nothing_in_it_has_rights_of_others_or_names_this_machine(image: Path, laptop: Clean) -> None:

@@ -75,13 +75,13 @@ def test_a_lost_device_fails_its_processes(machine: Machine) -> None:
 
 
 def test_exclusive_mode_admits_one_process(machine: Machine) -> None:
-    machine.scenario.set_compute_mode(0, 3)
+    machine.scenario.set(0, compute_mode=3)
     one, two = machine.child(), machine.child()
     assert one.eval("cu.context()") == 0
     assert two.eval("cu.context()") == 46
     one.kill()
     assert two.eval("cu.context()") == 0
-    machine.scenario.set_compute_mode(1, 2)
+    machine.scenario.set(1, compute_mode=2)
     assert two.eval("cu.context(1)") == 46
 
 
@@ -228,7 +228,7 @@ cu.call("cuEventElapsedTime", ctypes.byref(elapsed), ctypes.c_void_p(start), cty
 
 
 def test_the_cost_of_a_context_can_be_set(machine: Machine) -> None:
-    machine.scenario.set_context_bytes(0, 100 * MIB)
+    machine.scenario.set(0, context_bytes=100 * MIB)
     job = machine.child()
     job.eval("cu.context()")
     assert machine.used() == 100 * MIB

@@ -51,8 +51,8 @@ def test_memory_errors_are_counted_where_they_happen(machine: Machine) -> None:
 
 def test_rows_are_remapped_on_newer_models_and_pages_retired_on_older(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine("A100-40", "V100-16")
-    machine.scenario.set_remapped_rows(0, correctable=2, uncorrectable=1, pending=True, failure=True)
-    machine.scenario.set_retired_pages(1, single=1, double=2, pending=True)
+    machine.scenario.set(0, remapped_correctable=2, remapped_uncorrectable=1, remap_pending=1, remap_failure=1)
+    machine.scenario.set(1, retired_single=1, retired_double=2, retired_pending=1)
     nvml = machine.nvml
     assert nvml.eval("n.nvmlDeviceGetRemappedRows(h[0])") == [2, 1, 1, 1]
     assert field(machine, REMAP_PENDING) == (0, 1)
@@ -68,7 +68,7 @@ def test_rows_are_remapped_on_newer_models_and_pages_retired_on_older(make_machi
 
 def test_fields_answer_one_by_one(machine: Machine) -> None:
     machine.scenario.set_recovery_action(0, 4)
-    machine.scenario.set_memory_temperature(0, 88)
+    machine.scenario.set(0, memory_temperature_c=88)
     assert field(machine, RECOVERY_ACTION) == (0, 4)
     assert field(machine, MEMORY_TEMPERATURE) == (0, 88)
     results = machine.nvml.eval("[v.nvmlReturn for v in n.nvmlDeviceGetFieldValues(h[0], [230, 9999, 91])]")

@@ -93,7 +93,7 @@ def test_what_is_no_scenario_is_refused(tmp_path: Path) -> None:
 def test_unknown_devices_are_named(tmp_path: Path) -> None:
     with simgpu.create(tmp_path / "machine", ["T4"]) as scenario:
         uuid = scenario.device(0).uuid
-        scenario.set_temperature(uuid, 50)
+        scenario.set(uuid, temperature_c=50)
         assert scenario.device(uuid).temperature_c == 50
         with pytest.raises(simgpu.UnknownDeviceError, match="GPU-none"):
             scenario.lose("GPU-none")

@@ -221,7 +221,7 @@ def test_performance_metrics_need_hopper_and_a_moment_between_samples(make_machi
     old.nvml.exec(GPM)
     assert old.error("sample()") == NOT_SUPPORTED
     new.nvml.exec(GPM)
-    new.scenario.set_utilization(0, 60, 40)
+    new.scenario.set(0, gpu_percent=60, memory_percent=40)
     new.nvml.exec("one = sample(); time.sleep(0.15); two = sample()")
     (sm, sm_value), (dram, dram_value), (odd, _) = new.nvml.eval("metrics(one, two, 2, 10, 30)")
     assert (sm, sm_value, dram, dram_value, odd) == (0, 60, 0, 40, NOT_SUPPORTED)

@@ -99,12 +99,12 @@ def test_sensors_follow_the_load_until_they_are_set(machine: Machine) -> None:
     assert nvml.eval("n.nvmlDeviceGetUtilizationRates(h[0])")["gpu"] == 90
     assert busy[0] > idle[0]
     assert busy[1] > idle[1]
-    scenario.set_utilization(0, 37, 21)
-    scenario.set_temperature(0, 83)
-    scenario.set_power(0, 123_456)
-    scenario.set_fan(0, 55)
-    scenario.set_clocks(0, 900)
-    scenario.set_throttle_reasons(0, 0x48)
+    scenario.set(0, gpu_percent=37, memory_percent=21)
+    scenario.set(0, temperature_c=83)
+    scenario.set(0, power_mw=123_456)
+    scenario.set(0, fan_percent=55)
+    scenario.set(0, clock_sm_mhz=900)
+    scenario.set(0, throttle_reasons=0x48)
     assert nvml.eval("n.nvmlDeviceGetUtilizationRates(h[0])") == {"gpu": 37, "memory": 21}
     assert nvml.eval("n.nvmlDeviceGetTemperature(h[0], 0)") == 83
     assert nvml.eval("n.nvmlDeviceGetPowerUsage(h[0])") == 123_456

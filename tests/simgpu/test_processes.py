@@ -50,12 +50,12 @@ def test_unknown_memory_is_none_and_still_taken(machine: Machine) -> None:
     hidden = machine.scenario.add_foreign(0, GIB, memory_unknown=True)
     assert machine.processes() == {job.pid: CONTEXT, hidden: None}
     assert machine.used() == CONTEXT + GIB
-    assert machine.scenario.set_memory_unknown(0, unknown=True, pid=job.pid)
+    assert machine.scenario.set_memory_unknown(0, job.pid, unknown=True)
     assert machine.processes() == {job.pid: None, hidden: None}
-    assert machine.scenario.set_memory_unknown(0, unknown=False, pid=job.pid)
-    machine.scenario.set_memory_unknown(0, unknown=True)
+    assert machine.scenario.set_memory_unknown(0, job.pid, unknown=False)
+    machine.scenario.set(0, processes_memory_unknown=1)
     assert set(machine.processes().values()) == {None}
-    machine.scenario.set_memory_unknown(0, unknown=False)
+    machine.scenario.set(0, processes_memory_unknown=0)
     assert machine.processes()[job.pid] == CONTEXT
 
 

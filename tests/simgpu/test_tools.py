@@ -29,8 +29,8 @@ def test_gpustat_sees_the_devices_and_who_is_on_them(machine: Machine) -> None:
     job = machine.child()
     job.eval("cu.context()")
     job.eval("cu.malloc(4 << 30)")
-    machine.scenario.set_utilization(1, 64)
-    machine.scenario.set_temperature(1, 71)
+    machine.scenario.set(1, gpu_percent=64)
+    machine.scenario.set(1, temperature_c=71)
     report = json.loads(run(machine, "gpustat", "--json").stdout)
     first, second = report["gpus"]
     assert first["name"] == "NVIDIA A100-SXM4-40GB"

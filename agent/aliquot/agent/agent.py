@@ -82,8 +82,10 @@ class Agent:
                     version=world.version(),
                 ),
                 machine=world.machine,
+                clock=world.clock,
             ),
             mailbox=looking.mailbox,
+            hear=holding.watchdog.hear,
             look_up=lambda: coordinators(settings, world.read_member(settings.state_dir)),
             keep=lambda member: world.write_member(settings.state_dir, member),
             world=world,
@@ -128,7 +130,7 @@ class Agent:
         driver = await _retry_until_ready(guard, backend.open, "no driver yet")
         found = await _retry_until_ready(guard, backend.discover, "no devices yet")
         uuids = sorted({info.physical_uuid for info in found.devices})
-        identity = world.open_identity(checkpoint.node_record, settings.node_id, uuids)
+        identity = world.open_identity(checkpoint.record("node"), settings.node_id, uuids)
         return cls(
             settings,
             backend,

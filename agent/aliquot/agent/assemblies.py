@@ -135,6 +135,7 @@ class Looking:
             _note(state, "ignored", f"by its settings these take no card out here: {ignored}")
         self.mailbox = Mailbox(state, world.clock)
         state.senses.changed = self.mailbox.request_snapshot
+        holding.watchdog.tell = self.mailbox.over
         self.poller = Poller(
             state=state,
             backend=backend,
@@ -143,6 +144,7 @@ class Looking:
             watchdog=holding.watchdog,
             mailbox=self.mailbox,
             observe_poll=observe_poll,
+            keep_pace=holding.limits.keep_pace if settings.enforcement.throttle else None,
             world=world,
             intervals=_intervals(settings),
         )
@@ -163,7 +165,7 @@ class Looking:
                 partial(_card_at, state),
                 heard.take,
                 partial(state.senses.tell, KERNEL_LOG),
-                LogMark(ground.checkpoint.log_record, state.boot_id, world.records),
+                LogMark(ground.checkpoint.record("log"), state.boot_id, world.records),
             )
 
 
@@ -218,7 +220,7 @@ class Obeying:
         self.partitions = Partitions(
             state,
             ground.guard,
-            checkpoint.cuts_record,
+            checkpoint.record("cuts"),
             looking.poller.discover,
             looking.mailbox,
             world,
@@ -231,7 +233,7 @@ class Obeying:
             backend=ground.backend,
             poller=looking.poller,
             events=looking.events,
-            record=checkpoint.care_record,
+            record=checkpoint.record("care"),
             mailbox=looking.mailbox,
             world=world,
             settings=settings.repair,

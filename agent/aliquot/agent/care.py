@@ -305,10 +305,10 @@ class Care:
 
     def _load(self) -> CareRecord:
         try:
-            return msgspec.json.decode(self._world.records.read_bytes(self._record, _KIND), type=CareRecord)
+            return self._world.records.read_record(self._record, _KIND, CareRecord)
         except FileNotFoundError:
             return CareRecord()
-        except (OSError, Damaged, msgspec.DecodeError) as error:
+        except (OSError, Damaged) as error:
             log.error("what was done to sick cards is not known any more: %s: %s", self._record, error)  # noqa: TRY400
             return CareRecord()
 

@@ -179,10 +179,10 @@ class Partitions:
 
     def _load(self) -> _Stored:
         try:
-            return msgspec.json.decode(self._world.records.read_bytes(self._record, _KIND), type=_Stored)
+            return self._world.records.read_record(self._record, _KIND, _Stored)
         except FileNotFoundError:
             return _Stored("")
-        except (OSError, Damaged, msgspec.DecodeError) as error:
+        except (OSError, Damaged) as error:
             self._note("record", f"how cards were cut is not known any more: {self._record}: {error}")
             return _Stored("")
 

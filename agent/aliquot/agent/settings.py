@@ -101,8 +101,8 @@ class EnforcementSettings(msgspec.Struct, frozen=True):
     """Where tiers keep what the lease's processes load or connect to: readable by them, not mounted noexec.
     None: beside the state directory.
     """
-    throttle: bool = False
-    """Hold preloaded leases to their share of the device's time as well."""
+    throttle: bool = True
+    """Hold leases to their shares of a device's time while others want theirs, where the hardware can't."""
 
 
 class MigSettings(msgspec.Struct, frozen=True):
@@ -196,6 +196,10 @@ class Settings(msgspec.Struct, frozen=True):
     """Empty: the host's name."""
     node_id: str = ""
     """Empty: made once and kept in the state directory."""
+    join_file: Path | None = None
+    """What the node joins with by itself, as soon as it is there: what an operator's `aliquot node invite` printed, or
+    the token of the service account of the agent's pod.
+    """
     pool: str = ""
     failure_domain: str = ""
     label: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -49,6 +49,8 @@ from aliquot.agent.state import NodeState
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
 
+T = TypeVar("T")
+
 
 def version() -> str:
     """The installed distribution's version."""
@@ -80,7 +82,7 @@ TakeEvent = Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]
 class Records(Protocol):
     """Small files that are whole or not there: see the module `durable`."""
 
-    def read_bytes(self, path: Path, kind: str) -> bytes:
+    def read_record(self, path: Path, kind: str, form: type[T]) -> T:
         """What was written. Raises `OSError` and `Damaged`."""
 
     def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:

@@ -38,6 +38,18 @@ def open_pool(
     )
 
 
+def on_pool(
+    act: Callable[[Pool, argparse.Namespace, Out], int | None],
+) -> Callable[[argparse.Namespace, Out], int | None]:
+    """What a command does, with the pool that its options name; it is closed when that is done."""
+
+    def opened(args: argparse.Namespace, out: Out) -> int | None:
+        with open_pool(args) as pool:
+            return act(pool, args, out)
+
+    return opened
+
+
 _WORTH_TELLING = frozenset({"JOURNAL_UNAVAILABLE", "OVERLOADED", "ROLES_CHANGED"})
 
 

@@ -48,6 +48,8 @@ OTHER_WORDS = {
     "sinfo": "nodes",
 }
 """What other systems call it: too far from our word for a guess by spelling."""
+COMPLETE = "__complete"
+"""In place of a command: how may the last of the words that follow go on?"""
 TAKES_ANYTHING = "takes_anything"
 """Set as a default of a command that runs whatever other arguments it gets."""
 
@@ -102,6 +104,15 @@ class Parser(argparse.ArgumentParser):
                 found += action.choices
             found += [word for word in action.option_strings if word.startswith("--")]
         return found
+
+    def completions(self, words: Sequence[str]) -> list[str]:
+        """How the last of these words may go on, after those before it."""
+        at = self
+        for word in words[:-1]:
+            action = next((each for each in at._actions if isinstance(each, argparse._SubParsersAction)), None)  # noqa: SLF001 - the only way to ask
+            found = action.choices.get(word) if action is not None else None
+            at = found if isinstance(found, Parser) else at
+        return sorted({word for word in at.known() if word.startswith("".join(words[-1:]))})
 
 
 def _meant(word: str, known: Iterable[str], otherwise: str) -> str:

@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 # Set before grpc is imported: it would print every lost connection to stderr, which the commands report themselves.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -17,9 +16,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 from aliquot.cli import _exits as exits
 from aliquot.cli._command import ENTRY_POINTS, Command, NotInstalled
 from aliquot.cli._exits import Exit
-from aliquot.cli._parser import Parser, UsageError, common
-from aliquot.cli.commands import BUILTINS, BY_ENTRY_POINT
-from aliquot.common import programs
+from aliquot.cli._parser import COMPLETE, Parser, UsageError, common
+from aliquot.cli.commands import ALL, BUILTINS, BY_ENTRY_POINT, GROUPS
 from aliquot.common.errors import AliquotError, ConfigError
 
 DESCRIPTION = (
@@ -48,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _write_anything()
+    if arguments[:1] == [COMPLETE]:
+        sys.stdout.writelines(f"{word}\n" for word in _completions(arguments[1:]))
+        return int(Exit.OK)
     try:
         args = build_parser(commands(arguments), arguments).parse_whole(arguments)
     except UsageError as error:
@@ -88,15 +89,20 @@ def _failed(error: AliquotError, *, as_json: bool, code: Exit | None = None) -> 
 def build_parser(commands: Sequence[Command], arguments: Sequence[str] | None = None) -> Parser:
     """The whole command line; where the arguments are known, with options of those commands only that they name."""
     parser = Parser(
-        prog="aliquot", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="aliquot",
+        usage="aliquot [options] COMMAND …",
+        description=f"{DESCRIPTION}\n{_listed(commands)}",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"aliquot {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     common(parser, top=True)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="aliquot", help=argparse.SUPPRESS
+    )
     for command in commands:
         sub = subparsers.add_parser(
             command.name,
-            help=command.help,
             description=command.help[:1].upper() + command.help[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -107,6 +113,27 @@ def build_parser(commands: Sequence[Command], arguments: Sequence[str] | None = 
     return parser
 
 
+def _listed(commands: Sequence[Command]) -> str:
+    """What there is, by what it is for; what other distributions bring comes last."""
+    there = {command.name: command for command in commands}
+    known = {command.name for command in ALL}
+    groups = {title: [each.name for each in group] for title, group in GROUPS.items()}
+    groups["brought by others"] = [name for name in there if name not in known]
+    lines: list[str] = []
+    for title, names in groups.items():
+        shown = [f"  {name:<15} {there[name].help}" for name in names if name in there]
+        lines += ["", f"{title}:", *shown] if shown else []
+    return "\n".join(lines)
+
+
+def _completions(words: Sequence[str]) -> list[str]:
+    """Of the command that is named, its own; what can't be read has none."""
+    try:
+        return build_parser(commands(words[:1] or ["--help"]), words[:1]).completions(words)
+    except (AliquotError, OSError):
+        return []
+
+
 def commands(arguments: Sequence[str]) -> list[Command]:
     """The built-in commands, and of those of other distributions the one that is meant; for help, all of them.
 
@@ -115,12 +142,18 @@ def commands(arguments: Sequence[str]) -> list[Command]:
     ours: dict[str, Command] = {command.name: command for command in BUILTINS}
     known = {command.name: command for command in BY_ENTRY_POINT}
     words = [argument for argument in arguments if not argument.startswith("-")]
-    entries = metadata.entry_points(group=ENTRY_POINTS) if not words or words[0] not in ours else ()
+    if words and words[0] in ours and not {"-h", "--help"} & set(arguments[:1]):
+        return list(ours.values())
+    from importlib import metadata  # noqa: PLC0415 - of our own commands nobody needs to ask what is installed
+
+    from aliquot.common import programs  # noqa: PLC0415 - see above
+
+    entries = metadata.entry_points(group=ENTRY_POINTS)
     others = {entry.name for entry in entries}
     # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale ls`).
     meant = next((word for word in words if word in ours or word in others), "")
     if {"-h", "--help"} & set(arguments[:1]):
-        entries, meant = metadata.entry_points(group=ENTRY_POINTS), ""
+        meant = ""
     for entry in entries:
         if (meant and entry.name != meant) or entry.name in ours:
             continue
@@ -153,11 +186,18 @@ def _write_anything() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _version() -> str:
-    try:
-        return metadata.version("aliquot")
-    except metadata.PackageNotFoundError:
-        return "0"
+class _Version(argparse.Action):
+    """Asked for seldom, and to ask what is installed takes a tenth of a command's time."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # noqa: PLC0415 - see above
+
+        try:
+            version = metadata.version("aliquot")
+        except metadata.PackageNotFoundError:
+            version = "0"
+        sys.stdout.write(f"aliquot {version}\n")
+        parser.exit()
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from aliquot.client import access
 from aliquot.client._errors import Refused, TokenNotFound
 from aliquot.client._flow import Context, Flow, send
-from aliquot.client._messages import T, read
+from aliquot.client._messages import read
 from aliquot.client._methods import methods_of
+from aliquot.client._pages import Listing
 from aliquot.common.fields import Reader
 from aliquot.v1 import access_pb2, enrolment_pb2
 
@@ -26,18 +28,8 @@ _ISSUED = Reader(access_pb2.IssueTokenResponse, access.IssuedToken, {"ca_pem": _
 _INVITE = Reader(enrolment_pb2.InviteNodeResponse, access.NodeInvite, {"ca_pem": _pem})
 
 
-def listed(
-    context: Context, name: str, items: str, kind: type[T], timeout_s: float, **fields: object
-) -> Flow[tuple[T, ...]]:
-    """The items of a list that comes page by page, in its order."""
-    found: list[T] = []
-    token = ""
-    while True:
-        answer = yield from send(context, ACCESS[name], timeout_s, page_token=token, **fields)
-        found += (read(each, kind) for each in getattr(answer, items))
-        token = answer.next_page_token
-        if not token:
-            return tuple(found)
+PRINCIPALS = Listing(ACCESS["ListPrincipals"], "principals", partial(read, kind=access.Principal))
+TOKENS = Listing(ACCESS["ListTokens"], "tokens", partial(read, kind=access.Token))
 
 
 def revoke_tokens(

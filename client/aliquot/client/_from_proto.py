@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aliquot.client import fleet
 from aliquot.client._asking import describe_ask
 from aliquot.client._values.events import LeaseChanged, NodeChanged
@@ -10,7 +12,6 @@ from aliquot.client._values.nodes import Device, MigCard, Node
 from aliquot.common.fields import Reader
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
 
-LEASE_STATE_NUMBERS = {word: types_pb2.LeaseState.Value(f"LEASE_STATE_{word}") for word in LeaseState}
 _NOT_SHOWN = "no caller of the SDK needs it"
 
 _SLICE = Reader(types_pb2.Slice, Slice, left_out={"lease_epoch": "its lease says it"})
@@ -33,6 +34,11 @@ _NODE = Reader(
     left_out={"session_epoch": _NOT_SHOWN, "care": "agents tell it to the coordinator alone"},
 )
 _CARD = Reader(types_pb2.MigCard, MigCard, left_out={"cut": _NOT_SHOWN})
+
+
+def numbers_of(states: Iterable[LeaseState]) -> list[int]:
+    """States as the contract counts them."""
+    return [types_pb2.LeaseState.Value(f"LEASE_STATE_{state}") for state in states]
 
 
 def lease_of(message: types_pb2.Lease) -> Lease:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from aliquot.client import _errors as errors
 from aliquot.client._asking import Request
 from aliquot.client._flow import Context, Effect, Flow, Forget, Keep, Pause
-from aliquot.client._operations import Places, allocate, release
+from aliquot.client._operations import Asked, allocate, release
 from aliquot.client._values.leases import Lease, LeaseState, WaitUntil
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
 
@@ -29,17 +29,8 @@ _REACHED = {
 _PASSING_BY = frozenset({LeaseState.RELEASING, LeaseState.UNREACHABLE})
 
 
-def obtain(
-    context: Context,
-    request: Request,
-    places: Places | None = None,
-    *,
-    key: str,
-    until: WaitUntil,
-    wait_s: float | None,
-    timeout_s: float,
-) -> Flow[Lease]:
-    """Ask (for just these `places`, if any), keep the request alive, and wait for `wait_s` (None: without limit).
+def obtain(context: Context, asked: Asked, *, until: WaitUntil, wait_s: float | None, timeout_s: float) -> Flow[Lease]:
+    """Ask, keep the request alive, and wait for `wait_s` (None: without limit).
 
     `timeout_s` bounds each exchange with the coordinator. Raises `NotGrantedInTime` after `wait_s`, `LeaseLost` when
     somebody else ends the request meanwhile, and what `allocate` raises; nothing stays allocated then.
@@ -51,14 +42,12 @@ def obtain(
             left_s = WAIT_STEP_S if deadline is None else min(WAIT_STEP_S, deadline - context.clock())
             if lease is not None and left_s <= 0:
                 raise _too_late(lease, until, wait_s)
-            step_s = min(max(left_s, 0.001), _third_of_ttl_s(request))
+            step_s = min(max(left_s, 0.001), _third_of_ttl_s(asked.request))
             known = lease is not None
-            lease = yield from allocate(
-                context, request, places, key=key, wait_until=until, wait_s=step_s, timeout_s=step_s + timeout_s
-            )
+            lease = yield from allocate(context, asked, wait_until=until, wait_s=step_s, timeout_s=step_s + timeout_s)
             if lease.state is LeaseState.ENDED:
                 raise ended_error(lease)
-            if not known and not request.detached:
+            if not known and not asked.request.detached:
                 yield Keep(lease.lease_id, lease.ttl_s)
             if lease.state in _REACHED[until]:
                 return lease
@@ -73,39 +62,24 @@ def obtain(
         raise
     except BaseException:
         # Interrupted in the middle of a call: the coordinator may have granted it all the same.
-        yield from _settle(context, request, places, key, lease)
+        yield from _settle(context, asked, lease)
         raise
 
 
 def _withdraw(context: Context, lease_id: str) -> Generator[Effect, object, None]:
     yield Forget(lease_id)
     try:
-        yield from release(
-            context,
-            lease_id,
-            wait_gone=False,
-            wait_s=0,
-            reason="withdrawn by its launcher",
-            timeout_s=WITHDRAW_TIMEOUT_S,
-        )
+        yield from release(context, lease_id, WITHDRAW_TIMEOUT_S, reason="withdrawn by its launcher")
     except errors.PoolError:
         # It is no longer kept alive, so it expires.
         return
 
 
-def _settle(
-    context: Context, request: Request, places: Places | None, key: str, lease: Lease | None
-) -> Generator[Effect, object, None]:
+def _settle(context: Context, asked: Asked, lease: Lease | None) -> Generator[Effect, object, None]:
     if lease is None:
         try:
             lease = yield from allocate(
-                context,
-                request,
-                places,
-                key=key,
-                wait_until=WaitUntil.QUEUED,
-                wait_s=0.001,
-                timeout_s=WITHDRAW_TIMEOUT_S,
+                context, asked, wait_until=WaitUntil.QUEUED, wait_s=0.001, timeout_s=WITHDRAW_TIMEOUT_S
             )
         except errors.PoolError:
             return

@@ -12,15 +12,15 @@ from aliquot.client import _operations as operations
 from aliquot.client._asking import Request, RequestOptions, as_request
 from aliquot.client._flow import Context, Endpoints, Flow, Forget, Keep, RetryPolicy
 from aliquot.client._held_base import Callbacks, HeldBase, log
-from aliquot.client._holding import obtain
 from aliquot.client._keeping import News
-from aliquot.client._operations import Places, fresh_key
+from aliquot.client._operations import Asked, Places, fresh_key
 from aliquot.client._settings import Connecting
 from aliquot.client._trusting import Trusting
-from aliquot.client._values.leases import Lease, WaitUntil
+from aliquot.client._values.leases import Lease
 from aliquot.client.local import LocalAgent, find_agents
 
 DEFAULT_TIMEOUT_S = 30.0
+GONE_WITHIN_S = 60.0
 OnLost = Callable[[errors.LeaseLost], None]
 OnNotice = Callable[[int], None]
 OnResize = Callable[[Lease], None]
@@ -95,73 +95,16 @@ class PoolBase(Generic[H]):
     def _ask(self, gpu: str | Request, options: RequestOptions) -> Request:
         return as_request(gpu, options, self.tenant)
 
-    def _obtain(
-        self,
-        gpu: str | Request,
-        options: RequestOptions,
-        places: Places | None,
-        key: str,
-        until: WaitUntil,
-        wait_s: float | None,
-    ) -> Flow[Lease]:
-        return obtain(
-            self._context,
-            self._ask(gpu, options),
-            places,
-            key=key or fresh_key(),
-            until=until,
-            wait_s=wait_s,
-            timeout_s=self.timeout_s,
-        )
+    def _asked(self, gpu: str | Request, options: RequestOptions, key: str, places: Places | None = None) -> Asked:
+        return Asked(self._ask(gpu, options), key or fresh_key(), places)
 
-    def _allocate(
-        self,
-        gpu: str | Request,
-        options: RequestOptions,
-        places: Places | None,
-        key: str,
-        until: WaitUntil,
-        wait_s: float,
-    ) -> Flow[Lease]:
-        return operations.allocate(
-            self._context,
-            self._ask(gpu, options),
-            places,
-            key=key or fresh_key(),
-            wait_until=until,
-            wait_s=wait_s,
-            timeout_s=wait_s + self.timeout_s,
-        )
-
-    def _allocate_batch(
-        self, requests: Sequence[str | Request], keys: Sequence[str]
+    def _batch(
+        self, requests: Sequence[str | Request], keys: Sequence[str], nodes: Sequence[str] | None = None
     ) -> Flow[list[Lease | errors.PoolError]]:
-        asked = [self._ask(request, {}) for request in requests]
-        return operations.allocate_batch(
-            self._context, asked, list(keys) or [fresh_key() for _ in asked], self.timeout_s
-        )
-
-    def _grant_on_batch(
-        self, requests: Sequence[str | Request], nodes: Sequence[str], keys: Sequence[str]
-    ) -> Flow[list[Lease | errors.PoolError]]:
-        asked = [self._ask(request, {}) for request in requests]
-        return operations.grant_on_batch(
-            self._context, asked, nodes, list(keys) or [fresh_key() for _ in asked], self.timeout_s
-        )
-
-    def _release(
-        self, lease_id: str, *, wait_gone: bool, reason: str, exit_code: int | None, timeout_s: float | None
-    ) -> Flow[Lease]:
-        wait_s = timeout_s if timeout_s is not None else (60.0 if wait_gone else self.timeout_s)
-        return operations.release(
-            self._context,
-            lease_id,
-            wait_gone=wait_gone,
-            wait_s=wait_s,
-            reason=reason,
-            timeout_s=wait_s + (self.timeout_s if wait_gone else 0.0),
-            exit_code=exit_code,
-        )
+        places = [None] * len(requests) if nodes is None else nodes
+        each = zip(requests, keys or [""] * len(requests), places, strict=True)
+        asked = [self._asked(request, {}, key, place) for request, key, place in each]
+        return (yield from operations.allocate_batch(self._context, asked, self.timeout_s))
 
     # Held leases, and what the keep-alive stream says of them.
 

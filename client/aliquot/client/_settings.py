@@ -24,10 +24,9 @@ from functools import partial
 from pathlib import Path
 
 from aliquot.client import local
-from aliquot.client._sessions import PodSession
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
-from aliquot.client.local import ADMIN_TOKEN, access_folders
+from aliquot.client.local import ADMIN_SOCKET, ADMIN_TOKEN, access_folders
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
@@ -73,6 +72,8 @@ class ClientSettings:
 
     def client_tls(self, known: Credential | None = None) -> ClientTls | None:
         """The files for TLS, or None for plain text. `known` brings an authority, where none is named."""
+        if self.coordinator and all(address.endswith(f"/{ADMIN_SOCKET}") for address in self.coordinator):
+            return None  # whoever may enter its folder is trusted; whom to trust elsewhere says nothing of it
         tls = self.tls
         if tls.enabled or tls.ca_file or tls.certificate_file:
             return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)
@@ -140,6 +141,8 @@ def connecting(
     tls = tls or settings.client_tls(known)
     kept_in = file if of_login and tls is not None and tls.ca_file is None and tls.ca_pem else None
     if token is None and not settings.token and settings.token_file is None and settings.service_account_file:
+        from aliquot.client._sessions import PodSession  # noqa: PLC0415 - of pods alone
+
         session = PodSession(settings.service_account_file, settings.coordinator, tls)
         return Connecting(settings, session.token(f"a session by {settings.service_account_file}"), tls, kept_in)
     load, origin = (partial(str, token), "the argument") if token is not None else _source(settings, file, known)

@@ -12,14 +12,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from aliquot.client._access import authority
 from aliquot.client._errors import PoolError
 from aliquot.client._flow import Context, Flow
-from aliquot.client.access import Authority
 from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import AliquotError
 from aliquot.common.tls import ClientTls, fingerprints
+
+if TYPE_CHECKING:
+    from aliquot.client.access import Authority
 
 log = logging.getLogger("aliquot.client")
 
@@ -74,6 +76,8 @@ class Trusting:
         return self._asking(context) if self.due(context.token.key) else None
 
     def _asking(self, context: Context) -> Flow[None]:
+        from aliquot.client._access import authority  # noqa: PLC0415 - once an hour; its values take long to import
+
         try:
             while self.take((yield from authority(context, self.trusts, TIMEOUT_S))):
                 """Say that it is trusted now."""

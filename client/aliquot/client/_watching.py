@@ -8,7 +8,7 @@ from typing import Any
 
 from aliquot.client._flow import UNAUTHENTICATED, Context, is_passing, pause_s
 from aliquot.client._from_proto import event_of, fleet_change_of
-from aliquot.client._methods import WATCH, WATCH_FLEET, Method
+from aliquot.client._methods import LEASES, POOL, Method
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values.events import Event, Resynced
 from aliquot.client._values.leases import Lease
@@ -43,7 +43,7 @@ class Cursor:
 
     def __init__(self, context: Context, method: Method[Any, Any]) -> None:
         self._context = context
-        self._method = method
+        self.method = method
         self._failures = 0
         self._generation = context.token.generation
 
@@ -60,7 +60,7 @@ class Cursor:
             elif is_passing(failure):
                 endpoints.advance(address)
             else:
-                raise self._context.error_of(failure, self._method, 0.0)
+                raise self._context.error_of(failure, self.method, 0.0)
         self._failures += 1
         return Reconnect(pause_s(self._context, self._failures, failure))
 
@@ -77,7 +77,7 @@ class WatchCursor(Cursor):
     """How far a watch has come."""
 
     def __init__(self, context: Context, which: WatchFilter, after_seq: int) -> None:
-        super().__init__(context, WATCH)
+        super().__init__(context, LEASES["Watch"])
         self._which = which
         self.seq = after_seq
 
@@ -118,7 +118,7 @@ class FleetCursor(Cursor):
     """How far a watch of the fleet has come."""
 
     def __init__(self, context: Context, layout: int, version: int, *, guard: bool) -> None:
-        super().__init__(context, WATCH_FLEET)
+        super().__init__(context, POOL["WatchFleet"])
         self._layout = layout
         self._version = version
         self._guard = guard

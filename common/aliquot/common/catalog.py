@@ -103,8 +103,12 @@ _BY_KEY: Final = {
     **{_key(alias): model.name for model in MODELS for alias in model.aliases},
     **{_key(name): name for name in BY_NAME},
 }
-# Longest first, so that `GEFORCE RTX 3090` is never matched by a shorter name that it begins with.
-_PRODUCTS: Final = tuple((re.compile(pattern), model) for model in MODELS for pattern in model.products)
+
+
+@lru_cache(maxsize=1)
+def _products() -> tuple[tuple[re.Pattern[str], Model], ...]:
+    """Compiled when the first product is looked up: most programs that read requests are never told of one."""
+    return tuple((re.compile(pattern), model) for model in MODELS for pattern in model.products)
 
 
 @lru_cache(maxsize=4096)
@@ -235,7 +239,7 @@ _BY_LOOKS: Final = {key.translate(_LOOKS_LIKE): name for key, name in _BY_KEY.it
 def _from_product(product_name: str, memory_bytes: int | None) -> str | None:
     is_mig = _MIG_SUFFIX.search(product_name) is not None
     product = _plain_product(_MIG_SUFFIX.sub("", product_name))
-    found = [model for pattern, model in _PRODUCTS if pattern.fullmatch(product)]
+    found = [model for pattern, model in _products() if pattern.fullmatch(product)]
     if not found:
         return None
     exact = next((model.name for model in found if not model.by_memory), None)

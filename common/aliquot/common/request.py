@@ -42,7 +42,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from aliquot.common._gpu_request import GpuRequest, format_request
-from aliquot.common._request_parser import parse
 from aliquot.common.errors import RequestSyntaxError
 from aliquot.common.limits import MAX_REQUEST_TEXT_CHARS
 
@@ -59,5 +58,8 @@ def parse_request(text: str) -> GpuRequest:
     return _parse_cached(text)
 
 
-# A coordinator reads the same few texts thousands of times a second.
-_parse_cached = lru_cache(maxsize=4096)(parse)
+@lru_cache(maxsize=4096)  # a coordinator reads the same few texts thousands of times a second
+def _parse_cached(text: str) -> GpuRequest:
+    from aliquot.common._request_parser import parse  # noqa: PLC0415 - most commands read no request
+
+    return parse(text)

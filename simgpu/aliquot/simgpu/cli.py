@@ -27,21 +27,22 @@ from aliquot.simgpu.snapshot import DeviceState
 
 Action = Callable[[Scenario, argparse.Namespace], None]
 
-_SETTINGS: dict[str, tuple[str, Callable[[Scenario, int | str, int | None], None]]] = {
-    "utilization": ("percent, or auto", lambda s, d, v: s.set_utilization(d, v)),
-    "temperature": ("degrees Celsius, or auto", lambda s, d, v: s.set_temperature(d, v)),
-    "memory-temperature": ("degrees Celsius, or auto", lambda s, d, v: s.set_memory_temperature(d, v)),
-    "power": ("milliwatts, or auto", lambda s, d, v: s.set_power(d, v)),
-    "fan": ("percent; auto: no fan", lambda s, d, v: s.set_fan(d, v)),
-    "throttle": ("mask of clock event reasons", lambda s, d, v: s.set_throttle_reasons(d, v or 0)),
-    "recovery": ("recovery action, 0: none", lambda s, d, v: s.set_recovery_action(d, v or 0)),
-    "remap-pending": ("0 or 1", lambda s, d, v: s.set_remapped_rows(d, uncorrectable=bool(v), pending=bool(v))),
-    "compute-mode": ("0 default, 2 prohibited, 3 exclusive", lambda s, d, v: s.set_compute_mode(d, v or 0)),
-    "mig": ("0 or 1", lambda s, d, v: s.set_mig_mode(d, enabled=bool(v))),
-    "context-bytes": ("cost of a context", lambda s, d, v: s.set_context_bytes(d, v or 0)),
-    "kernel-ns": ("time of a kernel", lambda s, d, v: s.set_kernel_time(d, v or 0)),
-    "memory-unknown": ("0 or 1", lambda s, d, v: _set_unknown(s, d, bool(v))),
+_SETTINGS = {
+    "utilization": ("gpu_percent", "percent, or auto"),
+    "temperature": ("temperature_c", "degrees Celsius, or auto"),
+    "memory-temperature": ("memory_temperature_c", "degrees Celsius, or auto"),
+    "power": ("power_mw", "milliwatts, or auto"),
+    "fan": ("fan_percent", "percent; auto: no fan"),
+    "throttle": ("throttle_reasons", "mask of clock event reasons"),
+    "recovery": ("recovery_action", "recovery action, 0: none"),
+    "remap-pending": ("remap_pending", "0 or 1"),
+    "compute-mode": ("compute_mode", "0 default, 2 prohibited, 3 exclusive"),
+    "mig": ("mig_mode", "0 or 1"),
+    "context-bytes": ("context_bytes", "cost of a context"),
+    "kernel-ns": ("kernel_ns", "time of a kernel"),
+    "memory-unknown": ("processes_memory_unknown", "0 or 1"),
 }
+"""What `set` changes: the field of the device's record, and what its value is."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,11 +70,12 @@ def _open(options: argparse.Namespace) -> Scenario:
 
 def _set(scenario: Scenario, options: argparse.Namespace) -> None:
     value = None if options.value == "auto" else parse_bytes(options.value)
-    _SETTINGS[options.what][1](scenario, options.device, value)
-
-
-def _set_unknown(scenario: Scenario, device: int | str, unknown: bool) -> None:  # noqa: FBT001 - a setting's value
-    scenario.set_memory_unknown(device, unknown=unknown)
+    if options.what == "mig":
+        scenario.set_mig_mode(options.device, enabled=bool(value))
+    elif options.what == "recovery":
+        scenario.set_recovery_action(options.device, value or 0)
+    else:
+        scenario.set(options.device, **{_SETTINGS[options.what][0]: value})
 
 
 def _foreign(scenario: Scenario, options: argparse.Namespace) -> None:
@@ -116,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     command("show", "print the state", _nothing, device=False)
     command("env", "print the variables that make programs use the scenario", _nothing, device=False)
     changed = command("set", "change a sensor or a mode", _set)
-    settings = "; ".join(f"{name} ({text})" for name, (text, _) in _SETTINGS.items())
+    settings = "; ".join(f"{name} ({text})" for name, (_, text) in _SETTINGS.items())
     changed.add_argument("what", choices=_SETTINGS, metavar="WHAT", help=settings)
     changed.add_argument("value", help="a number, as 50 or 4Gi; auto: what follows from the load")
     command("lose", "let a device fall off the bus", lambda s, o: s.lose(o.device))

@@ -20,6 +20,11 @@ DRIVER_VERSION = "615.71.05"
 CUDA_VERSION = 13040
 _GPUS_PER_SOCKET = 4
 _GPUS_PER_SWITCH = 2
+_DEVICE_FIELDS = (
+    "pci_id brand architecture multiprocessors cores memory_bus_bits pcie_generation power_idle_mw power_min_mw"
+    " clock_sm_max_mhz clock_memory_max_mhz"
+)
+_PROFILE_FIELDS = "kind id slices memory_slices count_max multiprocessors copy_engines decoders memory_mib"
 
 
 def write_scenario(
@@ -77,24 +82,18 @@ def _fill(file: layout.ScenarioFile, models: Sequence[Model], host: str, seed: s
 
 def _fill_device(device: layout.Device, chosen: Model, index: int, seed: str) -> None:
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"simgpu/{seed}/{index}")
+    _copy(device, chosen, _DEVICE_FIELDS)
     device.name = chosen.name.encode()
     device.uuid = f"GPU-{identity}".encode()
     device.serial = f"{identity.int % 10**13:013d}".encode()
     device.board_part_number = f"900-{chosen.pci_id >> 16:05d}-0000-000".encode()
     device.vbios = b"92.00.45.00.05"
     device.pci_bus = 0x07 + 0x08 * index
-    device.pci_id = chosen.pci_id
     device.pci_subsystem_id = 0x134F10DE
     device.minor = index
-    device.brand = chosen.brand
-    device.architecture = chosen.architecture
     device.compute_major, device.compute_minor = chosen.compute_capability
-    device.multiprocessors = chosen.multiprocessors
-    device.cores = chosen.cores
-    device.memory_bus_bits = chosen.memory_bus_bits
     device.numa_node = device.host_bridge = index // _GPUS_PER_SOCKET
     device.pcie_switch = index // _GPUS_PER_SWITCH
-    device.pcie_generation = chosen.pcie_generation
     device.pcie_width = 16
     device.total_bytes = chosen.memory_mib * MIB
     device.reserved_bytes = chosen.reserved_mib * MIB
@@ -106,11 +105,9 @@ def _fill_device(device: layout.Device, chosen: Model, index: int, seed: str) ->
     device.temperature_idle_c = 32
     device.temperature_slowdown_c = 89
     device.temperature_shutdown_c = 92
-    device.power_idle_mw = chosen.power_idle_mw
     device.power_limit_mw = device.power_default_mw = device.power_max_mw = chosen.power_limit_mw
-    device.power_min_mw = chosen.power_min_mw
-    device.clock_sm_mhz = device.clock_sm_max_mhz = chosen.clock_sm_max_mhz
-    device.clock_memory_mhz = device.clock_memory_max_mhz = chosen.clock_memory_max_mhz
+    device.clock_sm_mhz = chosen.clock_sm_max_mhz
+    device.clock_memory_mhz = chosen.clock_memory_max_mhz
     device.energy_until_us = time.time_ns() // 1000
     device.ecc_mode = device.ecc_pending = 1
     device.remap_supported = chosen.remaps_rows
@@ -122,18 +119,15 @@ def _fill_device(device: layout.Device, chosen: Model, index: int, seed: str) ->
 
 def _fill_profile(slot: layout.Profile, profile: MigProfile) -> None:
     slot.in_use = 1
-    slot.kind = profile.kind
-    slot.id = profile.id
-    slot.slices = profile.slices
-    slot.memory_slices = profile.memory_slices
-    slot.count_max = profile.count_max
+    _copy(slot, profile, _PROFILE_FIELDS)
     slot.starts = sum(1 << start for start in profile.starts)
-    slot.multiprocessors = profile.multiprocessors
-    slot.copy_engines = profile.copy_engines
-    slot.decoders = profile.decoders
     slot.jpegs = slot.ofas = profile.media_engines
-    slot.memory_mib = profile.memory_mib
     slot.name = profile.name.encode()
+
+
+def _copy(target: layout.Device | layout.Profile, source: Model | MigProfile, names: str) -> None:
+    for name in names.split():
+        setattr(target, name, getattr(source, name))
 
 
 def _link(file: layout.ScenarioFile, models: Sequence[Model]) -> None:

@@ -91,63 +91,17 @@ class Scenario:
 
     # ------------------------------------------------------------------------------------------------------- sensors
 
-    def set_utilization(self, device: DeviceName, gpu_percent: int | None, memory_percent: int | None = None) -> None:
-        """None: what follows from the kernels that run."""
+    def set(self, device: DeviceName, **fields: int | str | None) -> None:
+        """Changes fields of the device's record (see layout.Device) in one step: sensors, clocks, modes, counters of
+        errors, what a context costs. None: what follows from the load, or for the fan that the device has none.
+        Raises ScenarioError for a field that there is not.
+        """
         with self._changing(device) as target:
-            target.gpu_percent = _or_derived(gpu_percent)
-            target.memory_percent = _or_derived(memory_percent)
-
-    def set_temperature(self, device: DeviceName, celsius: int | None) -> None:
-        """None: what follows from the load."""
-        with self._changing(device) as target:
-            target.temperature_c = _or_derived(celsius)
-
-    def set_memory_temperature(self, device: DeviceName, celsius: int | None) -> None:
-        """None: what follows from the load."""
-        with self._changing(device) as target:
-            target.memory_temperature_c = _or_derived(celsius)
-
-    def set_power(self, device: DeviceName, milliwatts: int | None) -> None:
-        """None: what follows from the load."""
-        with self._changing(device) as target:
-            target.power_mw = _or_derived(milliwatts)
-
-    def set_fan(self, device: DeviceName, percent: int | None) -> None:
-        """None: the device has no fan of its own."""
-        with self._changing(device) as target:
-            target.fan_percent = layout.UNSUPPORTED if percent is None else percent
-
-    def set_clocks(self, device: DeviceName, sm_mhz: int, memory_mhz: int | None = None) -> None:
-        """What the clocks are now; their maximum stays."""
-        with self._changing(device) as target:
-            target.clock_sm_mhz = sm_mhz
-            if memory_mhz is not None:
-                target.clock_memory_mhz = memory_mhz
-
-    def set_throttle_reasons(self, device: DeviceName, mask: int) -> None:
-        """nvmlClocksEventReason* bits."""
-        with self._changing(device) as target:
-            target.throttle_reasons = mask
-
-    def set_compute_mode(self, device: DeviceName, mode: int) -> None:
-        """NVML_COMPUTEMODE_*: 0 default, 2 prohibited, 3 exclusive process."""
-        with self._changing(device) as target:
-            target.compute_mode = mode
-
-    def set_name(self, device: DeviceName, name: str) -> None:
-        """What the driver calls the product."""
-        with self._changing(device) as target:
-            target.name = name.encode()
-
-    def set_context_bytes(self, device: DeviceName, context_bytes: int) -> None:
-        """What each context made from now on costs."""
-        with self._changing(device) as target:
-            target.context_bytes = context_bytes
-
-    def set_contexts_limited(self, device: DeviceName, *, limited: bool) -> None:
-        """Whether contexts count against the limits of cgroups, as they do unless this says otherwise."""
-        with self._changing(device) as target:
-            target.contexts_spared = int(not limited)
+            for name, value in fields.items():
+                # A ctypes structure takes any attribute: a misspelt one would change nothing and say nothing.
+                if not hasattr(layout.Device, name):
+                    raise ScenarioError(f"a simulated device has no field {name!r}", hint="see layout.Device")
+                setattr(target, name, value.encode() if isinstance(value, str) else _or_default(name, value))
 
     def set_limits_nested(self, *, nested: bool) -> None:
         """Which backend holds the limits of cgroups. By the driver's own books, where nothing else was said, a cgroup
@@ -165,11 +119,6 @@ class Scenario:
             index = self._index(file, device)
             kept = [each for each in file.limits if each.in_use and each.device == index]
             return {each.path.decode(): (each.soft_bytes, each.hard_bytes) for each in kept}
-
-    def set_kernel_time(self, device: DeviceName, nanoseconds: int) -> None:
-        """How long each kernel keeps the device busy that doesn't say so itself (see burn.SPIN_KERNEL)."""
-        with self._changing(device) as target:
-            target.kernel_ns = nanoseconds
 
     def set_mig_mode(self, device: DeviceName, *, enabled: bool, pending: bool = False) -> None:
         """As after a reset: instances are gone when MIG goes off. `pending`: only with the next reset. Raises
@@ -238,22 +187,6 @@ class Scenario:
             self.raise_event(device, EVENT_SINGLE_BIT_ECC)
         if uncorrected:
             self.raise_event(device, EVENT_DOUBLE_BIT_ECC)
-
-    def set_remapped_rows(
-        self, device: DeviceName, *, correctable: int = 0, uncorrectable: int = 0, pending: bool = False,
-        failure: bool = False,
-    ) -> None:  # fmt: skip
-        """Rows remapped for errors, on Ampere and later."""
-        with self._changing(device) as target:
-            target.remapped_correctable = correctable
-            target.remapped_uncorrectable = uncorrectable
-            target.remap_pending = pending
-            target.remap_failure = failure
-
-    def set_retired_pages(self, device: DeviceName, *, single: int = 0, double: int = 0, pending: bool = False) -> None:
-        """Pages retired for single- and double-bit errors, on models before Ampere."""
-        with self._changing(device) as target:
-            target.retired_single, target.retired_double, target.retired_pending = single, double, pending
 
     def set_recovery_action(self, device: DeviceName, action: int) -> None:
         """NVML_GPU_RECOVERY_ACTION_*: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset."""
@@ -346,17 +279,21 @@ class Scenario:
         with self._changing(device) as target:
             return _for_process(target, pid, lambda slot: target.accounts.__setitem__(slot, layout.Account()))
 
+    def end_mps_client(self, pid: int) -> None:
+        """What a server of MPS does for a client that is to go: its work is dropped."""
+        with self._mapping.locked() as file:
+            for device in file.devices[: file.device_count]:
+                for account in device.accounts[: device.account_count]:
+                    account.queued_ns = 0 if account.pid == pid else account.queued_ns
+
     def set_foreign_memory(self, device: DeviceName, pid: int, memory_bytes: int) -> bool:
         """Changes what the process holds on this device. False: there is none."""
         with self._changing(device) as target:
             return _for_process(target, pid, lambda slot: setattr(target.accounts[slot], "memory_bytes", memory_bytes))
 
-    def set_memory_unknown(self, device: DeviceName, *, unknown: bool, pid: int | None = None) -> bool:
-        """Whether NVML answers N/A instead of the memory of this process, or of every one on the device."""
+    def set_memory_unknown(self, device: DeviceName, pid: int, *, unknown: bool) -> bool:
+        """Whether NVML answers N/A instead of the memory of this process. False: there is none."""
         with self._changing(device) as target:
-            if pid is None:
-                target.processes_memory_unknown = unknown
-                return True
             flag = layout.ACCOUNT_MEMORY_UNKNOWN if unknown else 0
             return _for_process(target, pid, lambda slot: setattr(target.accounts[slot], "flags", flag))
 
@@ -414,8 +351,10 @@ class Scenario:
         return FIRST_SYNTHETIC_PID + int(file.next_serial)
 
 
-def _or_derived(value: int | None) -> int:
-    return layout.DERIVED if value is None else value
+def _or_default(field: str, value: int | None) -> int:
+    if value is not None:
+        return value
+    return layout.UNSUPPORTED if field == "fan_percent" else layout.DERIVED
 
 
 def _clear_instances(device: layout.Device) -> None:

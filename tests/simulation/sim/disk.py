@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from aliquot.agent.core.model import Reservation
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.files import Files
 from tests.simulation.sim.loop import current
+
+T = TypeVar("T")
 
 STATE = Path("/state")
 SLICES, ATTACHMENTS, IDENTITY = STATE / "slices", STATE / "attachments", STATE / "node.record"
@@ -196,9 +198,9 @@ class SimFiles(Files):
 class SimRecords:
     """Where agents write down how cards were cut: the module `durable`, on the disk of whoever asks."""
 
-    def read_bytes(self, path: Path, kind: str) -> bytes:
+    def read_record(self, path: Path, kind: str, form: type[T]) -> T:
         """Raises FileNotFoundError and Damaged."""
-        return durable.read_bytes(path, kind, SimFiles(current().host.disk))
+        return durable.read_record(path, kind, form, SimFiles(current().host.disk))
 
     def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:
         """Durable when it returns."""

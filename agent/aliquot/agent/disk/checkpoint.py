@@ -3,6 +3,8 @@
     <state>/lock                 held while an agent runs here
     <state>/node.record          the node's id, and the highest leader epoch obeyed
     <state>/cuts.record          how cards in MIG mode were cut, and the last orders for that
+    <state>/care.record          what was done to sick cards
+    <state>/log.record           how far the kernel's log was heard
     <state>/slices/<slice>.record        one reservation each; durable before it is acted on
     <state>/attachments/<lease>.record   which processes were attached, by whom
     <state>/damaged/             what could not be read, for people
@@ -19,6 +21,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -28,6 +31,8 @@ from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, St
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.errors import AliquotError
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -124,25 +129,9 @@ class Checkpoint:
         """Let another agent take the directory."""
         self._unlock()
 
-    @property
-    def node_record(self) -> Path:
-        """Where the node's identity is."""
-        return self.directory / f"node{_SUFFIX}"
-
-    @property
-    def cuts_record(self) -> Path:
-        """Where it is written how this node's cards were cut."""
-        return self.directory / f"cuts{_SUFFIX}"
-
-    @property
-    def care_record(self) -> Path:
-        """Where it is written what was done to sick cards."""
-        return self.directory / f"care{_SUFFIX}"
-
-    @property
-    def log_record(self) -> Path:
-        """Where it is written how far the kernel's log was heard."""
-        return self.directory / f"log{_SUFFIX}"
+    def record(self, name: str) -> Path:
+        """Where one of the node's own records is: see the module's docstring."""
+        return self.directory / f"{name}{_SUFFIX}"
 
     # -----------------------------------------------------------------------------------------------
     # reservations
@@ -155,12 +144,7 @@ class Checkpoint:
         # What is seen may be known to this machine's memory only, if the agent before died before its sync: whoever
         # goes by it, or says that something is gone, must find the same after a loss of power.
         self._files.sync_directory(self._slices)
-        for path, data in self._read_all(self._slices, _SLICE_KIND):
-            try:
-                stored = msgspec.json.decode(data, type=StoredSlice)
-            except (msgspec.DecodeError, ValueError) as error:
-                self._set_aside(path, str(error))
-                continue
+        for path, stored in self._read_all(self._slices, _SLICE_KIND, StoredSlice):
             record = stored.reservation
             if self._path_of(record.slice_id) != path:
                 self._set_aside(path, f"it is of slice {record.slice_id!r}, which belongs elsewhere")
@@ -198,65 +182,25 @@ class Checkpoint:
         owners: dict[str, int] = {}
         found: list[Attachment] = []
         cgroups: list[AttachedCgroup] = []
-        for path, data in self._read_all(self._attachments, _ATTACHMENT_KIND):
-            try:
-                stored = msgspec.json.decode(data, type=StoredLease)
-            except (msgspec.DecodeError, ValueError) as error:
-                self._set_aside(path, str(error))
-                continue
+        for path, stored in self._read_all(self._attachments, _ATTACHMENT_KIND, StoredLease):
             if stored.boot_id != self._boot_id:
                 self._files.remove(path)
                 continue
             if stored.uid >= 0:
                 owners[stored.lease_id] = stored.uid
-            cgroups += [
+            found += (_attachment(stored.lease_id, item) for item in stored.attachments)
+            cgroups += (
                 AttachedCgroup(Holder(stored.lease_id, item.lease_epoch, item.member), item.path, item.inode)
                 for item in stored.cgroups
-            ]
-            found += [
-                Attachment(
-                    holder=Holder(stored.lease_id, item.lease_epoch, item.member),
-                    process=ProcessKey(item.pid, item.start_ticks),
-                    order=item.order,
-                    since_ticks=item.since_ticks,
-                    owns_session=item.owns_session,
-                    owns_group=item.owns_group,
-                    contained=item.contained,
-                    origin_cgroup=item.origin_cgroup,
-                    hosted=item.hosted,
-                )
-                for item in stored.attachments
-            ]
+            )
         return owners, found, cgroups
 
     def save_attachments(
         self, lease_id: str, uid: int, attachments: Sequence[Attachment], cgroups: Sequence[AttachedCgroup] = ()
     ) -> None:
         """Write down who is attached to a lease. Survives this process, not a loss of power. Raises `OSError`."""
-        stored = StoredLease(
-            boot_id=self._boot_id,
-            lease_id=lease_id,
-            uid=uid,
-            attachments=tuple(
-                StoredAttachment(
-                    item.holder.lease_epoch,
-                    item.holder.member,
-                    item.process.pid,
-                    item.process.start_ticks,
-                    item.order,
-                    item.since_ticks,
-                    item.owns_session,
-                    item.owns_group,
-                    item.contained,
-                    item.origin_cgroup,
-                    item.hosted,
-                )
-                for item in attachments
-            ),
-            cgroups=tuple(
-                StoredCgroup(item.holder.lease_epoch, item.holder.member, item.path, item.inode) for item in cgroups
-            ),
-        )
+        kept = (StoredCgroup(item.holder.lease_epoch, item.holder.member, item.path, item.inode) for item in cgroups)
+        stored = StoredLease(self._boot_id, lease_id, uid, tuple(map(_stored, attachments)), tuple(kept))
         durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, self._files, durable=False)
 
     def forget_attachments(self, lease_id: str) -> None:
@@ -272,7 +216,7 @@ class Checkpoint:
     def _attachment_path(self, lease_id: str) -> Path:
         return self._attachments / (_file_name(lease_id) + _SUFFIX)
 
-    def _read_all(self, directory: Path, kind: str) -> list[tuple[Path, bytes]]:
+    def _read_all(self, directory: Path, kind: str, form: type[T]) -> list[tuple[Path, T]]:
         found = []
         for name in self._files.names(directory):
             path = directory / name
@@ -280,7 +224,7 @@ class Checkpoint:
                 self._files.remove(path)  # the write it belonged to never happened
             elif path.suffix == _SUFFIX:
                 try:
-                    found.append((path, durable.read_bytes(path, kind, self._files)))
+                    found.append((path, durable.read_record(path, kind, form, self._files)))
                 except (durable.Damaged, OSError) as error:
                     self._set_aside(path, str(error))
         return found
@@ -296,6 +240,19 @@ class Checkpoint:
             self._files.rename(path, target)
         except OSError as error:
             log.warning("%s could not be moved: %s", path, error)
+
+
+def _stored(item: Attachment) -> StoredAttachment:
+    # What both have stands under the same name in both.
+    same = {name: getattr(item, name) for name in StoredAttachment.__struct_fields__ if hasattr(item, name)}
+    holder, process = item.holder, item.process
+    return StoredAttachment(holder.lease_epoch, holder.member, process.pid, process.start_ticks, **same)
+
+
+def _attachment(lease_id: str, item: StoredAttachment) -> Attachment:
+    same = msgspec.structs.asdict(item)
+    holder = Holder(lease_id, same.pop("lease_epoch"), same.pop("member"))
+    return Attachment(holder, ProcessKey(same.pop("pid"), same.pop("start_ticks")), **same)
 
 
 def _file_name(identity: str) -> str:

@@ -15,11 +15,13 @@ import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from aliquot.agent.disk.files import DISK, Files
+
+T = TypeVar("T")
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 20
@@ -63,15 +65,12 @@ def read_bytes(path: Path, kind: str, files: Files = DISK) -> bytes:
     return decode(data, kind)
 
 
-def read_record(path: Path, kind: str, files: Files = DISK) -> dict[str, Any]:
-    """The payload of the record in a file, as a mapping. Raises `Damaged` and `OSError`."""
+def read_record(path: Path, kind: str, form: type[T], files: Files = DISK) -> T:
+    """The payload of the record in a file. Raises `Damaged` and `OSError`."""
     try:
-        found = msgspec.json.decode(read_bytes(path, kind, files))
+        return msgspec.json.decode(read_bytes(path, kind, files), type=form)
     except msgspec.DecodeError as error:
         raise Damaged(str(error)) from error
-    if not isinstance(found, dict):
-        raise Damaged("its payload is no mapping")
-    return found
 
 
 def write_record(

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from aliquot.agent.disk.durable import Damaged, read_record, write_record
 from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.ids import ALPHABET, ID_CHARS, IdGenerator
@@ -38,6 +40,11 @@ def derive(device_uuids: Iterable[str]) -> str:
     return "n-" + "".join(ALPHABET[number >> shift & 31] for shift in range(0, ID_CHARS * 5, 5))
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    node_id: str = ""
+    leader_epoch: int = 0
+
+
 class Identity:
     """The node's durable facts about itself: its id, and the highest leader epoch it has obeyed."""
 
@@ -55,19 +62,18 @@ class Identity:
         """
         if configured_id:
             validate_node(configured_id, "node_id")
-        stored: dict[str, object] = {}
+        stored = _Stored()
         try:
-            stored = read_record(path, _KIND, files)
+            stored = read_record(path, _KIND, _Stored, files)
         except FileNotFoundError:
             pass
         except Damaged as error:
             aside = path.with_suffix(".damaged")
             files.rename(path, aside)
             log.warning("the node's record was damaged (%s); kept as %s, a new one is made", error, aside)
-        node_id = configured_id or str(stored.get("node_id") or "") or derive(device_uuids)
-        epoch = stored.get("leader_epoch", 0)
-        identity = cls(path, node_id, epoch if isinstance(epoch, int) else 0, files)
-        if stored.get("node_id") != node_id:
+        node_id = configured_id or stored.node_id or derive(device_uuids)
+        identity = cls(path, node_id, stored.leader_epoch, files)
+        if stored.node_id != node_id:
             identity._write()
         else:
             files.sync_directory(path.parent)  # the agent that wrote it may have died before that
@@ -81,5 +87,5 @@ class Identity:
 
     def _write(self) -> None:
         epoch = self.leader_epoch
-        write_record(self._path, _KIND, {"node_id": self.node_id, "leader_epoch": epoch}, self._files)
+        write_record(self._path, _KIND, _Stored(self.node_id, epoch), self._files)
         self._written_epoch = epoch

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from aliquot.agent.disk.durable import Damaged
 
+T = TypeVar("T")
 _KIND = "kernel-log"
 
 
 class _Records(Protocol):
-    def read_bytes(self, path: Path, kind: str) -> bytes: ...
+    def read_record(self, path: Path, kind: str, form: type[T]) -> T: ...
 
     def write_record(self, path: Path, kind: str, payload: msgspec.Struct) -> None: ...
 
@@ -34,8 +35,8 @@ class LogMark:
     def read(self) -> int | None:
         """The last record that was heard; None where nothing is known."""
         try:
-            heard = msgspec.json.decode(self._records.read_bytes(self._path, _KIND), type=_Heard)
-        except (OSError, Damaged, msgspec.DecodeError):
+            heard = self._records.read_record(self._path, _KIND, _Heard)
+        except (OSError, Damaged):
             return None
         return heard.number if heard.boot_id == self._boot_id else None
 

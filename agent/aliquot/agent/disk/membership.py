@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from aliquot.agent.disk.durable import Damaged, read_bytes, write_record
+from aliquot.agent.disk.durable import Damaged, read_record, write_record
 from aliquot.agent.disk.files import DISK, Files
 from aliquot.agent.membership import Joining, Membership
 from aliquot.common.errors import SecurityError
@@ -21,10 +19,10 @@ def read_membership(state_dir: Path, files: Files = DISK) -> Membership | None:
     """What was kept; None: the node has joined no pool. Raises SecurityError for what can't be believed."""
     path = state_dir / RECORD
     try:
-        return msgspec.json.decode(read_bytes(path, _KIND, files), type=Membership)
+        return read_record(path, _KIND, Membership, files)
     except FileNotFoundError:
         return None
-    except (Damaged, msgspec.DecodeError) as error:
+    except Damaged as error:
         raise SecurityError(
             f"{path} is damaged: {error}", hint="join again: an operator's `aliquot node invite` prints the command"
         ) from error
@@ -41,8 +39,8 @@ def write_membership(state_dir: Path, membership: Membership, files: Files = DIS
 def read_joining(state_dir: Path, files: Files = DISK) -> Joining | None:
     """The join that has begun here; None where there is none that can be read."""
     try:
-        return msgspec.json.decode(read_bytes(state_dir / JOINING, _JOINING_KIND, files), type=Joining)
-    except (OSError, Damaged, msgspec.DecodeError):
+        return read_record(state_dir / JOINING, _JOINING_KIND, Joining, files)
+    except (OSError, Damaged):
         return None
 
 

@@ -25,6 +25,7 @@ from aliquot.cli._table import table, table_of
 from aliquot.cli.capacity.file import read_capacity_file
 from aliquot.cli.capacity.hook import parse_command
 from aliquot.cli.capacity.runner import Runner
+from aliquot.client import Pool
 from aliquot.client.capacity import Capacity, CapacityPolicy, NodeOrder, OrderWay
 from aliquot.common.clock import SystemClock
 from aliquot.common.duration import format_duration_ms
@@ -58,7 +59,7 @@ replaced. It ends with 0 where the node is on its way (or going), and may say mo
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.set_defaults(act=_advice)
+    parser.set_defaults(act=options.on_pool(_advice))
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
     action(actions, "advice", "what should come and go now, and why", _advice)
     action(actions, "shapes", "what is on offer, and by which rules", _shapes)
@@ -81,9 +82,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--once", action="store_true", help="carry out what there is now, and end")
 
 
-def _advice(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        found = pool.capacity.get()
+def _advice(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    found = pool.capacity.get()
     out.document(found)
     if not found.version:
         out.note("nothing is on offer: `aliquot capacity apply FILE` puts node shapes on offer")
@@ -116,9 +116,8 @@ def _explain(out: Out, found: Capacity) -> None:
         out.note(f"{found.hour_micro / 1e6:.2f} an hour now; {found.month_micro / 1e6:.2f} since the month began")
 
 
-def _shapes(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        found = pool.capacity.get(advice=False)
+def _shapes(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    found = pool.capacity.get(advice=False)
     out.document({"version": found.version, "spec": found.spec})
     rows = [
         (
@@ -140,9 +139,8 @@ def _shapes(args: argparse.Namespace, out: Out) -> None:
     out.note(f"{'orders' if policy.act else 'advice only'}; target {target}; before a node: {means}")
 
 
-def _orders(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        found = pool.capacity.get(advice=False)
+def _orders(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    found = pool.capacity.get(advice=False)
     out.document({"open": found.orders, "closed": found.closed})
     if not found.orders and not found.closed:
         out.note("nothing was ordered")
@@ -181,60 +179,56 @@ def _nodes(found: Capacity) -> Table:
     )
 
 
-def _apply(args: argparse.Namespace, out: Out) -> None:
+def _apply(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     spec = read_capacity_file(args.file)
-    with options.open_pool(args) as pool:
-        found = pool.capacity.get(advice=False)
-        was = found.spec.policy if found.version else spec.policy
-        if was.spare_permille == was.headroom_permille:  # as it is where nothing is said of it
-            was = dataclasses.replace(was, spare_permille=None)
-        of_policy = changes("policy", was, spec.policy, _USUAL_POLICY)
-        left = {shape.name for shape in spec.shapes}
-        gone = [f"shape {shape.name} disappears" for shape in found.spec.shapes if shape.name not in left]
-        for line in (*gone, *of_policy.lines):
-            out.show(line)
-        if not args.yes:
-            refuse_loss([*gone, *of_policy.gone])
-        version = pool.capacity.declare(spec, version=found.version)
+    found = pool.capacity.get(advice=False)
+    was = found.spec.policy if found.version else spec.policy
+    if was.spare_permille == was.headroom_permille:  # as it is where nothing is said of it
+        was = dataclasses.replace(was, spare_permille=None)
+    of_policy = changes("policy", was, spec.policy, _USUAL_POLICY)
+    left = {shape.name for shape in spec.shapes}
+    gone = [f"shape {shape.name} disappears" for shape in found.spec.shapes if shape.name not in left]
+    for line in (*gone, *of_policy.lines):
+        out.show(line)
+    if not args.yes:
+        refuse_loss([*gone, *of_policy.gone])
+    version = pool.capacity.declare(spec, version=found.version)
     out.document({"version": version, "shapes": [shape.name for shape in spec.shapes]})
     out.show(f"{len(spec.shapes)} shapes are on offer (version {version})")
 
 
-def _act(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        found = pool.capacity.get(advice=False)
-        policy = dataclasses.replace(found.spec.policy, act=args.to == "on")
-        version = pool.capacity.declare(dataclasses.replace(found.spec, policy=policy), version=found.version)
+def _act(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    found = pool.capacity.get(advice=False)
+    policy = dataclasses.replace(found.spec.policy, act=args.to == "on")
+    version = pool.capacity.declare(dataclasses.replace(found.spec, policy=policy), version=found.version)
     out.document({"version": version, "act": policy.act})
     out.show("nodes are ordered and given back" if policy.act else "advice only: nothing is ordered")
 
 
-def _cancel(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        order = pool.capacity.withdraw(args.number, reason=args.reason)
+def _cancel(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    order = pool.capacity.withdraw(args.number, reason=args.reason)
     out.document(order)
     out.show(f"{order.order_id} is withdrawn")
 
 
-def _run_hook(args: argparse.Namespace, out: Out) -> None:
+def _run_hook(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if not args.once:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     name = args.name or socket.gethostname()
-    with options.open_pool(args) as pool:
-        runner = Runner(pool, name, args.hook, timeout_s=args.hook_timeout, invites=args.invites, clock=SystemClock())
-        try:
-            if args.once:
-                done = runner.look()
-                runner.settle()
-                out.document({"carried_out": done})
-                out.note(f"{done} orders were carried out")
-                return
-            stop = threading.Event()
-            signal.signal(signal.SIGTERM, lambda *_: stop.set())
-            out.note(f"orders are carried out as {name}")
-            runner.run(args.every, stop)
-        finally:
-            runner.close()
+    runner = Runner(pool, name, args.hook, timeout_s=args.hook_timeout, invites=args.invites, clock=SystemClock())
+    try:
+        if args.once:
+            done = runner.look()
+            runner.settle()
+            out.document({"carried_out": done})
+            out.note(f"{done} orders were carried out")
+            return
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        out.note(f"orders are carried out as {name}")
+        runner.run(args.every, stop)
+    finally:
+        runner.close()
 
 
 CAPACITY = Work(_configure, run_action)

@@ -11,12 +11,13 @@ from rich.table import Table
 
 from aliquot.cli import _options as options
 from aliquot.cli import _words as words
-from aliquot.cli._actions import action, run_action
+from aliquot.cli._actions import action, action_alone, run_action
 from aliquot.cli._bootstrapping import bootstrap
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
 from aliquot.cli._table import table, table_of
+from aliquot.client import Pool
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
 from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
@@ -51,7 +52,10 @@ Agents, and commands and programs that have logged in take up the later one by t
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(metavar="ACTION", required=True, title="actions")
-    for name, text, act in (("grant", "give a role", _grant), ("revoke", "take a role away", _revoke)):
+    for name, text, act in (
+        ("grant", "give a role", _grant),
+        ("revoke", "take a role away", _revoke),
+    ):
         change = action(actions, name, text, act)
         change.add_argument("principal", metavar="PRINCIPAL", help="a person or a service: ann, ci/nightly")
         change.add_argument("role", type=_role, metavar="ROLE", help=_words())
@@ -69,7 +73,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     authority.add_argument(
         "--force", action="store_true", help="with retire: also where somebody trusts only the older"
     )
-    first = action(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
+    first = action_alone(actions, "bootstrap", "become administrator, on the coordinator's machine", bootstrap)
     first.epilog = (
         "Goes through a socket in the coordinator's own folder: whoever may enter that is administrator. It works\n"
         "when every token is lost. The new token is kept for this user, as `aliquot login` does."
@@ -115,14 +119,12 @@ def _words() -> str:
     return ", ".join(role.lower() for role in _GIVABLE)
 
 
-def _grant(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        _show_principal(out, pool.access.grant_role(args.principal, args.role, scope=args.tenant))
+def _grant(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    _show_principal(out, pool.access.grant_role(args.principal, args.role, scope=args.tenant))
 
 
-def _revoke(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        _show_principal(out, pool.access.revoke_role(args.principal, args.role, scope=args.tenant))
+def _revoke(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    _show_principal(out, pool.access.revoke_role(args.principal, args.role, scope=args.tenant))
 
 
 def _show_principal(out: Out, principal: Principal) -> None:
@@ -132,31 +134,29 @@ def _show_principal(out: Out, principal: Principal) -> None:
         out.note(f"{principal.name} has no token yet: `aliquot access token {principal.name}` makes one")
 
 
-def _ls(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        principals = pool.access.principals()
+def _ls(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    principals = pool.access.principals()
     out.document({"principals": principals})
     rows = [(each.name, words.grants(each.grants), str(each.tokens)) for each in principals]
     out.show(table("PRINCIPAL", "ROLES", ("TOKENS", "right"), rows=rows))
 
 
-def _token(args: argparse.Namespace, out: Out) -> None:
+def _token(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if args.what in _OF_TOKENS:
-        _OF_TOKENS[args.what](args, out)
+        _OF_TOKENS[args.what](pool, args, out)
         return
     if args.names:
         raise ConfigError(f"{args.names[0]!r} is too much", hint="aliquot access token PRINCIPAL [options]")
     if args.tenant and args.role is None:
         raise ConfigError(f"a tenant, but no role on {args.tenant}", hint="add --role user, or leave --tenant out")
     grants = [] if args.role is None else [RoleGrant(args.role, args.tenant)]
-    with options.open_pool(args) as pool:
-        made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
-        # What this machine calls itself says nothing to others; the coordinator knows better.
-        at_home = all(map(is_local_address, pool.addresses))
-        reached = made.addresses if at_home else tuple(dict.fromkeys([*pool.addresses, *made.addresses]))
-        addresses = args.address or reached
-        known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
-        login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
+    made = pool.access.issue_token(args.what, grants=grants, ttl_ms=args.ttl * 1000, note=args.note)
+    # What this machine calls itself says nothing to others; the coordinator knows better.
+    at_home = all(map(is_local_address, pool.addresses))
+    reached = made.addresses if at_home else tuple(dict.fromkeys([*pool.addresses, *made.addresses]))
+    addresses = args.address or reached
+    known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
+    login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
     out.document({"token": made.token, "login": login, "issued": made.issued})
     if args.file is not None:
         _keep(args.file, made.token, made.issued.token_id)
@@ -178,11 +178,10 @@ def _keep(file: Path, token: str, token_id: str) -> None:
         ) from error
 
 
-def _list_tokens(args: argparse.Namespace, out: Out) -> None:
+def _list_tokens(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if len(args.names) > 1:
         raise ConfigError(f"{args.names[1]!r} is too much", hint="aliquot access token ls [PRINCIPAL]")
-    with options.open_pool(args) as pool:
-        found = pool.access.tokens(args.names[0] if args.names else args.principal)
+    found = pool.access.tokens(args.names[0] if args.names else args.principal)
     out.document({"tokens": found})
     if not found:
         out.note("no tokens")
@@ -190,11 +189,10 @@ def _list_tokens(args: argparse.Namespace, out: Out) -> None:
         out.show(_tokens(found))
 
 
-def _revoke_tokens(args: argparse.Namespace, out: Out) -> None:
+def _revoke_tokens(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if not args.names and not args.principal:
         raise ConfigError("which tokens?", hint="aliquot access token revoke ID..., or --principal NAME for all of one")
-    with options.open_pool(args) as pool:
-        ended = pool.access.revoke_tokens(args.names, principal=args.principal)
+    ended = pool.access.revoke_tokens(args.names, principal=args.principal)
     out.document({"tokens": ended})
     out.show(f"ended {len(ended)} token{'' if len(ended) == 1 else 's'}")
 
@@ -219,10 +217,9 @@ def _tokens(found: Sequence[Token]) -> Table:
     )
 
 
-def _audit(args: argparse.Namespace, out: Out) -> None:
+def _audit(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     since_ms = int((time.time() - args.since) * 1000) if args.since else 0
-    with options.open_pool(args) as pool:
-        found = pool.access.audit(args.who, since_ms=since_ms, entries_max=args.limit)
+    found = pool.access.audit(args.who, since_ms=since_ms, entries_max=args.limit)
     out.document(found)
     if not found.entries:
         out.note("nothing was changed")
@@ -237,9 +234,8 @@ def _audit(args: argparse.Namespace, out: Out) -> None:
             out.note(f"what was done before {words.moment(found.oldest_ms)} is no longer kept")
 
 
-def _denials(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        found = pool.access.denials()
+def _denials(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    found = pool.access.denials()
     out.document({"denials": found})
     if not found:
         out.note("nothing was refused lately")
@@ -258,19 +254,18 @@ def _denials(args: argparse.Namespace, out: Out) -> None:
         out.show(table("WHEN", "WHO", "ASKED FOR", ("TIMES", "right"), "WHY NOT", "FROM", spare=("FROM",), rows=rows))
 
 
-def _authority(args: argparse.Namespace, out: Out) -> None:
+def _authority(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if args.force and args.what != "retire":
         raise ConfigError("--force is for retire", hint="aliquot access authority retire --force")
-    with options.open_pool(args) as pool:
-        if args.what == "ls":
-            _show_authority_use(out, pool.access.authority_use())
-            return
-        if args.what == "rotate":
-            found = pool.access.rotate_authority()
-        elif args.what == "retire":
-            found = pool.access.retire_authority(force=args.force)
-        else:
-            found = pool.access.authority()
+    if args.what == "ls":
+        _show_authority_use(out, pool.access.authority_use())
+        return
+    if args.what == "rotate":
+        found = pool.access.rotate_authority()
+    elif args.what == "retire":
+        found = pool.access.retire_authority(force=args.force)
+    else:
+        found = pool.access.authority()
     out.document(found)
     if args.what == "pem":
         out.word(found.authorities_pem.rstrip("\n"))

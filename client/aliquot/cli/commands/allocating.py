@@ -59,15 +59,14 @@ def _place(text: str) -> MemberPlace:
     return MemberPlace(node, tuple(filter(None, uuids.split(","))))
 
 
-def _alloc(args: argparse.Namespace, out: Out) -> int:
-    with options.open_pool(args) as pool:
-        request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
-        if args.hold:
-            _hold(out, pool, request, args)
-            return Exit.OK
-        lease = _allocated(pool, request, args)
-        secrets.keep(lease.lease_id, lease.secret)
-        _show(out, lease)
+def _alloc(pool: Pool, args: argparse.Namespace, out: Out) -> int:
+    request = with_node_ids(pool, options.read_request(args.gpu, args, detached=not args.hold))
+    if args.hold:
+        _hold(out, pool, request, args)
+        return Exit.OK
+    lease = _allocated(pool, request, args)
+    secrets.keep(lease.lease_id, lease.secret)
+    _show(out, lease)
     if lease.state is LeaseState.ENDED:
         return Exit.LEASE_LOST
     return Exit.OK if lease.state in _REACHED[args.until] else Exit.NOT_NOW
@@ -113,9 +112,8 @@ def _configure_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _release(args: argparse.Namespace, out: Out) -> int:
-    with options.open_pool(args) as pool:
-        results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
+def _release(pool: Pool, args: argparse.Namespace, out: Out) -> int:
+    results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
     failed = [result for result in results if isinstance(result, PoolError)]
     out.document({"leases": [result for result in results if isinstance(result, Lease)]})
     for lease_id, result in zip(args.lease_ids, results, strict=True):
@@ -146,12 +144,11 @@ def _configure_ack(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _ack(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        shape = args.shape or pool.get(args.lease_id).shape
-        _show(out, pool.acknowledge(args.lease_id, shape))
+def _ack(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    shape = args.shape or pool.get(args.lease_id).shape
+    _show(out, pool.acknowledge(args.lease_id, shape))
 
 
-ALLOC = Work(_configure_alloc, _alloc)
-RELEASE = Work(_configure_release, _release)
-ACK = Work(_configure_ack, _ack)
+ALLOC = Work(_configure_alloc, options.on_pool(_alloc))
+RELEASE = Work(_configure_release, options.on_pool(_release))
+ACK = Work(_configure_ack, options.on_pool(_ack))

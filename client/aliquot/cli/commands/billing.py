@@ -10,6 +10,7 @@ from aliquot.cli import _options as options
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
+from aliquot.client import Pool
 from aliquot.common.errors import ConfigError
 from aliquot.common.quantity import parse_quantity
 
@@ -22,10 +23,9 @@ def _configure_invoice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "csv", "html"), default="table", help="html: a page to print")
 
 
-def _invoice(args: argparse.Namespace, out: Out) -> None:
+def _invoice(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     start, end = _period(args)
-    with options.open_pool(args) as pool:
-        invoice = pool.admin.invoice(args.tenant, from_ms=_ms(start), to_ms=_ms(end))
+    invoice = pool.admin.invoice(args.tenant, from_ms=_ms(start), to_ms=_ms(end))
     out.document(invoice)
     if args.format == "csv":
         out.word(invoices.as_csv(invoice).rstrip("\n"))
@@ -78,10 +78,9 @@ def _configure_credit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="for people")
 
 
-def _credit(args: argparse.Namespace, out: Out) -> None:
+def _credit(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     micro = _whole(args.amount, 10**6)
-    with options.open_pool(args) as pool:
-        balance = pool.admin.post_credit(args.tenant, micro, reference=args.reference, note=args.note)
+    balance = pool.admin.post_credit(args.tenant, micro, reference=args.reference, note=args.note)
     out.document({"tenant": args.tenant, "balance_micro": str(balance)})
     out.show(f"{args.tenant}: balance {invoices.money(balance)}")
 
@@ -104,21 +103,20 @@ def _configure_correct(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="for people")
 
 
-def _correct(args: argparse.Namespace, out: Out) -> None:
+def _correct(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     share_milli_ms = _whole(args.gpu_hours, invoices.GPU_HOUR)
     memory_byte_ms = _whole(args.gib_hours, invoices.GIB_HOUR)
     if not share_milli_ms and not memory_byte_ms:
         raise ConfigError("nothing to correct", hint="give --gpu-hours, --gib-hours, or both")
-    with options.open_pool(args) as pool:
-        pool.admin.correct_usage(
-            args.tenant,
-            queue=args.queue,
-            model=args.model,
-            share_milli_ms=share_milli_ms,
-            memory_byte_ms=memory_byte_ms,
-            reference=args.reference,
-            note=args.note,
-        )
+    pool.admin.correct_usage(
+        args.tenant,
+        queue=args.queue,
+        model=args.model,
+        share_milli_ms=share_milli_ms,
+        memory_byte_ms=memory_byte_ms,
+        reference=args.reference,
+        note=args.note,
+    )
     out.document({"tenant": args.tenant, "reference": args.reference, "booked": True})
     out.show(f"{args.tenant}: booked as {args.reference}")
 
@@ -128,15 +126,14 @@ def _configure_close(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("day", metavar="DAY", help="the first day (UTC) that stays open: 2026-11-01")
 
 
-def _close_books(args: argparse.Namespace, out: Out) -> None:
+def _close_books(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     day = _moment("DAY", args.day)
-    with options.open_pool(args) as pool:
-        pool.admin.close_books(_ms(day))
+    pool.admin.close_books(_ms(day))
     out.document({"closed_up_to_ms": _ms(day)})
     out.show(f"the books are closed up to {invoices.day(_ms(day))} UTC")
 
 
-INVOICE = Work(_configure_invoice, _invoice)
-CREDIT = Work(_configure_credit, _credit)
-CORRECT = Work(_configure_correct, _correct)
-CLOSE_BOOKS = Work(_configure_close, _close_books)
+INVOICE = Work(_configure_invoice, options.on_pool(_invoice))
+CREDIT = Work(_configure_credit, options.on_pool(_credit))
+CORRECT = Work(_configure_correct, options.on_pool(_correct))
+CLOSE_BOOKS = Work(_configure_close, options.on_pool(_close_books))

@@ -14,6 +14,7 @@ from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
+from aliquot.client import Pool
 from aliquot.client.health import Health, Incident, Standing, UnknownSlice
 from aliquot.common.duration import format_duration_ms
 
@@ -25,9 +26,8 @@ def _configure_health(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("incident", metavar="INCIDENT", nargs="?", type=int, default=0, help="its number: how it went")
 
 
-def _health(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        health = pool.admin.health(args.incident)
+def _health(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    health = pool.admin.health(args.incident)
     out.document(health)
     if args.incident:
         for incident in (*health.open, *health.closed):
@@ -136,15 +136,15 @@ def _configure_device(parser: argparse.ArgumentParser) -> None:
     verify = action(actions, "verify", "have a card tested once nothing holds it; well, it returns", _device)
     verify.set_defaults(care=lambda admin, _: admin.verify_device)
     returning = action(actions, "return", "take a card back into service", _device)
-    returning.set_defaults(care=lambda admin, _: admin.return_device)
+    returning.add_argument("--overrule", action="store_true", help="although its agent says that it is not well")
+    returning.set_defaults(care=lambda admin, args: partial(admin.return_device, overrule=args.overrule))
     for each in (quarantine, verify, returning):
         each.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
         each.add_argument("--reason", default="", help="for people")
 
 
-def _device(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        incident: Incident | None = args.care(pool.admin, args)(args.uuid, reason=args.reason)
+def _device(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    incident: Incident | None = args.care(pool.admin, args)(args.uuid, reason=args.reason)
     out.document({"uuid": args.uuid, "incident": incident})
     if incident is None:
         out.show(f"{args.uuid} is in service")
@@ -153,5 +153,5 @@ def _device(args: argparse.Namespace, out: Out) -> None:
         out.show(f"{args.uuid} is {_state(incident.state)}, incident {incident.number}{waits}")
 
 
-HEALTH = Work(_configure_health, _health)
+HEALTH = Work(_configure_health, options.on_pool(_health))
 DEVICE = Work(_configure_device, run_action)

@@ -11,6 +11,7 @@ from aliquot.cli._command import Work
 from aliquot.cli._oidc import has_screen
 from aliquot.cli._out import Out
 from aliquot.cli.localpool import Layout, PoolRecord
+from aliquot.client import Pool
 from aliquot.common.errors import ConfigError
 
 
@@ -20,9 +21,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-browser", action="store_true", help="only print the link")
 
 
-def _run(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        link = link_for(pool, args.url or _running())
+def _run(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    link = link_for(pool, args.url or _running())
     out.document({"url": link})
     if not (out.as_json or args.no_browser) and has_screen() and webbrowser.open(link):
         out.note("your browser shows it")
@@ -39,4 +39,4 @@ def _running() -> str:
     return record.console
 
 
-CONSOLE = Work(_configure, _run)
+CONSOLE = Work(_configure, options.on_pool(_run))

@@ -11,6 +11,7 @@ from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
+from aliquot.client import Pool
 
 _LEASE_ID = re.compile(r"l-[0-9a-z]{13}")
 
@@ -23,26 +24,25 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     options.request(parser)
 
 
-def _why(args: argparse.Namespace, out: Out) -> int:
-    with options.open_pool(args) as pool:
-        if _LEASE_ID.fullmatch(args.subject):
-            lease, explanation = pool.why(args.subject)
-            out.document({"lease": lease, "explanation": explanation})
-            out.show(*views.lease_view(lease))
-            if lease.waiting is None:
-                out.show(*views.explanation_view(explanation))
-            fits = lease.granted or explanation.fits_now
-        else:
-            explanation = pool.explain(with_node_ids(pool, options.read_request(args.subject, args)))
-            out.document({"explanation": explanation})
+def _why(pool: Pool, args: argparse.Namespace, out: Out) -> int:
+    if _LEASE_ID.fullmatch(args.subject):
+        lease, explanation = pool.why(args.subject)
+        out.document({"lease": lease, "explanation": explanation})
+        out.show(*views.lease_view(lease))
+        if lease.waiting is None:
             out.show(*views.explanation_view(explanation))
-            fits = explanation.fits_now
+        fits = lease.granted or explanation.fits_now
+    else:
+        explanation = pool.explain(with_node_ids(pool, options.read_request(args.subject, args)))
+        out.document({"explanation": explanation})
+        out.show(*views.explanation_view(explanation))
+        fits = explanation.fits_now
     if fits:
         return Exit.OK
     return Exit.REFUSED if explanation.impossible else Exit.NOT_NOW
 
 
-WHY = Work(_configure, _why)
+WHY = Work(_configure, options.on_pool(_why))
 
 
 def _configure_fits(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +54,12 @@ def _configure_fits(parser: argparse.ArgumentParser) -> None:
     options.request(parser)
 
 
-def _fits(args: argparse.Namespace, out: Out) -> int:
-    with options.open_pool(args) as pool:
-        request = with_node_ids(pool, options.read_request(args.gpu, args, node_ids=()))
-        found = pool.fits(request, args.node_ids)
+def _fits(pool: Pool, args: argparse.Namespace, out: Out) -> int:
+    request = with_node_ids(pool, options.read_request(args.gpu, args, node_ids=()))
+    found = pool.fits(request, args.node_ids)
     out.document({"nodes": found})
     out.show(views.fits_table(found))
     return Exit.OK if any(fit.fits for fit in found) else Exit.NOT_NOW
 
 
-FITS = Work(_configure_fits, _fits)
+FITS = Work(_configure_fits, options.on_pool(_fits))

@@ -10,7 +10,7 @@ from aliquot.cli import _options as options
 from aliquot.cli import _views as views
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.client import Lease
+from aliquot.client import Lease, Pool
 from aliquot.common.errors import ConfigError
 
 
@@ -28,16 +28,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _extend(args: argparse.Namespace, out: Out) -> None:
+def _extend(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     if sum((args.by_s is not None, bool(args.until), args.to_s is not None)) != 1:
         raise ConfigError("say how long: a time, --until or --to", hint="aliquot extend LEASE 2h")
-    with options.open_pool(args) as pool:
-        if args.to_s is not None:
-            wanted_s = args.to_s
-        else:
-            lease = pool.get(args.lease_id)
-            wanted_s = lease.time_limit_s + args.by_s if args.by_s is not None else _up_to(lease, args.until)
-        lease = pool.extend(args.lease_id, wanted_s, reason=args.reason)
+    if args.to_s is not None:
+        wanted_s = args.to_s
+    else:
+        lease = pool.get(args.lease_id)
+        wanted_s = lease.time_limit_s + args.by_s if args.by_s is not None else _up_to(lease, args.until)
+    lease = pool.extend(args.lease_id, wanted_s, reason=args.reason)
     out.document(lease)
     out.show(*views.lease_view(lease))
 
@@ -63,4 +62,4 @@ def next_time(text: str, now: datetime) -> datetime:
     return found if found > now else found + timedelta(days=1)
 
 
-EXTEND = Work(_configure, _extend)
+EXTEND = Work(_configure, options.on_pool(_extend))

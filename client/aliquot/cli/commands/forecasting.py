@@ -10,6 +10,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
+from aliquot.client import Pool
 from aliquot.client.forecast import Forecast, ForecastHour, ForecastSeries
 
 _HOURS = (1, 6, 24)
@@ -34,10 +35,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=int, default=24, metavar="N", help="of SERIES: so many ahead, at most 168 (24)")
 
 
-def _forecast(args: argparse.Namespace, out: Out) -> None:
+def _forecast(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     series = None if args.series is None else "" if args.series == "all" else args.series
-    with options.open_pool(args) as pool:
-        found = pool.forecast(series)
+    found = pool.forecast(series)
     out.document(found)
     if not found.from_ms:
         out.note(
@@ -141,4 +141,4 @@ def _name(series: ForecastSeries) -> str:
     return f"{series.kind}/{series.name}" if series.kind else "all"
 
 
-FORECAST = Work(_configure, _forecast)
+FORECAST = Work(_configure, options.on_pool(_forecast))

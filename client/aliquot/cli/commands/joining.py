@@ -10,6 +10,7 @@ from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli.commands.caring import unknown_table
+from aliquot.client import Pool
 from aliquot.common.tls import is_local_address
 
 
@@ -30,11 +31,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     settle.add_argument("slices", metavar="SLICE", nargs="*", help="as `aliquot health` lists them (default: all)")
 
 
-def _invite(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        made = pool.access.invite_node(args.node, ttl_ms=args.ttl * 1000)
-        addresses = args.address or made.addresses
-        string = pool.connection_string(made.invite, addresses=addresses, node=made.node, ca_pem=made.ca_pem)
+def _invite(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    made = pool.access.invite_node(args.node, ttl_ms=args.ttl * 1000)
+    addresses = args.address or made.addresses
+    string = pool.connection_string(made.invite, addresses=addresses, node=made.node, ca_pem=made.ca_pem)
     out.document({"join": string, "invite": made})
     out.word(f"aliquot-agent join {string}")
     out.note(f"for {made.node}, once, until {words.moment(made.expires_ms)}")
@@ -42,16 +42,14 @@ def _invite(args: argparse.Namespace, out: Out) -> None:
         out.note(f"it names {', '.join(addresses)}, which is this machine only: for others, add --address HOST:PORT")
 
 
-def _disenrol(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        pool.access.disenrol_node(args.node)
+def _disenrol(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    pool.access.disenrol_node(args.node)
     out.document({"node": args.node})
     out.show(f"{args.node} is no node of this pool any more; `aliquot node invite {args.node}` lets it join again")
 
 
-def _settle(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        ended = pool.admin.settle_slices(args.node, args.slices)
+def _settle(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    ended = pool.admin.settle_slices(args.node, args.slices)
     out.document({"node": args.node, "slices": ended})
     if ended:
         out.show(unknown_table(ended))

@@ -13,7 +13,7 @@ from aliquot.cli._command import Work, no_options
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._table import table, table_of
-from aliquot.client import LeaseState, Status, Timeline
+from aliquot.client import LeaseState, Pool, Status, Timeline
 from aliquot.common.duration import format_duration_ms
 
 
@@ -33,11 +33,10 @@ def _configure_ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="also those that have ended")
 
 
-def _ls(args: argparse.Namespace, out: Out) -> None:
+def _ls(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     states = args.state or ([state for state in LeaseState if state is not LeaseState.UNSPECIFIED] if args.all else [])
-    with options.open_pool(args) as pool:
-        node_id = node_id_of(pool, args.node) if args.node else ""
-        leases = list(pool.leases(tenant=args.tenant, queue=args.queue, states=states, node_id=node_id))
+    node_id = node_id_of(pool, args.node) if args.node else ""
+    leases = list(pool.leases(tenant=args.tenant, queue=args.queue, states=states, node_id=node_id))
     out.document({"leases": leases})
     if not leases:
         out.note("no leases")
@@ -50,12 +49,11 @@ def _configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", action="store_true", help="what has happened to it, fact by fact")
 
 
-def _get(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        if args.timeline:
-            _show_timeline(out, pool.timeline(args.lease_id))
-            return
-        lease = pool.get(args.lease_id)
+def _get(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    if args.timeline:
+        _show_timeline(out, pool.timeline(args.lease_id))
+        return
+    lease = pool.get(args.lease_id)
     out.document(lease)
     out.show(*views.lease_view(lease))
 
@@ -76,9 +74,8 @@ def _span(took_ms: int) -> str:
     return f"{took_ms}ms" if took_ms < 1000 else format_duration_ms(took_ms)
 
 
-def _status(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        status = pool.status()
+def _status(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    status = pool.status()
     out.document(status)
     show_status(out, status)
 
@@ -141,6 +138,6 @@ def _part(value: int, whole: int) -> float:
     return value / whole if whole else 0.0
 
 
-LS = Work(_configure_ls, _ls)
-GET = Work(_configure_get, _get)
-STATUS = Work(no_options, _status)
+LS = Work(_configure_ls, options.on_pool(_ls))
+GET = Work(_configure_get, options.on_pool(_get))
+STATUS = Work(no_options, options.on_pool(_status))

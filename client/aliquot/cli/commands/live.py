@@ -25,19 +25,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=seconds, default=1.0, metavar="TIME", help="refresh interval (1s)")
 
 
-def _top(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        every_s = max(EVERY_MIN_S, args.every)
-        if out.as_json and not args.once:
-            while True:
-                out.line(snapshot.take(pool))
-                time.sleep(every_s)
-        if out.as_json or args.once or not out.console.is_terminal:
-            look = snapshot.take(pool)
-            out.document(look)
-            out.show(screen.draw(look))
-        else:
-            _live(out, pool, every_s)
+def _top(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    every_s = max(EVERY_MIN_S, args.every)
+    if out.as_json and not args.once:
+        while True:
+            out.line(snapshot.take(pool))
+            time.sleep(every_s)
+    if out.as_json or args.once or not out.console.is_terminal:
+        look = snapshot.take(pool)
+        out.document(look)
+        out.show(screen.draw(look))
+    else:
+        _live(out, pool, every_s)
 
 
 def _live(out: Out, pool: Pool, every_s: float) -> None:
@@ -61,4 +60,4 @@ def _fitted(out: Out, look: snapshot.Snapshot) -> RenderableType:
     return screen.draw(look, rows=out.console.size.height)
 
 
-TOP = Work(_configure, _top)
+TOP = Work(_configure, options.on_pool(_top))

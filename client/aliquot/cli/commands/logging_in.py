@@ -145,11 +145,10 @@ def _revoke(args: argparse.Namespace, known: Credential) -> None:
         pool.access.revoke_tokens([pool.access.whoami().token_id])
 
 
-def _whoami(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
+def _whoami(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    show_identity(out, pool.access.whoami(), pool.addresses, pool.token_origin)
 
 
 LOGIN = Work(_configure_login, _login)
 LOGOUT = Work(_configure_logout, _logout)
-WHOAMI = Work(no_options, _whoami)
+WHOAMI = Work(no_options, options.on_pool(_whoami))

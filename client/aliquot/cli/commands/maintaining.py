@@ -13,6 +13,7 @@ from aliquot.cli._actions import action, run_action
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table_of
+from aliquot.client import Pool
 from aliquot.client.admin import Maintenance, MaintenanceWindow
 from aliquot.common.duration import format_duration_ms
 
@@ -46,7 +47,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("name", metavar="NAME", help="of the window")
 
 
-def _add(args: argparse.Namespace, out: Out) -> None:
+def _add(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     window = MaintenanceWindow(
         name=args.name,
         start=args.start,
@@ -60,16 +61,14 @@ def _add(args: argparse.Namespace, out: Out) -> None:
         pool=args.pool,
         reason=args.reason,
     )
-    with options.open_pool(args) as pool:
-        view = pool.admin.declare_maintenance(window)
+    view = pool.admin.declare_maintenance(window)
     out.document(view)
     out.show(f"{_when(view)}, over {_nodes(view)}")
 
 
-def _ls(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        views = pool.admin.maintenance()
-        names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
+def _ls(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    views = pool.admin.maintenance()
+    names = {node.node_id: node.name for node in pool.nodes(with_devices=False)} if views else {}
     out.document({"windows": views})
     if not views:
         out.note("no maintenance windows: `aliquot maintenance add` declares one")
@@ -77,9 +76,8 @@ def _ls(args: argparse.Namespace, out: Out) -> None:
         out.show(_table(views, names))
 
 
-def _rm(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        pool.admin.end_maintenance(args.name)
+def _rm(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    pool.admin.end_maintenance(args.name)
     out.document({"name": args.name, "removed": True})
     out.show(f"{args.name} is withdrawn")
 

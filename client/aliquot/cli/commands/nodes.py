@@ -13,7 +13,7 @@ from aliquot.cli._command import Work
 from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
-from aliquot.client import Node, NotGrantedInTime
+from aliquot.client import Node, NotGrantedInTime, Pool
 
 _LOOK_AGAIN_S = 0.5
 
@@ -26,9 +26,8 @@ def _configure_nodes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _nodes(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        nodes = [pool.node(args.node)] if args.node else sorted(pool.nodes(pool=args.pool), key=_by_name)
+def _nodes(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    nodes = [pool.node(args.node)] if args.node else sorted(pool.nodes(pool=args.pool), key=_by_name)
     out.document(nodes[0] if args.node else {"nodes": nodes})
     if not nodes:
         out.note("no nodes: start an agent, or `aliquot declare` some")
@@ -55,15 +54,13 @@ def _configure_with_reason(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="for people")
 
 
-def _cordon(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        node = pool.cordon(node_id_of(pool, args.node), reason=args.reason)
+def _cordon(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    node = pool.cordon(node_id_of(pool, args.node), reason=args.reason)
     _show(out, node, f"{node.name} takes no new leases; what runs stays")
 
 
-def _uncordon(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        node = pool.uncordon(node_id_of(pool, args.node))
+def _uncordon(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    node = pool.uncordon(node_id_of(pool, args.node))
     closed = words.closed(node)
     story = f"is no longer closed by hand:{closed}" if closed else "takes new leases again"
     _show(out, node, f"{node.name} {story}")
@@ -75,23 +72,22 @@ def _configure_drain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=seconds, default=0.0, metavar="TIME", help="until nothing is left there")
 
 
-def _drain(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        node = pool.drain(node_id_of(pool, args.node), reason=args.reason, grace_s=args.grace)
-        deadline = time.monotonic() + args.wait
-        left = -1
-        while args.wait and node.slices:
-            if node.slices != left:
-                left = node.slices
-                out.note(f"{node.name} still holds {left} slices")
-            if time.monotonic() >= deadline:
-                raise NotGrantedInTime(
-                    f"{node.name} still holds {node.slices} slices after {args.wait:g} s",
-                    hint="look at `aliquot ls --node`; a longer --wait may help",
-                    reason="DRAINING",
-                )
-            time.sleep(_LOOK_AGAIN_S)
-            node = pool.node(node.node_id)
+def _drain(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    node = pool.drain(node_id_of(pool, args.node), reason=args.reason, grace_s=args.grace)
+    deadline = time.monotonic() + args.wait
+    left = -1
+    while args.wait and node.slices:
+        if node.slices != left:
+            left = node.slices
+            out.note(f"{node.name} still holds {left} slices")
+        if time.monotonic() >= deadline:
+            raise NotGrantedInTime(
+                f"{node.name} still holds {node.slices} slices after {args.wait:g} s",
+                hint="look at `aliquot ls --node`; a longer --wait may help",
+                reason="DRAINING",
+            )
+        time.sleep(_LOOK_AGAIN_S)
+        node = pool.node(node.node_id)
     rest = f"{node.slices} slices are ending" if node.slices else "nothing is left there"
     _show(out, node, f"{node.name} is drained: {rest}")
 
@@ -101,10 +97,9 @@ def _configure_forget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="write off the slices of a LOST node")
 
 
-def _forget(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        node = pool.node(args.node)
-        pool.remove_node(node.node_id, force=args.force)
+def _forget(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    node = pool.node(args.node)
+    pool.remove_node(node.node_id, force=args.force)
     _show(out, node, f"{node.name} is forgotten")
 
 
@@ -113,8 +108,8 @@ def _show(out: Out, node: Node, text: str) -> None:
     out.show(text)
 
 
-NODES = Work(_configure_nodes, _nodes)
-CORDON = Work(_configure_with_reason, _cordon)
-UNCORDON = Work(_configure_node, _uncordon)
-DRAIN = Work(_configure_drain, _drain)
-FORGET = Work(_configure_forget, _forget)
+NODES = Work(_configure_nodes, options.on_pool(_nodes))
+CORDON = Work(_configure_with_reason, options.on_pool(_cordon))
+UNCORDON = Work(_configure_node, options.on_pool(_uncordon))
+DRAIN = Work(_configure_drain, options.on_pool(_drain))
+FORGET = Work(_configure_forget, options.on_pool(_forget))

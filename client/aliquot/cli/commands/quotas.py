@@ -9,7 +9,7 @@ from dataclasses import replace
 from aliquot.cli import _options as options
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.client import admin
+from aliquot.client import Pool, admin
 from aliquot.common.errors import ConfigError
 from aliquot.common.quantity import human_bytes, parse_bytes, parse_milli
 
@@ -43,13 +43,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check everything, change nothing")
 
 
-def _quota(args: argparse.Namespace, out: Out) -> None:
+def _quota(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     changes = _changes(args)
-    with options.open_pool(args) as pool:
-        tenancy = pool.admin.tenancy()
-        declared = _declared(tenancy, args.kind, args.name, changes)
-        answer = pool.admin.apply(declared, over=tenancy, dry_run=args.dry_run)
-        after = pool.admin.tenancy()
+    tenancy = pool.admin.tenancy()
+    declared = _declared(tenancy, args.kind, args.name, changes)
+    answer = pool.admin.apply(declared, over=tenancy, dry_run=args.dry_run)
+    after = pool.admin.tenancy()
     out.document(answer)
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
@@ -144,4 +143,4 @@ def _window(text: str) -> admin.QuotaWindow:
     return admin.QuotaWindow(when.strip(), found.get("guaranteed"), found.get("limit"))
 
 
-QUOTA = Work(_configure, _quota)
+QUOTA = Work(_configure, options.on_pool(_quota))

@@ -71,7 +71,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM")
 
 
-def _run(args: argparse.Namespace, out: Out) -> int:
+def _run(pool: Pool, args: argparse.Namespace, out: Out) -> int:
     command = _program(args)
     if not args.gpu:
         behind = any(word == "-g" or word.startswith("--gpu") for word in command)
@@ -84,29 +84,28 @@ def _run(args: argparse.Namespace, out: Out) -> int:
     if args.profile and not args.remote:
         raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
     follow = _following.following(args)
-    with options.open_pool(args) as pool:
-        if args.remote:
-            args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
-            nodes = [node_id_of(pool, name) for name in args.node_ids]
-            request = options.read_request(args.gpu, args, node_ids=nodes)
-            launcher = elsewhere.launcher()
-            if args.stop_signal:
-                launcher = elsewhere.told_by(launcher, args.stop_signal)
-            if args.profile:
-                launcher = elsewhere.profiled(launcher, as_json=out.as_json)
-            code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)
-            return code if code >= 0 else 128 - code
-        agents = _agents_here(pool)
-        wanted = {node_id_of(pool, name) for name in args.node_ids} if args.node_ids else set(agents)
-        here = sorted(wanted & set(agents))
-        if not here:
-            raise Refused(
-                f"{', '.join(args.node_ids)} is another machine, and programs can only be started on this one so far",
-                hint="start `aliquot run` there",
-                reason="REMOTE_EXECUTION",
-            )
-        request = options.read_request(args.gpu, args, node_ids=here)
-        code = _inside(out, pool, request, args.wait, command, agents, follow=follow)
+    if args.remote:
+        args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
+        nodes = [node_id_of(pool, name) for name in args.node_ids]
+        request = options.read_request(args.gpu, args, node_ids=nodes)
+        launcher = elsewhere.launcher()
+        if args.stop_signal:
+            launcher = elsewhere.told_by(launcher, args.stop_signal)
+        if args.profile:
+            launcher = elsewhere.profiled(launcher, as_json=out.as_json)
+        code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)
+        return code if code >= 0 else 128 - code
+    agents = _agents_here(pool)
+    wanted = {node_id_of(pool, name) for name in args.node_ids} if args.node_ids else set(agents)
+    here = sorted(wanted & set(agents))
+    if not here:
+        raise Refused(
+            f"{', '.join(args.node_ids)} is another machine, and programs can only be started on this one so far",
+            hint="start `aliquot run` there",
+            reason="REMOTE_EXECUTION",
+        )
+    request = options.read_request(args.gpu, args, node_ids=here)
+    code = _inside(out, pool, request, args.wait, command, agents, follow=follow)
     return code if code >= 0 else 128 - code
 
 
@@ -289,5 +288,5 @@ def _docker_flags(uuids: list[str], environment: Mapping[str, str]) -> list[str]
     return flags + [word for pair in inside for word in ("--env", pair)]
 
 
-RUN = Work(_configure_run, _run)
+RUN = Work(_configure_run, options.on_pool(_run))
 EXEC = Work(_configure_exec, _exec)

@@ -10,6 +10,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table_of
+from aliquot.client import Pool
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +19,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry", action="store_true", help="have it tried again")
 
 
-def _set_aside(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        ask = pool.admin.retry_set_aside if args.retry else pool.admin.set_aside
-        found = ask(args.subject)
+def _set_aside(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    ask = pool.admin.retry_set_aside if args.retry else pool.admin.set_aside
+    found = ask(args.subject)
     out.document({"retried": args.retry, "set_aside": found})
     if not found:
         out.note("nothing is set aside")
@@ -44,4 +44,4 @@ def _set_aside(args: argparse.Namespace, out: Out) -> None:
     out.note(f"{len(found)} tried again" if args.retry else "have them tried again with --retry")
 
 
-SET_ASIDE = Work(_configure, _set_aside)
+SET_ASIDE = Work(_configure, options.on_pool(_set_aside))

@@ -109,13 +109,12 @@ class Bundle:
                 archive.addfile(member, io.BytesIO(content))
 
 
-def _bundle(args: argparse.Namespace, out: Out) -> None:
+def _bundle(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     now = dt.datetime.now(tz=dt.UTC)
     path: Path = args.out or Path(f"aliquot-support-{now:%Y%m%d-%H%M%S}.tar.gz")
     bundle = Bundle()
     bundle.add("about.json", dumps(_about(now), indent=2))
-    with options.open_pool(args) as pool:
-        _ask(bundle, pool, args.lease)
+    _ask(bundle, pool, args.lease)
     layout = Layout.of(args.state_dir)
     record = PoolRecord.read(layout)
     logs, addresses = list(args.log), list(args.metrics)
@@ -213,4 +212,4 @@ def _tail(path: Path) -> str:
     return text.partition("\n")[2] if size > TAIL_BYTES_MAX else text
 
 
-SUPPORT_BUNDLE = Work(_configure, _bundle)
+SUPPORT_BUNDLE = Work(_configure, options.on_pool(_bundle))

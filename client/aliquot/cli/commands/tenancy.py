@@ -14,7 +14,7 @@ from aliquot.cli._command import Work, no_options
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
 from aliquot.cli.commands.quotas import next_text
-from aliquot.client import admin
+from aliquot.client import Pool, admin
 from aliquot.common.quantity import human_bytes
 
 
@@ -25,17 +25,16 @@ def _configure_apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="also where something that was declared disappears")
 
 
-def _apply(args: argparse.Namespace, out: Out) -> None:
+def _apply(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     declared = poolfile.read_pool_file(args.file)
-    with options.open_pool(args) as pool:
-        # Replaces only what was read here: a change by somebody else since then is a conflict.
-        before = pool.admin.tenancy()
-        found = list(_changes(declared, before))
-        for line in (line for each in found for line in each.lines):
-            out.show(line)
-        if not (args.yes or args.dry_run):
-            refuse_loss([line for each in found for line in each.gone])
-        answer = pool.admin.apply(declared, over=before, dry_run=args.dry_run)
+    # Replaces only what was read here: a change by somebody else since then is a conflict.
+    before = pool.admin.tenancy()
+    found = list(_changes(declared, before))
+    for line in (line for each in found for line in each.lines):
+        out.show(line)
+    if not (args.yes or args.dry_run):
+        refuse_loss([line for each in found for line in each.gone])
+    answer = pool.admin.apply(declared, over=before, dry_run=args.dry_run)
     out.document(answer)
     word = "would be declared" if args.dry_run else "declared"
     for name, version in sorted(answer.changed.items()):
@@ -63,16 +62,14 @@ def _configure_withdraw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
 
 
-def _withdraw(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        pool.admin.withdraw(args.kind, args.name)
+def _withdraw(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    pool.admin.withdraw(args.kind, args.name)
     out.document({"kind": args.kind, "name": args.name, "withdrawn": True})
     out.show(f"{args.kind} {args.name} is withdrawn")
 
 
-def _tenants(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        tenancy = pool.admin.tenancy()
+def _tenants(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    tenancy = pool.admin.tenancy()
     out.document({"tenants": tenancy.tenants, "alerts": tenancy.alerts})
     changing = any(view.use.windows for view in tenancy.tenants)
     bounds = {view.spec.name: most for view in tenancy.tenants if (most := view.spec.priority_max) is not None}
@@ -91,9 +88,8 @@ def _tenants(args: argparse.Namespace, out: Out) -> None:
     _alerts(out, tenancy)
 
 
-def _queues(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        tenancy = pool.admin.tenancy()
+def _queues(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    tenancy = pool.admin.tenancy()
     out.document({"queues": tenancy.queues, "alerts": tenancy.alerts})
     views = {view.spec.name: view for view in tenancy.queues}
     changing = any(view.use.windows for view in tenancy.queues)
@@ -164,15 +160,14 @@ def _configure_forgive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tenant", metavar="TENANT")
 
 
-def _forgive(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        offences = pool.admin.forgive(args.tenant)
+def _forgive(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    offences = pool.admin.forgive(args.tenant)
     out.document({"tenant": args.tenant, "offences": offences})
     out.show(f"tenant {args.tenant}: {offences} forgiven" if offences else f"nothing is held against {args.tenant}")
 
 
-APPLY = Work(_configure_apply, _apply)
-WITHDRAW = Work(_configure_withdraw, _withdraw)
-TENANTS = Work(no_options, _tenants)
-QUEUES = Work(no_options, _queues)
-FORGIVE = Work(_configure_forgive, _forgive)
+APPLY = Work(_configure_apply, options.on_pool(_apply))
+WITHDRAW = Work(_configure_withdraw, options.on_pool(_withdraw))
+TENANTS = Work(no_options, options.on_pool(_tenants))
+QUEUES = Work(no_options, options.on_pool(_queues))
+FORGIVE = Work(_configure_forgive, options.on_pool(_forgive))

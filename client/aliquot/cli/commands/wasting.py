@@ -10,6 +10,7 @@ from aliquot.cli import _words as words
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.cli._table import table
+from aliquot.client import Pool
 from aliquot.client.use import UseReport, UseRow
 from aliquot.common.duration import format_duration_ms
 
@@ -25,9 +26,8 @@ def _configure_waste(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also leases that do something: what they make of it")
 
 
-def _waste(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        report = pool.use(tenant=args.tenant, quiet_only=not args.all)
+def _waste(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    report = pool.use(tenant=args.tenant, quiet_only=not args.all)
     out.document(report)
     if not report.rows:
         out.note("nothing is held for nothing, as far as it is measured")
@@ -82,12 +82,11 @@ def _configure_exempt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", action="store_true", help="idleness has consequences again")
 
 
-def _exempt(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        if not args.lease_id:
-            _list(out, pool.use())
-            return
-        lease = pool.exempt(args.lease_id, 0 if args.end else args.for_s, reason=args.reason)
+def _exempt(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    if not args.lease_id:
+        _list(out, pool.use())
+        return
+    lease = pool.exempt(args.lease_id, 0 if args.end else args.for_s, reason=args.reason)
     out.document(lease)
     out.show(*views.lease_view(lease))
 
@@ -110,5 +109,5 @@ def _list(out: Out, report: UseReport) -> None:
         )  # fmt: skip
 
 
-WASTE = Work(_configure_waste, _waste)
-EXEMPT = Work(_configure_exempt, _exempt)
+WASTE = Work(_configure_waste, options.on_pool(_waste))
+EXEMPT = Work(_configure_exempt, options.on_pool(_exempt))

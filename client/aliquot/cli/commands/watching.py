@@ -11,7 +11,7 @@ from aliquot.cli import _options as options
 from aliquot.cli import _words as words
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
-from aliquot.client import Event, LeaseChanged, NodeChanged
+from aliquot.client import Event, LeaseChanged, NodeChanged, Pool
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -23,17 +23,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _watch(args: argparse.Namespace, out: Out) -> None:
-    with options.open_pool(args) as pool:
-        events = pool.watch(tenant=args.tenant, lease_ids=args.lease_ids, nodes=args.nodes, after_seq=args.after)
-        try:
-            for event in events:
-                if out.as_json:
-                    out.line({"event": _kind(event), **_plain(event)})
-                else:
-                    out.show(_line(event))
-        finally:
-            events.close()  # type: ignore[attr-defined]  # it is a generator
+def _watch(pool: Pool, args: argparse.Namespace, out: Out) -> None:
+    events = pool.watch(tenant=args.tenant, lease_ids=args.lease_ids, nodes=args.nodes, after_seq=args.after)
+    try:
+        for event in events:
+            if out.as_json:
+                out.line({"event": _kind(event), **_plain(event)})
+            else:
+                out.show(_line(event))
+    finally:
+        events.close()  # type: ignore[attr-defined]  # it is a generator
 
 
 def _kind(event: Event) -> str:
@@ -70,4 +69,4 @@ def _stamp(seq: int, at_ms: int) -> Text:
     return Text(f"{seq:>8}  {moment:%H:%M:%S.%f}"[:-3] + "  ", style="bright_black")
 
 
-WATCH = Work(_configure, _watch)
+WATCH = Work(_configure, options.on_pool(_watch))

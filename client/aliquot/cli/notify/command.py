@@ -143,27 +143,26 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="tell of what there is now, and end")
 
 
-def _notify(args: argparse.Namespace, out: Out) -> None:
+def _notify(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     rules = read_rules(args.rules)
-    with options.open_pool(args) as pool:
-        notifier = Notifier(pool, rules, args.state, lambda rule: _deliverer(pool, rule))
-        try:
-            for lease in pool.leases():
-                notifier.look(lease)
-            notifier.look_at_budgets()
-            if args.once:
-                return
-            threading.Thread(target=notifier.follow_budgets, name="budgets", daemon=True).start()
-            out.note(f"{len(rules)} rules; leases and budgets are watched")
-            for event in pool.watch():
-                if isinstance(event, LeaseChanged):
-                    notifier.look(event.lease)
-                elif isinstance(event, Resynced):
-                    for lease in event.leases:
-                        notifier.look(lease)
-        finally:
-            notifier.close()
+    notifier = Notifier(pool, rules, args.state, lambda rule: _deliverer(pool, rule))
+    try:
+        for lease in pool.leases():
+            notifier.look(lease)
+        notifier.look_at_budgets()
+        if args.once:
+            return
+        threading.Thread(target=notifier.follow_budgets, name="budgets", daemon=True).start()
+        out.note(f"{len(rules)} rules; leases and budgets are watched")
+        for event in pool.watch():
+            if isinstance(event, LeaseChanged):
+                notifier.look(event.lease)
+            elif isinstance(event, Resynced):
+                for lease in event.leases:
+                    notifier.look(lease)
+    finally:
+        notifier.close()
 
 
-WORK = Work(_configure, _notify)
+WORK = Work(_configure, options.on_pool(_notify))
 NOTIFY = Builtin("notify", "tell people and programs of idle leases, and people of budgets", "notify.command:WORK")

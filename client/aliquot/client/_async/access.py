@@ -9,6 +9,7 @@ from aliquot.client import access
 from aliquot.client._access import ACCESS, ENROLMENT
 from aliquot.client._async.calls import AsyncCalls
 from aliquot.client._messages import read, write
+from aliquot.client._pages import pages
 from aliquot.v1 import access_pb2
 
 AUDIT_ENTRIES = 100
@@ -38,8 +39,8 @@ class AsyncAccess(AsyncCalls):
 
     async def principals(self) -> tuple[access.Principal, ...]:
         """Everybody with a role or a token, by name."""
-        flow = flows.listed(self._context, "ListPrincipals", "principals", access.Principal, self._timeout_s)
-        return tuple(sorted(await self._run(flow), key=lambda principal: principal.name))
+        found = await self._run(pages(self._context, flows.PRINCIPALS, self._timeout_s))
+        return tuple(sorted(found.items, key=lambda principal: principal.name))
 
     async def issue_token(
         self, principal: str = "", *, grants: Sequence[access.RoleGrant] = (), ttl_ms: int = 0, note: str = ""
@@ -63,8 +64,8 @@ class AsyncAccess(AsyncCalls):
 
     async def tokens(self, principal: str = "") -> tuple[access.Token, ...]:
         """A principal's tokens; empty: all that the caller may see."""
-        flow = flows.listed(self._context, "ListTokens", "tokens", access.Token, self._timeout_s, principal=principal)
-        return await self._run(flow)
+        found = await self._run(pages(self._context, flows.TOKENS, self._timeout_s, principal=principal))
+        return found.items
 
     async def audit(self, principal: str = "", *, since_ms: int = 0, entries_max: int = AUDIT_ENTRIES) -> access.Audit:
         """Who changed what, the latest first; of one principal, since a time."""

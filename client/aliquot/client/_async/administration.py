@@ -9,7 +9,7 @@ from aliquot.client._administration import ADMIN, declaration
 from aliquot.client._async.calls import AsyncCalls
 from aliquot.client._flow import call
 from aliquot.client._messages import read, write
-from aliquot.client._methods import GET_HEALTH, QUARANTINE_DEVICE, RETURN_DEVICE, SETTLE_SLICES, VERIFY_DEVICE
+from aliquot.client._methods import POOL
 from aliquot.client.health import Health, Incident, UnknownSlice
 from aliquot.v1 import admin_pb2, pool_pb2
 
@@ -66,7 +66,7 @@ class AsyncAdmin(AsyncCalls):
 
         With a number: only that one, with its story. Raises `IncidentNotFound` if it is not known (any more).
         """
-        return await self._ask(Health, GET_HEALTH, incident=incident)
+        return await self._ask(Health, POOL["GetHealth"], incident=incident)
 
     async def settle_slices(self, node: str, slice_ids: Iterable[str] = ()) -> tuple[UnknownSlice, ...]:
         """End slices of a node that its agent holds and the books do not know (`Health.unknown_slices`).
@@ -74,7 +74,7 @@ class AsyncAdmin(AsyncCalls):
         None named: all of them. Each has a grace of 30 s. Returns those that are told to end. Raises `NodeNotFound`,
         and `InvalidRequest` for one that is not quarantined there.
         """
-        answer = await self._send(SETTLE_SLICES, node_id=node, slice_ids=slice_ids)
+        answer = await self._send(POOL["SettleSlices"], node_id=node, slice_ids=slice_ids)
         return tuple(read(each, UnknownSlice) for each in answer.slices)
 
     async def quarantine_device(self, uuid: str, *, reason: str = "", drain: bool = False) -> Incident | None:
@@ -83,21 +83,22 @@ class AsyncAdmin(AsyncCalls):
         `uuid` is that of a device, or of the card that it is a part of. Returns the incident that covers it now.
         Raises `DeviceNotFound`.
         """
-        return _incident_of(await self._send(QUARANTINE_DEVICE, uuid=uuid, reason=reason, drain=drain))
+        return _incident_of(await self._send(POOL["QuarantineDevice"], uuid=uuid, reason=reason, drain=drain))
 
     async def verify_device(self, uuid: str, *, reason: str = "") -> Incident | None:
         """Have a card tested once nothing holds it; well, it returns by itself.
 
         Raises `DeviceNotFound`, and `InUse` where it can't be tested as it is.
         """
-        return _incident_of(await self._send(VERIFY_DEVICE, uuid=uuid, reason=reason))
+        return _incident_of(await self._send(POOL["VerifyDevice"], uuid=uuid, reason=reason))
 
-    async def return_device(self, uuid: str, *, reason: str = "") -> Incident | None:
+    async def return_device(self, uuid: str, *, reason: str = "", overrule: bool = False) -> Incident | None:
         """Take a card back into service; None: no incident covers it any more.
 
-        Raises `DeviceNotFound`, and `StillUnwell` while its signs are bad.
+        `overrule` takes it back although its agent says that it is not well; that counts again when the agent says
+        something else. Raises `DeviceNotFound`, and without `overrule` `StillUnwell` while its signs are bad.
         """
-        return _incident_of(await self._send(RETURN_DEVICE, uuid=uuid, reason=reason))
+        return _incident_of(await self._send(POOL["ReturnDevice"], uuid=uuid, reason=reason, overrule=overrule))
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.

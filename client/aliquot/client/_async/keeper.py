@@ -9,7 +9,7 @@ from aliquot.client._async.ports import AsyncExchange, AsyncTransport
 from aliquot.client._async.seam import Flag, Lock, Worker, wait_for
 from aliquot.client._flow import UNAUTHENTICATED, Context
 from aliquot.client._keeping import KeepBook, News
-from aliquot.client._methods import KEEP_ALIVE
+from aliquot.client._methods import LEASES
 from aliquot.client._transport import RpcFailure
 from aliquot.common.errors import SecurityError
 from aliquot.v1 import leases_pb2
@@ -73,7 +73,7 @@ class AsyncKeeper:
                 with self._lock:
                     if self._closing.is_set():
                         return
-                    self._exchange = exchange = self._transport.exchange(KEEP_ALIVE, address)
+                    self._exchange = exchange = self._transport.exchange(LEASES["KeepAlive"], address)
                 await self._serve(exchange)
             except RpcFailure as failure:
                 asked_s = self._follow(failure, address, generation)

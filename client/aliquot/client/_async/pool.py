@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,14 @@ from aliquot.client._async.seam import sleep
 from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration
 from aliquot.client._flow import Flow, RetryPolicy, send
-from aliquot.client._from_proto import lease_of, node_of
+from aliquot.client._from_proto import lease_of, node_of, numbers_of
 from aliquot.client._held_base import Callbacks
+from aliquot.client._holding import obtain
 from aliquot.client._messages import read
-from aliquot.client._methods import WATCH, WATCH_FLEET, Answer, Method
-from aliquot.client._operations import PAGE_SIZE, DeviceFilter, LeaseFilter, Places
-from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, OnLost, OnNotice, OnResize, PoolBase
+from aliquot.client._methods import Answer, Method
+from aliquot.client._operations import PAGE_SIZE, Asked, Places
+from aliquot.client._pages import DEVICE_PAGES, LEASE_PAGES, NODE_PAGES, Listing, page, pages
+from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, GONE_WITHIN_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._settings import connecting
 from aliquot.client._transport import RpcFailure
 from aliquot.client._values.base import Page
@@ -37,7 +39,6 @@ from aliquot.client._values.nodes import Device, Node
 from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
-from aliquot.client.forecast import Forecast
 from aliquot.client.use import UseReport
 from aliquot.common.tls import ClientTls, channel_credentials
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from aliquot.client._async.access import AsyncAccess
     from aliquot.client._async.administration import AsyncAdmin
     from aliquot.client._async.capacity import AsyncCapacity
+    from aliquot.client.forecast import Forecast
 
 T = TypeVar("T")
 
@@ -151,7 +153,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             Overloaded: the queue is full, or the coordinator has too much to do.
             Unavailable: no coordinator for `timeout_s`.
         """
-        flow = self._obtain(gpu, options, places, key, until, wait_s)
+        asked = self._asked(gpu, options, key, places)
+        flow = obtain(self._context, asked, until=until, wait_s=wait_s, timeout_s=self.timeout_s)
         return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
 
     async def hold(
@@ -181,7 +184,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns the lease in the state reached after at most `wait_s` (seconds; an hour at most). It may be QUEUED, and
         then stays in the queue. Raises what `lease` raises, except `NotGrantedInTime` and `LeaseLost`.
         """
-        return await self._run(self._allocate(gpu, options, None, key, until, wait_s))
+        return await self._allocate(self._asked(gpu, options, key), until, wait_s)
 
     async def grant_on(
         self,
@@ -198,7 +201,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         It never waits in the queue, and takes nothing that is kept for others. Raises `PlacementRefused` with the
         obstacle, and what `lease` raises for limits.
         """
-        return await self._run(self._allocate(gpu, options, places, key, until, wait_s))
+        return await self._allocate(self._asked(gpu, options, key, places), until, wait_s)
 
     async def fits(
         self, gpu: str | Request, nodes: Sequence[str] = (), **options: Unpack[RequestOptions]
@@ -217,7 +220,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `keys` are idempotency keys, one for each; none: fresh ones. Raises `RequestSyntaxError` before anything is
         asked for.
         """
-        return await self._run(self._allocate_batch(requests, keys))
+        return await self._run(self._batch(requests, keys))
 
     async def grant_on_batch(
         self, requests: Sequence[str | Request], nodes: Sequence[str], *, keys: Sequence[str] = ()
@@ -227,7 +230,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns for each, in order, its lease (granted) or its error. `keys` are idempotency keys, one for each; none:
         fresh ones. Raises `RequestSyntaxError` before anything is asked for.
         """
-        return await self._run(self._grant_on_batch(requests, nodes, keys))
+        return await self._run(self._batch(requests, keys, nodes))
 
     async def release(
         self,
@@ -243,7 +246,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free. `exit_code` is that of the
         program that ran in it, and stays on the lease: 0 to 255, or -N where signal N ended it.
         """
-        flow = self._release(lease_id, wait_gone=wait_gone, reason=reason, exit_code=exit_code, timeout_s=timeout_s)
+        flow = operations.release(
+            self._context,
+            lease_id,
+            self.timeout_s if wait_gone or timeout_s is None else timeout_s,
+            gone_within_s=(GONE_WITHIN_S if timeout_s is None else timeout_s) if wait_gone else None,
+            reason=reason,
+            exit_code=exit_code,
+        )
         return await self._run(flow)
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
@@ -252,14 +262,14 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Slices that it gives back are stopped now, and it may grow again. An older shape changes nothing. Raises
         `LeaseNotFound`, and `InvalidRequest` for a shape that it has not had yet.
         """
-        return lease_of(await self._send(methods.ACKNOWLEDGE_SHAPE, lease_id=lease_id, shape=shape))
+        return lease_of(await self._send(methods.LEASES["AcknowledgeShape"], lease_id=lease_id, shape=shape))
 
     async def use(self, *, tenant: str = "", lease_id: str = "", quiet_only: bool = False) -> UseReport:
         """What leases make of what they hold: those that waste most first. `tenant`: it and all below it.
 
         `quiet_only`: only leases that do nothing with it. Raises `LeaseNotFound`.
         """
-        answer = await self._send(methods.GET_USE, tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
+        answer = await self._send(methods.LEASES["GetUse"], tenant=tenant, lease_id=lease_id, quiet_only=quiet_only)
         return read(answer, UseReport)
 
     async def exempt(self, lease_id: str, for_s: int, *, reason: str = "") -> Lease:
@@ -267,7 +277,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Returns the lease. Raises `LeaseNotFound`.
         """
-        return lease_of(await self._send(methods.EXEMPT_LEASE, lease_id=lease_id, for_s=for_s, reason=reason))
+        return lease_of(await self._send(methods.LEASES["ExemptLease"], lease_id=lease_id, for_s=for_s, reason=reason))
 
     async def extend(self, lease_id: str, time_limit_s: int, *, reason: str = "") -> Lease:
         """Let a lease that has a time limit have this longer one, counted from its grant, too. Safe to repeat.
@@ -276,7 +286,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         for when it ends; `LeaseLost`, `LeaseNotFound`, `InvalidRequest`, `QuotaExceeded`.
         """
         return lease_of(
-            await self._send(methods.EXTEND_LEASE, lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
+            await self._send(methods.LEASES["ExtendLease"], lease_id=lease_id, time_limit_s=time_limit_s, reason=reason)
         )
 
     async def confirm_notice(self, lease_id: str, number: int) -> None:
@@ -284,7 +294,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Nothing is ended for idleness before somebody was told. Raises `LeaseNotFound`.
         """
-        await self._send(methods.CONFIRM_NOTICE, lease_id=lease_id, number=number)
+        await self._send(methods.LEASES["ConfirmNotice"], lease_id=lease_id, number=number)
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""
@@ -295,32 +305,31 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `RequestSyntaxError`, `InvalidRequest`; that it can never fit is an answer, not an error.
         """
-        answer = await self._send(methods.EXPLAIN, request=to_proto(self._ask(gpu, options)))
+        answer = await self._send(methods.LEASES["Explain"], request=to_proto(self._ask(gpu, options)))
         return read(answer.explanation, Explanation)
 
     async def why(self, lease_id: str) -> tuple[Lease, Explanation]:
         """Why a lease waits or ended, or where it is. Raises `LeaseNotFound`."""
-        answer = await self._send(methods.EXPLAIN, lease_id=lease_id)
+        answer = await self._send(methods.LEASES["Explain"], lease_id=lease_id)
         return lease_of(answer.lease), read(answer.explanation, Explanation)
 
     async def get(self, lease_id: str) -> Lease:
         """One lease as it is now. Raises `LeaseNotFound`."""
-        return lease_of(await self._send(methods.GET, lease_id=lease_id))
+        return lease_of(await self._send(methods.LEASES["Get"], lease_id=lease_id))
 
     async def timeline(self, lease_id: str) -> Timeline:
         """What has happened to a lease, fact by fact, also before fail-overs. Raises `LeaseNotFound`.
 
         It is read in the coordinator's journal, which may take some seconds.
         """
-        answer = await self._send(methods.GET_TIMELINE, lease_id=lease_id)
+        answer = await self._send(methods.LEASES["GetTimeline"], lease_id=lease_id)
         return read(answer, Timeline)
 
     def leases(
         self, *, tenant: str = "", queue: str = "", states: Sequence[LeaseState] = (), node_id: str = ""
     ) -> AsyncIterator[Lease]:
         """Leases, page by page while you iterate. No states: all but ENDED."""
-        which = LeaseFilter(tenant, queue, states, node_id)
-        return self._items(lambda token: operations.list_page(self._context, which, token, self.timeout_s))
+        return self._items(LEASE_PAGES, tenant=tenant, queue=queue, states=numbers_of(states), node_id=node_id)
 
     async def leases_page(
         self,
@@ -333,8 +342,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         node_id: str = "",
     ) -> Page[Lease]:
         """A page of `leases`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
-        which = LeaseFilter(tenant, queue, states, node_id)
-        return await self._run(operations.list_page(self._context, which, page_token, self.timeout_s, page_size))
+        chosen = {"tenant": tenant, "queue": queue, "states": numbers_of(states), "node_id": node_id}
+        return await self._page(LEASE_PAGES, page_token, page_size, **chosen)
 
     async def watch(
         self,
@@ -354,7 +363,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
         while True:
             address = self._context.endpoints.current
-            stream = self._transport.watch(WATCH, cursor.request(), address)
+            stream = self._transport.watch(cursor.method, cursor.request(), address)
             failure: RpcFailure | None = None
             try:
                 async for message in stream:
@@ -366,13 +375,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
                 stream.cancel()
             step = cursor.ended(failure, address)
             if isinstance(step, Relist):
-                which = LeaseFilter(tenant)
                 if relist:
-                    seq, leases = await self._run(operations.list_all(self._context, which, self.timeout_s))
+                    found = await self._run(pages(self._context, LEASE_PAGES, self.timeout_s, tenant=tenant))
+                    yield cursor.relisted(found.seq, found.items)
                 else:
-                    page = await self._run(operations.list_page(self._context, which, "", self.timeout_s, 1))
-                    seq, leases = page.seq, ()
-                yield cursor.relisted(seq, leases)
+                    yield cursor.relisted((await self._page(LEASE_PAGES, "", 1, tenant=tenant)).seq, ())
             else:
                 await sleep(step.after_s)
 
@@ -388,7 +395,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         cursor = FleetCursor(self._context, layout, version, guard=guard)
         while True:
             address = self._context.endpoints.current
-            stream = self._transport.watch(WATCH_FLEET, cursor.request(), address)
+            stream = self._transport.watch(cursor.method, cursor.request(), address)
             failure: RpcFailure | None = None
             try:
                 async for message in stream:
@@ -405,35 +412,27 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     def nodes(self, *, pool: str = "", with_devices: bool = True) -> AsyncIterator[Node]:
         """Nodes, page by page while you iterate."""
-        return self._items(
-            lambda token: operations.nodes_page(self._context, pool, token, self.timeout_s, with_devices=with_devices)
-        )
+        return self._items(NODE_PAGES, pool=pool, with_devices=with_devices)
 
     async def nodes_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", with_devices: bool = True
     ) -> Page[Node]:
         """A page of `nodes`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
-        return await self._run(
-            operations.nodes_page(
-                self._context, pool, page_token, self.timeout_s, with_devices=with_devices, size=page_size
-            )
-        )
+        return await self._page(NODE_PAGES, page_token, page_size, pool=pool, with_devices=with_devices)
 
     async def node(self, node_id: str) -> Node:
         """One node by id or name. Raises `NodeNotFound`."""
-        return node_of(await self._send(methods.GET_NODE, node_id=node_id))
+        return node_of(await self._send(methods.POOL["GetNode"], node_id=node_id))
 
     def devices(self, *, pool: str = "", node_id: str = "", model: str = "") -> AsyncIterator[Device]:
         """Devices, page by page while you iterate."""
-        which = DeviceFilter(pool, node_id, model)
-        return self._items(lambda token: operations.devices_page(self._context, which, token, self.timeout_s))
+        return self._items(DEVICE_PAGES, pool=pool, node_id=node_id, model=model)
 
     async def devices_page(
         self, page_token: str = "", page_size: int = PAGE_SIZE, *, pool: str = "", node_id: str = "", model: str = ""
     ) -> Page[Device]:
         """A page of `devices`, of at most 1,000. Raises `InvalidRequest` for a token that is no page's."""
-        which = DeviceFilter(pool, node_id, model)
-        return await self._run(operations.devices_page(self._context, which, page_token, self.timeout_s, page_size))
+        return await self._page(DEVICE_PAGES, page_token, page_size, pool=pool, node_id=node_id, model=model)
 
     async def declare(self, nodes: Iterable[NodeDeclaration]) -> list[Node]:
         """Declare nodes before, or without, their agents. Declaring again replaces.
@@ -447,22 +446,22 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `NodeNotFound`, and `InUse` while it holds slices, unless it is LOST and `force` writes them off.
         """
-        await self._send(methods.REMOVE_NODE, node_id=node_id, force=force)
+        await self._send(methods.POOL["RemoveNode"], node_id=node_id, force=force)
 
     async def cordon(self, node_id: str, *, reason: str = "") -> Node:
         """Place nothing new on the node; what runs stays. Raises `NodeNotFound`."""
-        return node_of(await self._send(methods.CORDON, node_id=node_id, reason=reason))
+        return node_of(await self._send(methods.POOL["Cordon"], node_id=node_id, reason=reason))
 
     async def uncordon(self, node_id: str) -> Node:
         """Place leases on the node again. Raises `NodeNotFound`."""
-        return node_of(await self._send(methods.UNCORDON, node_id=node_id))
+        return node_of(await self._send(methods.POOL["Uncordon"], node_id=node_id))
 
     async def drain(self, node_id: str, *, reason: str = "", grace_s: int = 0) -> Node:
         """Cordon, and end its leases with this grace (0: each lease's own). Doesn't wait until they have ended.
 
         Raises `NodeNotFound`.
         """
-        return node_of(await self._send(methods.DRAIN, node_id=node_id, reason=reason, grace_s=grace_s))
+        return node_of(await self._send(methods.POOL["Drain"], node_id=node_id, reason=reason, grace_s=grace_s))
 
     @property
     def admin(self) -> AsyncAdmin:
@@ -487,7 +486,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def status(self) -> Status:
         """Totals per pool, model and tenant."""
-        answer = await self._send(methods.GET_STATUS)
+        answer = await self._send(methods.POOL["GetStatus"])
         return read(answer, Status)
 
     async def forecast(self, series: str | None = None) -> Forecast:
@@ -498,13 +497,21 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """
         return await self._run(operations.forecast(self._context, series, self.timeout_s))
 
-    async def _items(self, page_after: Callable[[str], Flow[Page[T]]]) -> AsyncIterator[T]:
+    async def _allocate(self, asked: Asked, until: WaitUntil, wait_s: float) -> Lease:
+        timeout_s = wait_s + self.timeout_s
+        flow = operations.allocate(self._context, asked, wait_until=until, wait_s=wait_s, timeout_s=timeout_s)
+        return await self._run(flow)
+
+    async def _page(self, listing: Listing[T], token: str, size: int, **fields: object) -> Page[T]:
+        return await self._run(page(self._context, listing, self.timeout_s, token, size, **fields))
+
+    async def _items(self, listing: Listing[T], **fields: object) -> AsyncIterator[T]:
         token = ""
         while True:
-            page = await self._run(page_after(token))
-            for item in page.items:
+            found = await self._page(listing, token, 0, **fields)
+            for item in found.items:
                 yield item
-            token = page.next_token
+            token = found.next_token
             if not token:
                 return
 

@@ -15,6 +15,15 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{/* A selector of several parts: (list context components). */}}
+{{- define "aliquot.several" -}}
+matchLabels:
+  app.kubernetes.io/name: {{ include "aliquot.name" (index . 0) }}
+  app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+matchExpressions:
+  - {key: app.kubernetes.io/component, operator: In, values: [{{ join ", " (index . 1) }}]}
+{{- end }}
+
 {{- define "aliquot.labels" -}}
 {{ include "aliquot.selector" . }}
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
@@ -25,12 +34,99 @@ helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Versio
 {{/* (list context image) */}}
 {{- define "aliquot.image" -}}
 {{- $image := index . 1 -}}
-{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ end }}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ if $image.pytorch }}-pytorch{{ end }}{{ end }}
 {{- end }}
 
 {{/* Where the coordinator is reached within the cluster. */}}
 {{- define "aliquot.address" -}}
 {{ include "aliquot.fullname" . }}-coordinator.{{ .Release.Namespace }}.svc:7070
+{{- end }}
+
+{{/* Lays one map over another, which is changed: (list below above). Unlike Helm's own, also false and "" count. */}}
+{{- define "aliquot.over" -}}
+{{- $below := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $below $key)) -}}
+{{- include "aliquot.over" (list (get $below $key) $value) -}}
+{{- else -}}
+{{- $_ := set $below $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A table of TOML with all below it: (list name map). Helm's own toToml makes 7071.0 of 7071. */}}
+{{- define "aliquot.toml" -}}
+[{{ index . 0 }}]
+{{- range $key, $value := index . 1 }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value)) }}
+{{ $key }} = {{ include "aliquot.tomlValue" $value }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := index . 1 }}
+{{- if and (kindIs "map" $value) $value }}
+
+{{ include "aliquot.toml" (list (printf "%s.%s" (index $ 0) $key) $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "aliquot.tomlValue" -}}
+{{- if kindIs "map" . -}}
+{ {{- range $number, $key := keys . | sortAlpha }}{{ if $number }}, {{ end }}{{ toJson $key }} = {{ include "aliquot.tomlValue" (get $ $key) }}{{ end -}} }
+{{- else if kindIs "slice" . -}}
+[{{ range $number, $each := . }}{{ if $number }}, {{ end }}{{ include "aliquot.tomlValue" $each }}{{ end }}]
+{{- else -}}
+{{ toJson . }}
+{{- end -}}
+{{- end }}
+
+{{/* The Secret with tokens for metrics; empty: there is none. */}}
+{{- define "aliquot.metricsSecret" -}}
+{{- if .Values.metrics.tokenSecret }}{{ .Values.metrics.tokenSecret }}
+{{- else if .Values.metrics.serviceMonitors }}{{ include "aliquot.fullname" . }}-metrics{{ end }}
+{{- end }}
+
+{{/* A budget for a part that has several pods: (list context component values). */}}
+{{- define "aliquot.budget" -}}
+{{- $context := index . 0 }}
+{{- if and $context.Values.podDisruptionBudgets (gt (int (index . 2).replicas) 1) }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "aliquot.fullname" $context }}-{{ index . 1 }}
+  namespace: {{ $context.Release.Namespace }}
+  labels: {{- include "aliquot.labels" (list $context (index . 1)) | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "aliquot.selector" (list $context (index . 1)) | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{/* An account, bound to the ClusterRole of its own name: (list context component). */}}
+{{- define "aliquot.account" -}}
+{{- $context := index . 0 }}
+{{- $name := printf "%s-%s" (include "aliquot.fullname" $context) (index . 1) -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $name }}
+  namespace: {{ $context.Release.Namespace }}
+  labels: {{- include "aliquot.labels" . | nindent 4 }}
+{{- end }}
+
+{{- define "aliquot.clusterRoleBinding" -}}
+{{- $context := index . 0 }}
+{{- $name := printf "%s-%s" (include "aliquot.fullname" $context) (index . 1) -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- include "aliquot.labels" . | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $name }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $context.Release.Namespace }}}
 {{- end }}
 
 {{/* What an unprivileged container may do: nothing. */}}
@@ -125,7 +221,10 @@ timeoutSeconds: 10
 {{- if and (eq .Values.node.mode "dra") (ne .Values.node.injection "cdi") }}
 {{- fail "node.mode=dra gives claims to containers by CDI; set node.injection=cdi" }}
 {{- end }}
-{{- if and .Values.metrics.serviceMonitors (not .Values.metrics.tokenSecret) }}
-{{- fail "metrics.serviceMonitors needs metrics.tokenSecret: metrics are shown to who has a token" }}
+{{- if and .Values.console.enabled .Values.console.ingress.enabled (not .Values.console.ingress.host) }}
+{{- fail "console.ingress.host: name the host by which browsers reach the console" }}
+{{- end }}
+{{- if and .Values.agent.serveOutside (not (dig "hosting" "ports" "" .Values.agent.settings)) }}
+{{- fail "agent.serveOutside needs agent.settings.hosting.ports: which ports of the host, such as 40000-40099" }}
 {{- end }}
 {{- end }}

@@ -156,7 +156,7 @@ class KueueController:
         if len(gangs) != 1 or not isinstance(error, Refused) or isinstance(error, NeverFits):
             return False
         request = await self._request(workload, gangs[0])
-        lease = await self._granter.make_room(workload.metadata.namespace, gangs[0].gang, request)
+        lease = await self._granter.make_room(f"{workload.metadata.namespace}/{gangs[0].gang}", request)
         if lease is None:
             return False
         if lease.holding:

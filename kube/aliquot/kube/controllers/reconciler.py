@@ -157,7 +157,7 @@ class Reconciler:
             return False
         if pod.node:
             return pod.lease_id == lease.lease_id
-        return self._now_ms() - lease.granted_ms <= self._patience.unbound_ms
+        return self._now_ms() - lease.granted_ms <= self._patience.for_pod(lease)
 
     async def _find(self, lease: KubeLease) -> list[tuple[str, str]]:
         """The pod of a lease by the lease's name, which is the pod's."""

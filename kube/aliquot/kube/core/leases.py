@@ -63,6 +63,11 @@ class KubeLease:
         return self.state == "QUEUED" and not self.requeues
 
     @property
+    def makes_room(self) -> bool:
+        """Whether it waits while the pool makes room for a single pod."""
+        return self.waits and self.owner == names.ROOM_OWNER
+
+    @property
     def live(self) -> bool:
         """Whether it holds capacity, or waits for some."""
         return self.state != ENDED

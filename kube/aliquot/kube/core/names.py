@@ -19,6 +19,11 @@ GANG_SIZE: Final = "aliquot.dev/gang-size"
 GANG: Final = "aliquot.dev/gang"
 QUEUE: Final = "aliquot.dev/queue"
 
+TRANSLATE: Final = "aliquot.dev/translate"
+"""Label of a namespace, or of a pod, whose GPUs may be asked for in other systems' words: `true`."""
+TRANSLATED: Final = "aliquot.dev/translated"
+"""Annotation that says what became of those words."""
+
 # Annotations that only we write: the assignment travels in the Binding.
 LEASE_ID: Final = "aliquot.dev/lease-id"
 ASSIGNMENT: Final = "aliquot.dev/assignment"
@@ -34,7 +39,9 @@ LEASE_POD_UID: Final = "kube.aliquot.dev/pod-uid"
 LEASE_GANG: Final = "kube.aliquot.dev/gang"
 LEASE_ATTEMPT: Final = "kube.aliquot.dev/attempt"
 LEASE_OWNER: Final = "kube.aliquot.dev/owner"
-"""Of a reservation: who ends it (`gang`: with its pods; `kueue`: with its Workload; `job`: with its ElasticJob)."""
+"""Of a reservation: who ends it (`gang`: with its pods; `kueue`: with its Workload; `job`: with its ElasticJob).
+`room`: it is a single pod's, and the pool was asked to make room for it."""
+ROOM_OWNER: Final = "room"
 
 CONTROLLERS_LEASE: Final = "aliquot-kube-controllers"
 """The Lease whose holder is the one process of controllers that works."""

@@ -107,6 +107,11 @@ def flatten(pod: RawPod) -> PodRecord:
     )
 
 
+def may_preempt(pod: RawPod) -> bool:
+    """Whether others may have to go for it, by its PriorityClass."""
+    return pod.spec.preemption_policy != "Never"
+
+
 def member_of(annotations: dict[str, str]) -> int:
     """The member that the assignment names; -1: none that can be read."""
     text = annotations.get(names.ASSIGNMENT)

@@ -59,7 +59,11 @@ class Patience:
     unbound_ms: int = 60_000
     """A lease whose pod is not bound. Longer than any bind may take."""
     gang_ms: int = 300_000
-    """A gang's lease of which not all members are bound."""
+    """A gang's lease of which not all members are bound; and one for which the pool makes room."""
+
+    def for_pod(self, lease: KubeLease) -> int:
+        """How long a single pod's lease may be without its pod being bound, in milliseconds."""
+        return self.gang_ms if lease.makes_room else self.unbound_ms
 
 
 def reconcile(
@@ -115,16 +119,18 @@ def _of_pod(
 ) -> Action | None:
     if lease.pod_uid in under_way:
         return None
-    if lease.state in {"QUEUED", "PREEMPTING"}:
-        # It was taken back. A pod is never granted elsewhere later: it is made anew, by whatever made it.
-        return Release(lease.lease_id, "it was taken back") if lease.state == "QUEUED" else None
+    if lease.state == "PREEMPTING":
+        return None
+    if lease.state == "QUEUED" and not lease.makes_room:
+        # A pod is never granted elsewhere later: it is made anew, by whatever made it.
+        return Release(lease.lease_id, "it was taken back")
     if pod is None:
         return Look(lease.lease_id, "its pod is not known")
     if pod.over:
         return Release(lease.lease_id, f"its pod has ended ({pod.phase})")
     if pod.node and pod.lease_id != lease.lease_id:
         return Look(lease.lease_id, "its pod is bound under another lease")
-    if not pod.node and now_ms - lease.granted_ms > patience.unbound_ms:
+    if not pod.node and now_ms - lease.granted_ms > patience.for_pod(lease):
         return Look(lease.lease_id, "its pod was not bound")
     return None
 

@@ -47,6 +47,7 @@ class RawPodSpec(msgspec.Struct, rename="camel", gc=False):
     scheduler_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str | None = None
     containers: Sequence[RawContainer] | None = None
     init_containers: Sequence[RawContainer] | None = None
     scheduling_group: RawGroup | None = None

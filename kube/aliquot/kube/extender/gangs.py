@@ -6,9 +6,9 @@ runs takes over that member's place.
 No member is bound before all have their places: one that its scheduler can't place, for want of processors or by a
 taint, is heard of by its absence only, and others that ran meanwhile would wait for it on GPUs.
 
-Where others of lower priority are in the way, the scheduler asks for one member's room at a time, which is no gang's.
-So the pool makes room for the whole: its lease waits in the pool's queue while theirs are taken back, and their pods
-deleted.
+Where others of lower priority are in the way, the pool makes room for the whole: its lease waits in the pool's queue
+while theirs are taken back, and their pods deleted. A scheduler asks for room by its nodes' sums alone, and for one
+member at a time, so a gang that has found no place has room made at once on the nodes that suit it otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aliquot.common.limits import MAX_GANG_SIZE, MAX_NODE_IDS_PER_REQUEST
 from aliquot.common.request import parse_request
 from aliquot.kube.core import gangs
 from aliquot.kube.core.leases import KubeLease, labels_of
-from aliquot.kube.core.pods import Gang, flatten
+from aliquot.kube.core.pods import Gang, flatten, may_preempt
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender.members import Members
 from aliquot.kube.holding.book import LeaseBook
@@ -177,7 +177,7 @@ class GangPlaces:
                 return False
             suited = dict.fromkeys((*nodes, *self._suited.get((gang.namespace, gang.name), ())))
             request = self._request(gang, asked, tuple(suited))
-            return await self._granter.make_room(gang.namespace, gang.name, request) is not None
+            return await self._granter.make_room(f"{gang.namespace}/{gang.name}", request) is not None
 
     def _incomplete(self, pod: RawPod, gang: Gang) -> str:
         """Why a gang can't be reserved from here; empty: it can."""
@@ -219,6 +219,10 @@ class GangPlaces:
             lease = await self._granter.for_gang(gang.namespace, gang.name, request)
         except PoolError as error:
             hopeless = isinstance(error, NeverFits) and await self._never_fits(request)
+            if not hopeless and may_preempt(pod):
+                waiting = await self._granter.make_room(f"{gang.namespace}/{gang.name}", request)
+                if waiting is not None:
+                    return waiting if waiting.holding else NotNow(f"room is made for gang {gang.name}")
             few = isinstance(error, NeverFits) and not hopeless
             told = f"the nodes that suit it now ({len(nodes)}) are too few" if few else _told(error)
             refusal = NotNow(f"gang {gang.name}: {told}", hopeless)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError
 from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError
@@ -26,7 +27,6 @@ from aliquot.kube.core.extending import (
     FilterArgs,
     FilterResult,
     HostPriority,
-    MetaPod,
     MetaVictims,
     PreemptArgs,
     PreemptResult,
@@ -34,7 +34,8 @@ from aliquot.kube.core.extending import (
     split,
 )
 from aliquot.kube.core.leases import KubeLease, assignment_of
-from aliquot.kube.core.pods import Gang, flatten
+from aliquot.kube.core.names import LEASE_OWNER, ROOM_OWNER
+from aliquot.kube.core.pods import Gang, flatten, may_preempt
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
@@ -50,8 +51,6 @@ log = logging.getLogger(__name__)
 
 _SEEN_KEPT: Final = 10_000
 _EXPLAINED_KEPT_S: Final = 2.0
-_PREEMPT_NODES_MAX: Final = 16
-"""Nodes on which preemption is worked out for one pod: each is a question to the pool."""
 
 
 class _Seen(NamedTuple):
@@ -92,6 +91,7 @@ class Extender:
         book.on_resync.append(self.fits.clear)
         book.on_freed.append(self.waker.freed)
         self.fits.on_given_back.append(self.waker.freed)
+        book.on_lease.append(self._room_changed)
         self.gangs.on_reserved.append(self.waker.freed)
 
     async def run(self) -> None:
@@ -137,9 +137,14 @@ class Extender:
                 return FilterResult(error=blind)
             if gang is not None:
                 return await self._filter_gang(pod, gang, asked, nodes)
+            room = self._room_of(pod.metadata.uid)
+            if room is not None and room.holding:
+                return _only(room.node_of(0), nodes, "the room that was made for it is")
             result = split(nodes, await self.fits.obstacles(asked.kind, asked.request, nodes))
-            if not result.node_names and nodes and not self.fits.turned_away(asked.kind):
-                await self._explain(pod, asked)
+            if not result.node_names and nodes and room is None and not self.fits.turned_away(asked.kind):
+                explanation = await self._explain(pod, asked)
+                if explanation.would_preempt and may_preempt(pod):
+                    await self._make_room(pod, asked, nodes)
             return result
         except (PoolError, KubeError) as error:
             return FilterResult(error=f"aliquot: {error.message}")
@@ -154,10 +159,9 @@ class Extender:
             self._tell(pod, "AliquotGangImpossible" if found.hopeless else "AliquotGangWaiting", found.why)
             told = dict.fromkeys(nodes, f"aliquot: {found.why}")
             return FilterResult(hopeless=told) if found.hopeless else FilterResult(failed=told)
-        elsewhere = f"aliquot: member {found.member} of gang {gang.name} is on {found.node}"
-        return FilterResult([found.node], {node: elsewhere for node in nodes if node != found.node})
+        return _only(found.node, nodes, f"member {found.member} of gang {gang.name} is")
 
-    async def _explain(self, pod: RawPod, asked: PodRequest) -> None:
+    async def _explain(self, pod: RawPod, asked: PodRequest) -> Explanation:
         """Tell the pod, by an event, what it waits for. Pods of one kind share an answer for a moment."""
         now = asyncio.get_running_loop().time()
         at, explanation = self._explained.get(asked.kind, (0.0, None))
@@ -169,6 +173,7 @@ class Extender:
         smallest = next((missing.smallest_change for missing in explanation.missing if missing.smallest_change), "")
         text = explanation.summary + (f"; smallest change: {smallest}" if smallest else "")
         self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", text)
+        return explanation
 
     async def prioritize(self, args: FilterArgs) -> list[HostPriority]:
         """How good nodes are, 0 to 10. Nodes are compared within one answer, so all are asked about again."""
@@ -216,6 +221,9 @@ class Extender:
             if place is None or place.node != args.node:
                 return f"aliquot: gang {gang.name} has no place for this pod on {args.node} any more"
             return await self._bound(args, place.lease, place.member, shared=True)
+        room = self._room_of(args.uid)
+        if room is not None and room.holding and room.node_of(0) == args.node:
+            return await self._bound(args, room, 0, shared=False)
         try:
             with self.fits.binding(asked.kind, args.node):
                 lease = await self._granter.for_pod(args.uid, asked.request, args.node)
@@ -245,7 +253,7 @@ class Extender:
     # --------------------------------------------------------------------------------------------------- preempt
 
     async def preempt(self, args: PreemptArgs) -> PreemptResult:
-        """On which of the proposed nodes the pool could make room, and whose pods would go: the pool's own choice."""
+        """Have the pool make room on the proposed nodes; what is answered is the scheduler's own to evict."""
         try:
             return PreemptResult(await self._preempt(args.pod, args.victims or {}))
         except AliquotError as error:
@@ -261,33 +269,44 @@ class Extender:
             if await self.gangs.make_room(pod, gang, asked, list(proposed)):
                 self._tell(pod, "AliquotGangWaiting", f"room is made for gang {gang.name}")
             return {}  # one member's room is no gang's: nothing is the scheduler's to evict
-        found: dict[str, MetaVictims] = {}
+        room = self._room_of(pod.metadata.uid)
+        if room is not None:
+            fitting = [room.node_of(0)] if room.holding else []
+        else:
+            fitting = list(
+                split(proposed, await self.fits.obstacles(asked.kind, asked.request, list(proposed))).node_names
+            )
+        if fitting or room is not None:
+            # Where it has its part, or could have it, the node lacks something of Kubernetes' own.
+            return {node: proposed[node] for node in fitting if node in proposed}
+        kept = [node for node, victims in proposed.items() if not victims.pdb_violations]
+        if not (kept and await self._make_room(pod, asked, kept)):
+            await self._make_room(pod, asked, list(proposed))
+        return {}
 
-        def cost(node: str) -> tuple[int, int, str]:
-            return proposed[node].pdb_violations, len(proposed[node].pods or ()), node
+    async def _make_room(self, pod: RawPod, asked: PodRequest, nodes: Sequence[str]) -> bool:
+        """Have the pool take back what is in a pod's way on these nodes; False: it would take back nothing.
 
-        for node in sorted(proposed, key=cost):
-            if len(found) == _PREEMPT_NODES_MAX:
-                break
-            victims = await self._victims(asked, node, proposed[node])
-            if victims is not None:
-                found[node] = victims
-        return found
+        By the sums of its nodes a scheduler does not see that it must: the parts may be of cards too full each, memory,
+        or others' who have no pods. So whose they are, and how many, is the pool's to decide, and it evicts by itself.
+        """
+        labels = {**asked.request.labels, LEASE_OWNER: ROOM_OWNER}
+        request = replace(asked.request, node_ids=tuple(nodes[:MAX_NODE_IDS_PER_REQUEST]), labels=labels)
+        uid = pod.metadata.uid
+        async with self.locks(uid):
+            made = self._room_of(uid) or await self._granter.make_room(uid, request)
+        if made is not None:
+            self._tell(pod, "AliquotMakesRoom", "the pool takes back what is in its way")
+        return made is not None
 
-    async def _victims(self, asked: PodRequest, node: str, proposed: MetaVictims) -> MetaVictims | None:
-        request = replace(asked.request, node_ids=(node,), no_queue=False)
-        explanation = await self._pool.explain(request)
-        if explanation.fits_now:
-            return proposed
-        # The pool's choice, and not the scheduler's beside it: both would evict more than is in the way. Where the node
-        # lacks something of Kubernetes' own then, the scheduler asks again, and goes by what it proposes itself.
-        victims: list[MetaPod] = []
-        for lease_id in explanation.would_preempt:
-            lease = self._book.get(lease_id)
-            if lease is None or not lease.pod_uid:
-                return None  # somebody else's: not the scheduler's to evict
-            victims.append(MetaPod(lease.pod_uid))
-        return MetaVictims(victims, proposed.pdb_violations) if victims else None
+    def _room_of(self, uid: str) -> KubeLease | None:
+        """The lease of a pod for which room is, or was, made."""
+        lease = self._book.of_pod(uid)
+        return lease if lease is not None and lease.owner == ROOM_OWNER else None
+
+    def _room_changed(self, lease: KubeLease) -> None:
+        if lease.owner == ROOM_OWNER and lease.holding:
+            self.waker.freed()
 
     # ---------------------------------------------------------------------------------------------------- the rest
 
@@ -309,3 +328,9 @@ class Extender:
     def _tell(self, pod: RawPod, reason: str, text: str) -> None:
         meta = pod.metadata
         self._teller.tell(Regarding("Pod", meta.namespace, meta.name, meta.uid), reason, text, warning=True)
+
+
+def _only(node: str, nodes: Sequence[str], what: str) -> FilterResult:
+    """The one node that is left, where it is among those that suit otherwise."""
+    failed = {each: f"aliquot: {what} on {node}" for each in nodes if each != node}
+    return FilterResult([node] if node in nodes else [], failed)

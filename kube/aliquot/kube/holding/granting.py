@@ -57,8 +57,10 @@ class Granter:
 
         return await self._granted(uid, request, grant)
 
-    async def make_room(self, namespace: str, gang: str, request: Request) -> KubeLease | None:
+    async def make_room(self, subject: str, request: Request) -> KubeLease | None:
         """A lease that waits while the pool takes back what is in its way; None: it would take nothing back.
+
+        `subject` is the uid of a pod, or `NAMESPACE/NAME` of a gang.
 
         The pool keeps the room together as it becomes free, so that nobody else moves in between. Raises what
         `allocate` raises.
@@ -66,7 +68,7 @@ class Granter:
         waiting = replace(request, no_queue=False)
         if not (await self._pool.explain(waiting)).would_preempt:
             return None
-        return await self.for_job(namespace, gang, waiting)
+        return await self._granted(subject, waiting, self._ask)
 
     async def for_gang(self, namespace: str, gang: str, request: Request) -> KubeLease:
         """One lease for all members, wherever they fit together, now or not at all: what `allocate` raises."""
@@ -79,11 +81,7 @@ class Granter:
 
     async def for_job(self, namespace: str, gang: str, request: Request) -> KubeLease:
         """One lease for all members, which may wait in the pool's queue: what `allocate` raises."""
-
-        async def ask(asked: Request, key: str) -> Lease:
-            return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
-
-        return await self._granted(f"{namespace}/{gang}", request, ask)
+        return await self._granted(f"{namespace}/{gang}", request, self._ask)
 
     async def exactly(
         self, namespace: str, gang: str, request: Request, node: str, devices: Sequence[str]
@@ -106,6 +104,9 @@ class Granter:
             log.warning("lease %s could not be released now: %s", lease.lease_id, error.message)
             return False
         return True
+
+    async def _ask(self, asked: Request, key: str) -> Lease:
+        return await self._pool.allocate(asked, until=WaitUntil.QUEUED, wait_s=_GRANT_S, key=key)
 
     async def _granted(
         self, subject: str, request: Request, grant: Callable[[Request, str], Awaitable[Lease]]

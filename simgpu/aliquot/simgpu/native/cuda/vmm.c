@@ -1,9 +1,11 @@
 /* Virtual memory management: physical memory, address reservations, and the mappings between them. */
 #include "internal.h"
 
+#include <linux/memfd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define GRANULARITY (UINT64_C(2) << 20)
@@ -302,7 +304,8 @@ EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
 /* A descriptor of a file that says which memory is meant, and holds it for as long as it is open anywhere. */
 static CUresult export_file(const struct share_ticket *ticket, int *fd)
 {
-    *fd = memfd_create("aliquot-simgpu-memory", MFD_CLOEXEC);
+    // Not by its wrapper, which came with glibc 2.27 only.
+    *fd = (int)syscall(SYS_memfd_create, "aliquot-simgpu-memory", MFD_CLOEXEC);
     if (*fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     if (write(*fd, ticket, sizeof *ticket) == (ssize_t)sizeof *ticket && later_exported(ticket, *fd))
