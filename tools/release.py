@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
-from tools.distributions import ROOT, build_sdist, build_wheel
+from tools.distributions import ROOT, build_sdist, build_wheel, commit_time_s
 from tools.sbom import sbom
 
 GLIBC = "2.17"
@@ -50,6 +51,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.final and not dated((ROOT / "CHANGELOG.md").read_text("utf-8"), version()):
         raise SystemExit(f"error: CHANGELOG.md has no section `## [{version()}] - YYYY-MM-DD`")
+    os.environ["SOURCE_DATE_EPOCH"] = commit_time_s()  # of both, also if somebody commits meanwhile
     first = build(options.out)
     with tempfile.TemporaryDirectory(prefix="aliquot-again-") as again:
         second = build(Path(again))
