@@ -63,6 +63,7 @@ def keep(daemon: dict[str, Any]) -> None:
         terms(PIPE, daemon["number"], daemon["limit"], daemon["percentage"])
         return
     for server, of in daemon["named"].items():
+        terms(PIPE / server, of["number"], "", 100)
         for name, space in of["namespaces"].items():
             terms(PIPE / server / name, of["number"], space["pinned-memory-limit"], space["active-thread-percentage"])
 

@@ -145,7 +145,7 @@ class MpsControl:
         try:
             subprocess.run(  # noqa: S603  our own words only
                 [sys.executable, "-c", _INIT],
-                env=self._environment(),
+                env=self._environment() | {"CUDA_MPS_PIPE_DIRECTORY": str(self._way_in)},
                 user=uid if os.geteuid() == 0 else None,
                 capture_output=True,
                 timeout=HANGS_AFTER_S,
@@ -156,6 +156,11 @@ class MpsControl:
         except subprocess.TimeoutExpired:
             return True
         return False
+
+    @property
+    def _way_in(self) -> Path:
+        """How a program that is no lease's comes to the server."""
+        return self.pipe_directory
 
     def last_words(self) -> str:
         """The end of the daemon's log; empty: it has none."""
@@ -257,6 +262,10 @@ class NamedMpsControl(MpsControl):
     def _quit(self) -> None:
         if self.alive():
             self._run(("-q",))
+
+    @property
+    def _way_in(self) -> Path:
+        return self.pipe_directory / self._SERVER
 
     @property
     def _of_server(self) -> str:
