@@ -98,14 +98,6 @@ def test_a_daemon_that_died_or_was_told_otherwise_is_noticed_and_set_right(mps: 
     assert mps.read_back(mine)
 
 
-def test_processes_that_missed_the_daemon_are_named(mps: MpsEnforcer) -> None:
-    mine = piece("l-1", 4)
-    mps.apply(mine)
-    state = daemon_of(mps, mine)
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"servers": {"4711": [100, 101]}}))
-    assert mps.escaped(mine, [100, 101, 102]) == [102]
-
-
 def test_a_daemon_serves_one_user(mps: MpsEnforcer) -> None:
     mine = piece("l-1", 4)
     mps.apply(mine)

@@ -187,13 +187,6 @@ class MpsEnforcer:
                     self._silent_until_s = time.monotonic() + SILENT_S
                     log.warning("MPS may not take new clients after process %d: %s", pid, error.message)
 
-    def escaped(self, limited: Limited, pids: Collection[int]) -> list[int]:
-        """Of a lease's processes on the device, those the daemon doesn't know: nothing holds them but the watchdog.
-
-        Raises `EnforcementError`.
-        """
-        return sorted(set(pids) - set(self._control(limited).clients()))
-
     def look_at_clients(self, limited: Limited, pids: Collection[int]) -> None:
         """Tell of processes of the slice that two looks in a row found outside the daemon: one that has just begun may
         not be its client yet. And now and then see whether the server still takes others. Raises `EnforcementError`.
