@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from aliquot.common import catalog
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.files import NODE_COLUMNS, read_csv, read_document, refuse_unknown
@@ -53,24 +55,8 @@ def more_of(nodes: Iterable[NodeSpec], count: int, like: str = "") -> list[NodeS
 
 
 def _copy(node: NodeSpec, name: str) -> NodeSpec:
-    devices = tuple(
-        DeviceSpec(
-            uuid=f"{name}/{device.index}",
-            model=device.model,
-            memory_total_bytes=device.memory_total_bytes,
-            memory_reserved_bytes=device.memory_reserved_bytes,
-            vendor=device.vendor,
-            index=device.index,
-            mig_profile=device.mig_profile,
-            compute_milli=device.compute_milli,
-            nvlink_island=device.nvlink_island,
-            numa_node=device.numa_node,
-        )
-        for device in node.devices
-    )
-    return NodeSpec(
-        name, name, devices, node.labels, node.pool, node.failure_domain, node.cpu_milli, node.host_memory_bytes
-    )
+    devices = tuple(replace(device, uuid=f"{name}/{device.index}") for device in node.devices)
+    return replace(node, node_id=name, name=name, devices=devices)
 
 
 def _from_row(row: Mapping[str, str]) -> NodeSpec:

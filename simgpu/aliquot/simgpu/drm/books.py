@@ -57,7 +57,7 @@ class Held(msgspec.Struct):
     """An open file of a card."""
 
     pid: int
-    start: str
+    started: int | None
     """Of the process, so that another one with its number is not taken for it."""
     address: str
     minor: int
