@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import secrets
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
@@ -31,6 +33,27 @@ def make_private(folder: Path) -> None:
         return
     make_private(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Put a file in the place of the one that is there: readers see the old one or the new one, and who dies meanwhile
+    leaves the old one. It is for those whom `mode` lets read it, whatever the umask. `durable`: it survives a loss of
+    power. Raises OSError.
+    """
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        if mode != 0o600:
+            staging.chmod(mode)
+        staging.replace(path)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
 
 
 def read_text(path: Path) -> str:

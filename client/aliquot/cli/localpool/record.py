@@ -12,6 +12,7 @@ import msgspec
 
 from aliquot.cli._json import dumps
 from aliquot.cli.localpool.layout import Layout
+from aliquot.common.files import write_whole
 from aliquot.common.processes import start_ticks
 
 _LOOK_AGAIN_S = 0.05
@@ -76,9 +77,7 @@ class PoolRecord:
 
     def write(self, layout: Layout) -> None:
         """Write it atomically."""
-        staging = layout.record.with_suffix(f".{os.getpid()}")
-        staging.write_text(dumps(self, indent=2))
-        staging.replace(layout.record)
+        write_whole(layout.record, dumps(self, indent=2).encode(), mode=0o644, durable=False)
 
     @classmethod
     def read(cls, layout: Layout) -> PoolRecord | None:

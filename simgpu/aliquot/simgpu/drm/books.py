@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.common.files import write_whole
+
 
 class Part(msgspec.Struct):
     """What programs open: a card, or a part of one."""
@@ -106,8 +108,6 @@ def locked(root: Path) -> Iterator[Books]:
         yield books
         after = msgspec.json.encode(books)
         if after != before:
-            new = root / "books.new"
-            new.write_bytes(after)
-            new.replace(file)
+            write_whole(file, after, mode=0o644, durable=False)
     finally:
         os.close(descriptor)
