@@ -13,12 +13,13 @@ import os
 import secrets
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import AliquotError, ConfigError
 
 STDIN = "-"
 
@@ -71,6 +72,16 @@ def read_text(path: Path) -> str:
             f"{path}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x})",
             hint="save it as UTF-8: `iconv -f latin1 -t utf-8` if it comes from an older program",
         ) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What is wrong with what a file says becomes a `ConfigError` that names the file."""
+    try:
+        yield
+    except AliquotError as error:
+        named = error.message if str(path) in error.message else f"{path}: {error.message}"
+        raise ConfigError(named, hint=error.hint) from error
 
 
 def read_document(path: Path, *, exact: bool = False) -> Any:  # noqa: ANN401 - whatever the file holds

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.common import catalog
-from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import NODE_COLUMNS, read_csv, read_document, refuse_unknown
+from aliquot.common.errors import ConfigError
+from aliquot.common.files import NODE_COLUMNS, naming, read_csv, read_document, refuse_unknown
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
@@ -25,15 +25,13 @@ UNSTATED_MEMORY_BYTES = 32 * GIB
 def read_nodes(path: Path) -> list[NodeSpec]:
     """The nodes of a CSV, YAML, JSON or TOML file, or of `-` (standard input). Raises `ConfigError`."""
     try:
-        if path.suffix.lower() == ".csv":
-            columns, rows = read_csv(path)
-            refuse_unknown(path, columns, NODE_COLUMNS)
-            return [_from_row(row) for _, row in rows]
-        document = read_document(path)
-        return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
-    except AliquotError as error:
-        named = error.message if str(path) in error.message else f"{path}: {error.message}"
-        raise ConfigError(named, hint=error.hint) from error
+        with naming(path):
+            if path.suffix.lower() == ".csv":
+                columns, rows = read_csv(path)
+                refuse_unknown(path, columns, NODE_COLUMNS)
+                return [_from_row(row) for _, row in rows]
+            document = read_document(path)
+            return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} can't be read: {error}", hint="CSV, YAML, JSON and TOML are read") from error
 
