@@ -4,7 +4,6 @@ connections. The defaults are the real ones; a simulation gives its own, and tak
 
 from __future__ import annotations
 
-import importlib.metadata
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -43,16 +42,9 @@ from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
+from aliquot.common.runtime import version
 
 T = TypeVar("T")
-
-
-def version() -> str:
-    """The installed distribution's version."""
-    try:
-        return importlib.metadata.version("aliquot")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class Machine(Protocol):
