@@ -3,9 +3,9 @@
     python bench/enforce.py --json [--rounds 15] [--kills 40]
 
 `preload_added_us_per_alloc` is the time that the preload library adds to an allocation with its free,
-`preload_added_us_per_launch` to a kernel launch without a throttle: the same program runs on the simulated driver with
-and without the library, alternating; medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are the time from
-when a process holds too much until it has ended, with an agent that polls every `poll_ms`.
+`preload_added_us_per_launch` to a kernel launch while nobody has to wait: the same program runs on the simulated driver
+with and without the library, alternating; medians of all rounds. `watchdog_p50_ms` and `watchdog_p99_ms` are the time
+from when a process holds too much until it has ended, with an agent that polls every `poll_ms`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def added_us(directory: Path, rounds: int) -> dict[str, float | int]:
     with simgpu.create(directory / "gpus", ["A100-40"]) as scenario:
         files = LeaseFiles(directory / "lease", "bench")
         files.create(built_library())
-        files.set_limit(scenario.devices()[0].uuid, DeviceLimit(8 << 30))
+        files.set_limit(scenario.devices()[0].uuid, DeviceLimit(8 << 30, paced=True))
         bare = os.environ | simgpu.environment(scenario.path)
         held = bare | {"LD_PRELOAD": str(files.library)}
         samples: dict[str, list[dict[str, float]]] = {"bare": [], "held": []}

@@ -56,7 +56,7 @@ class Bench:
         return None
 
     @contextlib.contextmanager
-    def lease(self, memory_bytes: int | None = None, share_milli: int = 0) -> Iterator[Lease]:
+    def lease(self, memory_bytes: int | None = None) -> Iterator[Lease]:
         """Files of a lease, as the agent makes them."""
         from aliquot.agent.enforce.preload import built_library
         from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
@@ -68,7 +68,7 @@ class Bench:
         self._leases += 1
         files = LeaseFiles(self.scratch / f"lease{self._leases}", f"hardware-{self._leases}")
         files.create(library)
-        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, 0, share_milli))
+        files.set_limit(self.uuid, DeviceLimit(memory_bytes or self.lease_bytes, paced=True))
         yield Lease(self, files)
         files.remove()
 

@@ -42,8 +42,6 @@ def slowdown(bench: Bench) -> dict[str, Any]:
             result[name] = {"not run": str(error)}
         except Exception as error:
             result[name] = {"failed": f"{type(error).__name__}: {error}"}
-    with bench.lease(share_milli=500) as lease:
-        result["preload, throttled to 0.5"] = run_json(TRAINING, lease.environment())
     return result
 
 

@@ -12,7 +12,6 @@ from bench.stages.means import GIB, Card, Talking
 from bench.stages.programs import TOKENS
 
 MEMORY_BYTES = 16 * GIB
-HALF_MILLI = 500
 SECONDS = 15.0
 Environments = list[Mapping[str, str]]
 """Of the two tenants' programs."""
@@ -68,10 +67,8 @@ def _nothing(_: Bench, variables: Mapping[str, str]) -> Iterator[Environments]:
 
 @contextlib.contextmanager
 def _preload(bench: Bench, variables: Mapping[str, str]) -> Iterator[Environments]:
-    with (
-        bench.lease(share_milli=HALF_MILLI) as one,
-        bench.lease(share_milli=HALF_MILLI) as other,
-    ):
+    """The library without an agent that measures, and so without a pace: what it costs two tenants."""
+    with bench.lease() as one, bench.lease() as other:
         yield [one.environment(variables), other.environment(variables)]
 
 

@@ -62,6 +62,7 @@ def desired(
     reason: str = "",
     stop_signal: str = "",
     cuda_ordinals: bool = False,
+    tenant: str = "research",
 ) -> agent_pb2.DesiredSlice:
     """A slice as a coordinator orders it."""
     return agent_pb2.DesiredSlice(
@@ -76,7 +77,7 @@ def desired(
         member=member,
         min_tier=agent_pb2.DesiredSlice(min_tier=min_tier).min_tier,  # type: ignore[arg-type]
         secret_sha256=sha256(secret.encode()).digest(),
-        tenant="research",
+        tenant=tenant,
         queue="default",
         reason=reason,
         stop_signal=stop_signal,

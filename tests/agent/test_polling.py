@@ -108,6 +108,7 @@ async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[t
         watchdog=watchdog,
         mailbox=Mailbox(state, world.clock),
         observe_poll=lambda seconds: None,
+        keep_pace=None,
         world=world,
         intervals=Intervals(0.01, NEVER_S, NEVER_S, NEVER_S, NEVER_S, NEVER_S),
     )

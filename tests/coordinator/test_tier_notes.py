@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
-from aliquot.common.tiers import NOT_SERVED
+from aliquot.common.tiers import NOT_SERVED, ON_SHARE
 from aliquot.coordinator.agents.listening import as_held
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.values.types import DeviceSpec
@@ -54,8 +55,9 @@ def test_slices_of_which_the_same_holds_share_a_line() -> None:
     ]
 
 
-def test_why_nothing_serves_a_slice_is_no_note_on_its_tier() -> None:
-    note = f"{NOT_SERVED}, next try after 4 s: remote: it broke"
+@pytest.mark.parametrize("begins", [f"{NOT_SERVED}, next try after 4 s", f"{ON_SHARE}0.5 is a guarantee"])
+def test_what_is_no_note_on_a_slices_tier_stands_by_itself(begins: str) -> None:
+    note = f"{begins}: remote: it broke"
     pieces = [
         types_pb2.Slice(slice_id=f"l.1.{number}", tier=tier, tier_notes=["mig: no", note])
         for number, tier in enumerate((types_pb2.TIER_PRELOAD, types_pb2.TIER_NONE))

@@ -95,23 +95,6 @@ def test_a_large_process_does_not_make_contexts_dear_for_everybody(tmp_path: Pat
             program.communicate("")
 
 
-def test_an_account_of_an_older_agent_is_made_longer_and_keeps_what_it_says(tmp_path: Path) -> None:
-    info = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "NVIDIA A100", "A100-40", "NVIDIA", 40 * GIB, 0)
-    limited = Limited(SliceSpec("l-1.1.0", "l-1", 1, info.uuid, 250, 4 * GIB), info)
-    tier = PreloadEnforcer(tmp_path / "preload")
-    tier.apply(limited)
-    files = LeaseFiles(tmp_path / "preload/l-1.1.0", "l-1")
-    path = files.directory / "account"
-    account = preload_files._AccountFile.from_buffer_copy(path.read_bytes())
-    account.slots[0].pid, account.slots[0].held[0] = 1, 5
-    path.write_bytes(bytes(account)[: preload_files._AccountFile.context.offset])
-    inode = path.stat().st_ino
-    assert not tier.read_back(limited)
-    tier.apply(limited)
-    assert tier.read_back(limited)
-    assert (path.stat().st_ino, files.held_bytes(info.uuid)) == (inode, 5)
-
-
 def test_an_account_that_was_forged_does_not_make_contexts_cheap_for_everybody(tmp_path: Path) -> None:
     info = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "NVIDIA A100", "A100-40", "NVIDIA", 40 * GIB, 0)
     mine, other = (Limited(SliceSpec(f"l-{n}.1.0", f"l-{n}", 1, info.uuid, 250, 4 * GIB), info) for n in (1, 2))

@@ -167,9 +167,10 @@ def test_files_are_laid_out_alike_on_both_sides(tmp_path: Path) -> None:
     source = tmp_path / "layout.c"
     source.write_text(
         f'#include <stddef.h>\n#include <stdio.h>\n#include "{SOURCES / "layout.h"}"\n'
-        'int main(void) { printf("%zu %zu %zu %zu %zu", sizeof(struct limit_file), '
+        'int main(void) { printf("%zu %zu %zu %zu %zu %zu %zu", sizeof(struct limit_file), '
         " offsetof(struct limit_file, devices),"
-        " sizeof(struct account_file), offsetof(struct account_file, slots), sizeof(struct slot)); return 0; }\n"
+        " sizeof(struct account_file), offsetof(struct account_file, slots), sizeof(struct slot),"
+        " offsetof(struct account_file, paces), sizeof(struct limit_device)); return 0; }\n"
     )
     subprocess.run(["cc", "-o", str(tmp_path / "layout"), str(source)], check=True)
     found = subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout
@@ -180,6 +181,8 @@ def test_files_are_laid_out_alike_on_both_sides(tmp_path: Path) -> None:
         ctypes.sizeof(account),
         account.slots.offset,
         ctypes.sizeof(slot),
+        account.paces.offset,
+        ctypes.sizeof(preload_files._LimitDevice),
     ]
 
 

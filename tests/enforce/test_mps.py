@@ -181,17 +181,20 @@ def happened(node: Node) -> str:
 
 
 def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path: Path) -> None:
-    """By a real agent and real processes, which are never clients of the daemon that stands in."""
+    """By a real agent and real processes, which are clients of the daemon that stands in if they look for it."""
     path = f"{control_program(tmp_path)}:{os.environ['PATH']}"
     with world(tmp_path / "world", Tier.MPS, environment={"PATH": path}) as made:
-        quiet = made.probe("--most", "64Mi")
+        assert verdict_of(made, made.probe()).kind is Kind.DENIED
+        escaped = ("env", "-u", "CUDA_MPS_PIPE_DIRECTORY", sys.executable, "-m", "aliquot.agent.doctor.probe", "--hold")
+        quiet = made.start(*escaped, "--most", "64Mi")
         assert quiet.answer() is not None
         until(lambda: f"process {quiet.pid} of slice" in happened(made.node), "the escape is told")
         assert quiet.process.poll() is None, "it is within its limit"
-        assert verdict_of(made, made.probe()).kind is Kind.KILLED
+        assert verdict_of(made, made.start(*escaped, "--most", "6Gi")).kind is Kind.KILLED
 
         state = next((made.enforcement_dir / "mps").glob("*/pipe/daemon.json"))
-        befall(state, {"states": {"4711": "FAULT"}, "mark": "old"})
+        (server,) = json.loads(state.read_text())["servers"]
+        befall(state, {"states": {server: "FAULT"}, "mark": "old"})
         until(lambda: "a fatal fault in a program" in happened(made.node), "the fault is told")
         until(lambda: "mark" not in text_of(state), "the daemon is a fresh one")
         until(lambda: made.tier_of(LEASE) is Tier.MPS, "the lease is held by it again")

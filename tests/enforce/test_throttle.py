@@ -1,50 +1,91 @@
-"""The throttle: a lease alone on its device is held to about its share of the time, and nobody else is slowed."""
+"""Shares of compute: who starts many processes has no more of the device than its share while others want theirs."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from aliquot import simgpu
-from aliquot.agent.enforce.preload import built_library
-from aliquot.agent.enforce.preload_files import DeviceLimit, LeaseFiles
+from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.samples import DeviceInfo
+from aliquot.agent.enforce.assembly import assemble, environment_of
+from aliquot.agent.enforce.base import Enforcer, Limited
+from aliquot.agent.enforce.pacing import library_of, share_note
+from aliquot.common.tiers import ON_SHARE, Tier
+from tests.agent.harness import until
+from tests.enforce.world import LEASE, NEIGHBOUR, Program, World, world
 
-LAUNCHING = """
-import time
-from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
-cuda = Cuda()
-kernel = cuda.load_kernel(SPIN_KERNEL, "spin")
+GIB = 1 << 30
+BUSY = Path(__file__).parents[2] / "bench/lib/keep_busy.c"
 
-def busy_milli(seconds):
-    begun, launches = time.monotonic(), 0
-    while (passed := time.monotonic() - begun) < seconds:
-        for _ in range(5):
-            cuda.launch(kernel, 2_000_000)  # nanoseconds that the device is busy
-            launches += 1
-        cuda.synchronize()
-    return int(launches * 2 / passed)
 
-busy_milli(4)  # for measuring what a launch costs
-print(busy_milli(4))
-"""
+def used_ns(made: World, programs: list[Program]) -> int:
+    used = {process.pid: process.used_ns for process in made.node.scenario.devices()[0].processes}
+    return sum(used.get(program.pid, 0) for program in programs)
 
 
 @pytest.mark.slow
-def test_launches_are_paced_to_the_share(tmp_path: Path) -> None:
-    with simgpu.create(tmp_path / "gpus", ["A100-40"]) as scenario:
-        files = LeaseFiles(tmp_path / "lease", "paced")
-        files.create(built_library())
-        files.set_limit(scenario.devices()[0].uuid, DeviceLimit(4 << 30, share_milli=250))
-        done = subprocess.run(
-            [sys.executable, "-c", LAUNCHING],
-            env=os.environ | simgpu.environment(scenario.path) | {"LD_PRELOAD": str(files.library)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    # Of the device's time, not of what a busy machine lets a program use of it: that may be less.
-    assert 0 < int(done.stdout) < 450
+@pytest.mark.parametrize("tier", [Tier.PRELOAD, Tier.WATCHDOG])
+def test_a_tenant_with_four_processes_leaves_its_neighbour_half(tmp_path: Path, tier: Tier) -> None:
+    program = tmp_path / "keep_busy"
+    subprocess.run(["cc", "-O2", "-o", str(program), str(BUSY), "-ldl"], check=True)
+    with world(tmp_path / "world", tier, 500, {"ALIQUOT_AGENT_ENFORCEMENT_THROTTLE": "yes"}) as made:
+        words = (str(program), "1000000", "8")
+        modest = [made.start(*words, lease=LEASE)]
+        greedy = [made.start(*words, lease=NEIGHBOUR) for _ in range(4)]
+        for each in (*modest, *greedy):
+            assert each.answer() is not None
+        seen = [(0, 0)]
+
+        def alike() -> bool:
+            """Since the last look; four fifths of it are the greedy one's where nobody holds it."""
+            seen.append((used_ns(made, modest), used_ns(made, greedy)))
+            had, took = (now - before for now, before in zip(seen[-1], seen[-2], strict=True))
+            if had + took < 200_000_000:
+                seen.pop()
+                return False
+            return abs(had - took) <= (had + took) // 10
+
+        until(alike, "both use about half", 60)
+
+
+def tiers(tmp_path: Path, *, throttle: bool) -> dict[Tier, Enforcer]:
+    made = assemble(
+        ("mps", "preload", "watchdog"),
+        directory=tmp_path,
+        throttle=throttle,
+        blind=lambda device: "",
+        powerless=lambda: "",
+        unusable=lambda device: "",
+    )
+    return {enforcer.tier: enforcer for enforcer in made}
+
+
+def test_each_tier_says_what_a_share_is_worth(tmp_path: Path) -> None:
+    device = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "A100", "A100-40", "nvidia", 40 * GIB, 0)
+    half = Limited(SliceSpec("l-1.1.0", "l-1", 1, device.uuid, 500, 20 * GIB), device)
+    whole = Limited(SliceSpec("l-2.1.0", "l-2", 1, device.uuid, 1000, 39 * GIB), device)
+    held, left = tiers(tmp_path / "held", throttle=True), tiers(tmp_path / "left", throttle=False)
+    for tier in (Tier.PRELOAD, Tier.WATCHDOG):
+        for each in (held[tier], left[tier]):
+            each.apply(half)
+        assert share_note(held[tier], half).startswith(f"{ON_SHARE}0.5 is a guarantee, within 5 points")
+        assert "guarantees nothing" in share_note(left[tier], half)
+        assert share_note(held[tier], whole) == ""
+    assert "no guarantee" in share_note(held[Tier.MPS], half)
+    assert "about 0.25" in share_note(held[Tier.MPS], half)
+
+
+def test_a_tier_that_needs_no_library_loads_it_for_the_pace_alone(tmp_path: Path) -> None:
+    device = DeviceInfo("GPU-00000000-0000-0000-0000-000000000001", 0, "A100", "A100-40", "nvidia", 40 * GIB, 0)
+    half = Limited(SliceSpec("l-1.1.0", "l-1", 1, device.uuid, 500, 20 * GIB), device)
+    watchdog = tiers(tmp_path, throttle=True)[Tier.WATCHDOG]
+    watchdog.apply(half)
+    library = library_of(watchdog, half)
+    assert library is not None
+    present = {"LD_PRELOAD": "/usr/lib/own.so"}
+    assert environment_of(watchdog, half, present, 0) == library.merge_environment(half, present)
+    watchdog.clear(half)
+    assert library_of(watchdog, half) is None
+    assert environment_of(watchdog, half, present, 0) == {}

@@ -144,6 +144,8 @@ class World:
             "ALIQUOT_AGENT_POLL_MEMORY": f"{poll_ms}ms",
             # One attempt after the other would end the lease, as it should: what is done to each process is looked at.
             "ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1h",
+            # The tier by itself: without the library that keeps a pace beside it, and knows which devices are whose.
+            "ALIQUOT_AGENT_ENFORCEMENT_THROTTLE": "no",
             **(environment or {}),
         }
         self._loop.run(self.coordinator.start())

@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
 import yaml
 
+from aliquot.common.request import format_request
 from aliquot.kube.controllers.elastic_jobs import ElasticJobController
-from aliquot.kube.core import names
+from aliquot.kube.core import elastic_jobs, names
 from tests.coordinator.pool import Agent, agents, eventually
 from tests.kube.cluster import KubeCluster, audit, kube_cluster, scheduling
 from tests.kube.fake_api.store import ApiFailure
@@ -193,3 +197,33 @@ async def test_a_lease_whose_pods_are_refused_later_is_given_back() -> None:
         await cluster.settled(0)
         cluster.api.store.admission.remove(quota)
         await bound(cluster, "a", 1)
+
+
+def test_a_job_written_for_another_group_is_taken_once_it_names_ours() -> None:
+    """By the kind's own schema, as the API server would; `docs/kubernetes.md` promises it."""
+    theirs = yaml.safe_load("""
+        apiVersion: ai.example.com/v1
+        kind: ElasticJob
+        metadata: {name: llm-training, namespace: training}
+        spec:
+          pool: gpu-pool
+          priority: 100
+          preemptible: true
+          scaling: {minReplicas: 4, maxReplicas: 16, gpuPerReplica: 8}
+          template:
+            spec:
+              containers:
+              - name: trainer
+                image: pytorch/pytorch
+                command: [torchrun, --nnodes=4:16, --rdzv_endpoint=$(MASTER_ADDR):29500, train.py]
+                env: [{name: MASTER_PORT, value: "29500"}]
+    """)
+    (kind,) = yaml.safe_load_all(CRDS.read_text())
+    (version,) = kind["spec"]["versions"]
+    ours = {**theirs, "apiVersion": f"{kind['spec']['group']}/{version['name']}"}
+    jsonschema.validate(ours, version["schema"]["openAPIV3Schema"])
+    job = msgspec.convert(ours, elastic_jobs.RawJob)
+    assert elastic_jobs.replicas_of(job) == (4, 16)
+    assert format_request(elastic_jobs.gpu_of(job)) == "8"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**ours, "spec": {**ours["spec"], "priority": 5000}}, version["schema"]["openAPIV3Schema"])

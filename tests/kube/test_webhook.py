@@ -50,9 +50,15 @@ def configuration() -> dict[str, Any]:
     return next(each for each in found if each["kind"] == "MutatingWebhookConfiguration")
 
 
+def to(document: dict[str, Any], port: int) -> None:
+    """The configuration, of a webhook that is here and not behind a Service."""
+    for each in document["webhooks"]:
+        each["clientConfig"] = {"url": f"https://localhost:{port}{each['clientConfig']['service']['path']}"}
+
+
 def install(api: FakeApi, port: int) -> None:
     document = configuration()
-    document["webhooks"][0]["clientConfig"] = {"url": f"https://localhost:{port}{webhook.PATH}"}
+    to(document, port)
     api.store.create(api.store.kind(policies.VERSION, "mutatingwebhookconfigurations"), "", document)
 
 
@@ -68,7 +74,7 @@ async def test_pods_that_ask_for_parts_are_changed_on_their_way_in(authority: Au
         wanted = base64.b64encode(authority.ca.read_bytes()).decode()
 
         def trusted() -> bool:
-            return bool(kind.items["", "aliquot-pods"]["webhooks"][0]["clientConfig"].get("caBundle") == wanted)
+            return bool(kind.items["", "aliquot-pods"]["webhooks"][-1]["clientConfig"].get("caBundle") == wanted)
 
         await eventually(trusted, "its authority")
         item = pod_document("a", {names.GPU_PERCENT: 25}, spec={"schedulerName": "default-scheduler"})
@@ -97,7 +103,7 @@ def test_a_webhook_without_a_certificate_says_what_to_do(tmp_path: Path) -> None
 
 def test_webhook_and_policy_are_asked_for_the_same_pods() -> None:
     (policy,) = [each for each in admission() if each["kind"] == "MutatingAdmissionPolicy"]
-    hook = configuration()["webhooks"][0]
+    hook = configuration()["webhooks"][-1]
     assert hook["matchConditions"] == policy["spec"]["matchConditions"]
     assert hook["rules"] == policy["spec"]["matchConstraints"]["resourceRules"]
     assert hook["namespaceSelector"] == policy["spec"]["matchConstraints"]["namespaceSelector"]

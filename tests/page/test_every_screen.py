@@ -15,8 +15,9 @@ from tests.page.conftest import AXE, TIMEOUT_MS, Visitor
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 expect.set_options(timeout=TIMEOUT_MS)
 SCREENS = (
-    "/?gpu=0.5,2Gi",
-    "/?gpu=20x1",
+    "/",
+    "/ask?gpu=0.5,2Gi",
+    "/ask?gpu=20x1",
     "/leases?view=all",
     "/fleet",
     "/fleet?as=table",

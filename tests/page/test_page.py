@@ -46,7 +46,7 @@ def burning(site: Site, line: str, bytes_: str) -> Iterator[None]:
 
 
 async def test_from_the_question_to_the_release(visitor: Visitor) -> None:
-    page = await visitor.sign_in(visitor.site.let_in("ann"))
+    page = await visitor.sign_in(visitor.site.let_in("ann"), "/ask")
     await page.locator(GPU).fill("20x1")
     await expect(page.locator(".verdict")).to_contain_text("Never in this pool")
     await expect(page.locator(".changes")).to_contain_text("ask for at most 2 per member")
@@ -68,8 +68,29 @@ async def test_from_the_question_to_the_release(visitor: Visitor) -> None:
     await expect(page.locator(".story")).to_contain_text("active")
 
 
+async def test_the_overview_says_how_full_it_is_what_is_mine_what_waits_and_what_is_wrong(visitor: Visitor) -> None:
+    site = visitor.site
+    token = site.let_in("olga")
+    held = site.ask(token, "0.5,2Gi", name="held by olga")
+    waits = site.ask(site.let_in("omar"), "2", gang_size=2, name="too much for now")
+    try:
+        page = await visitor.sign_in(token)
+        numbers = page.get_by_role("region", name="the pool in numbers")
+        await expect(numbers).to_contain_text("of 4")
+        await expect(numbers.get_by_role("link", name=re.compile("^Waiting"))).to_contain_text("1")
+        await expect(page.get_by_role("region", name="my leases")).to_contain_text("held by olga")
+        await expect(page.get_by_role("region", name="my leases")).not_to_contain_text("too much")
+        # Each model that is free leads to the question, with the model in it.
+        await page.get_by_role("region", name="free devices by model").get_by_role("button", name="A100-40").click()
+        await expect(page.locator(GPU)).to_have_value("0.25(A100-40)")
+        page = await visitor.sign_in(site.admin_token)
+        await expect(page.get_by_role("region", name="waiting requests")).to_contain_text("too much for now")
+    finally:
+        site.release(held["lease_id"], waits["lease_id"])
+
+
 async def test_that_a_mig_instance_will_do_as_well_is_asked_in_every_language(visitor: Visitor) -> None:
-    page = await visitor.sign_in(visitor.site.let_in("mia"))
+    page = await visitor.sign_in(visitor.site.let_in("mia"), "/ask")
     await page.locator(GPU).fill("0.25,2Gi")
     await page.get_by_text("more", exact=True).click()
     await page.get_by_label("a MIG instance will do as well").check()
@@ -172,7 +193,7 @@ async def test_a_one_time_code_signs_in_once_whoever_agrees_to_it(visitor: Visit
     await expect(page.get_by_role("main")).to_contain_text("signs this browser in as admin")
     assert "code" not in page.url
     await page.get_by_role("button", name="Sign in as admin").click()
-    await expect(page.locator("main h1")).to_have_text("Would it run now?")
+    await expect(page.locator("main h1")).to_have_text("Overview")
     await page.get_by_role("button", name="log out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await page.goto("about:blank")
@@ -236,7 +257,7 @@ async def _overflow(page: Page) -> int:
 
 async def test_by_keyboard_alone(visitor: Visitor) -> None:
     site = visitor.site
-    page = await visitor.go("/")
+    page = await visitor.go("/ask")
     await _tab_to(page, "input[type=password]")
     await page.keyboard.type(site.admin_token)
     await page.keyboard.press("Enter")

@@ -143,6 +143,7 @@ class Looking:
             watchdog=holding.watchdog,
             mailbox=self.mailbox,
             observe_poll=observe_poll,
+            keep_pace=holding.limits.keep_pace if settings.enforcement.throttle else None,
             world=world,
             intervals=_intervals(settings),
         )

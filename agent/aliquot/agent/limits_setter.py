@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,13 +12,15 @@ import msgspec
 
 from aliquot.agent.core.accounting import SliceUsage
 from aliquot.agent.core.model import Actual, Holder, Reservation
+from aliquot.agent.core.pacing import Pace, Use, keep_pace
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.enforce.assembly import asks_nobody, check_processes, keeps_account
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
+from aliquot.agent.enforce.pacing import library_of, share_note
 from aliquot.agent.processes.containment import Containment
-from aliquot.agent.state import NodeState
+from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
@@ -48,6 +50,8 @@ class LimitSetter:
         self._chooser = chooser
         self._guard = guard
         self._containment = containment
+        self._paces: dict[str, tuple[int, Mapping[str, Pace]]] = {}
+        """By device: when they were set, by the monotonic clock, and those of its slices."""
 
     def limited(self, record: Reservation) -> Limited | None:
         """The slice as tiers see it; None while its device is not there."""
@@ -75,7 +79,8 @@ class LimitSetter:
             try:
                 lane, timeout_s = _lane(choice.enforcer, limited.device.uuid)
                 if await self._guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
-                    return LimitResult(tier, (*notes, *choice.notes))
+                    said = share_note(choice.enforcer, limited)
+                    return LimitResult(tier, (*notes, *choice.notes, *([said] if said else [])))
                 problem = "the limit was set, but is not there when read back"
             except (EnforcementError, DeviceError) as error:
                 problem = error.message
@@ -152,6 +157,37 @@ class LimitSetter:
         excess_bytes = enforcer.observe(limited, usage.observed_bytes)
         if excess_bytes:
             log.info("slice %s holds %s beyond its own account", record.slice_id, human_bytes(excess_bytes))
+
+    def keep_pace(self, device: DeviceState, now_ms: int) -> None:
+        """Hold a device's slices to their parts of its time, by what each has used of late: after each look at that."""
+        pieces = device.usage.slices if device.usage is not None else ()
+        set_ms, before = self._paces.pop(device.info.uuid, (now_ms, {}))
+        percent = device.process_percent or {}  # where the driver does not tell, nobody is held back
+        uses = {
+            piece.reservation.slice_id: Use(
+                piece.reservation.spec.share_milli, 10 * sum(percent.get(use.pid, 0) for use in piece.uses)
+            )
+            for piece in pieces
+        }
+        others_milli = 10 * sum(percent.values()) - sum(use.used_milli for use in uses.values())
+        paces = keep_pace(before, uses, max(0, others_milli), now_ms - set_ms, now_ms)
+        for piece in pieces:
+            pace = paces[piece.reservation.slice_id]
+            if pace != before.get(piece.reservation.slice_id):
+                self._set_pace(piece.reservation, pace)
+        self._paces[device.info.uuid] = now_ms, paces
+
+    def _set_pace(self, record: Reservation, pace: Pace) -> None:
+        limited = self.limited(record)
+        tier = self._state.actual_of(record.slice_id).tier
+        enforcer = self._chooser.of(tier) if tier is not None else None
+        library = library_of(enforcer, limited) if enforcer is not None and limited is not None else None
+        if library is None or limited is None:
+            return
+        try:
+            library.set_pace(limited, pace)
+        except (OSError, EnforcementError) as error:
+            log.warning("slice %s can't be told its pace: %s", record.slice_id, error)
 
     def tiers_of(self, device_uuid: str) -> tuple[Tier, ...]:
         """The tiers that can be had on a device now, weakest first."""

@@ -121,6 +121,7 @@ class Poller:
         watchdog: Watchdog,
         mailbox: Mailbox,
         observe_poll: Callable[[float], None],
+        keep_pace: Callable[[DeviceState, int], None] | None,
         world: World,
         intervals: Intervals,
     ) -> None:
@@ -132,6 +133,10 @@ class Poller:
         self._mailbox = mailbox
         self._observe_poll = observe_poll
         """Called with the seconds that a device took to answer."""
+        self._keep_pace = keep_pace
+        """Called after each look at what programs use of a device's time, with the monotonic milliseconds; None: slices
+        are not held to their parts of it.
+        """
         self._world = world
         self._clock = world.clock
         self._intervals = intervals
@@ -272,9 +277,13 @@ class Poller:
         return min(self._memory_due_s(device), self._load_due_s(device), self._health_due_s(device))
 
     def _load_due_s(self, device: DeviceState) -> float:
-        """Where a slice is held on what another lease does not use, that one's first activity is to be seen soon."""
-        borrowed = any(record.spec.lender for record in self._state.reserved_on(device.info.uuid))
-        interval_s = min(self._intervals.memory_s, self._intervals.load_s) if borrowed else self._intervals.load_s
+        """Where a slice is held on what another lease does not use, that one's first activity is to be seen soon; where
+        slices share a device's time, what each uses of it.
+        """
+        records = self._state.reserved_on(device.info.uuid)
+        shared = self._keep_pace is not None and len(records) > 1
+        soon = shared or any(record.spec.lender for record in records)
+        interval_s = min(self._intervals.memory_s, self._intervals.load_s) if soon else self._intervals.load_s
         return self._asked.setdefault(device.info.uuid, _LastPoll()).load_s + interval_s
 
     def _memory_due_s(self, device: DeviceState) -> float:
@@ -377,6 +386,8 @@ class Poller:
         if answer.load is not None:
             device.load = answer.load
             device.process_percent, device.process_peaks = answer.process_percent, answer.process_peaks
+            if self._keep_pace is not None:
+                self._keep_pace(device, self._clock.monotonic_ms())
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)

@@ -101,8 +101,8 @@ class EnforcementSettings(msgspec.Struct, frozen=True):
     """Where tiers keep what the lease's processes load or connect to: readable by them, not mounted noexec.
     None: beside the state directory.
     """
-    throttle: bool = False
-    """Hold preloaded leases to their share of the device's time as well."""
+    throttle: bool = True
+    """Hold leases to their shares of a device's time while others want theirs, where the hardware can't."""
 
 
 class MigSettings(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from aliquot.cli._out import missing_table
 from aliquot.cli._table import table, table_of
 from aliquot.client import Device, Explanation, Lease, LeaseState, Node, NodeFit, Slice, Tier
 from aliquot.common.duration import format_duration_ms
-from aliquot.common.tiers import NOT_SERVED
+from aliquot.common.tiers import BESIDE_TIERS
 
 
 def lease_view(lease: Lease) -> list[RenderableType]:
@@ -59,7 +59,7 @@ def lease_view(lease: Lease) -> list[RenderableType]:
 def _notes(slices: Iterable[Slice]) -> Iterator[str]:
     for part in slices:
         for note in part.tier_notes:
-            if note.startswith(NOT_SERVED):
+            if note.startswith(BESIDE_TIERS):
                 yield note
             elif part.tier is not Tier.NONE:
                 yield f"no stronger tier: {note}"

@@ -7,7 +7,11 @@ import enum
 from aliquot.common.errors import InvalidFieldError
 
 NOT_SERVED = "not served"
-"""How a note of a slice begins that says why nothing serves it at the moment; all others are about its tier."""
+"""How a note of a slice begins that says why nothing serves it at the moment."""
+ON_SHARE = "a share of "
+"""How one begins that says what its share of compute is worth."""
+BESIDE_TIERS = (NOT_SERVED, ON_SHARE)
+"""All other notes say why no stronger tier holds it."""
 
 
 class Tier(enum.IntEnum):

@@ -59,7 +59,7 @@ function Frame(): JSX.Element {
         >
           menu
         </button>
-        <Link to="/" class="brand" label="aliquot, to the first screen">
+        <Link to="/" class="brand" label="aliquot, to the overview">
           <span class="mark" aria-hidden="true" />
           aliquot
         </Link>

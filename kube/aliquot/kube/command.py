@@ -13,9 +13,10 @@ from aliquot.cli._parser import common
 from aliquot.client import AsyncPool, Explanation
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
+from aliquot.kube.core import names
 from aliquot.kube.doctor import Doctor, Finding, Mark
 from aliquot.kube.ordering import command as ordering
-from aliquot.kube.planning import Plan, plan, read, templates
+from aliquot.kube.planning import Plan, Template, plan, read, templates
 
 _REFUSED = 4
 _NOT_NOW = 5
@@ -34,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common(planning)
     planning.add_argument("-f", "--file", action="append", type=Path, required=True, metavar="FILE", help="YAML")
     planning.add_argument("--tenant", default="", help="who pays (default: the namespace, as the rules do)")
+    planning.add_argument(
+        "--replica-percent", type=int, default=0, metavar="N", help="what nvidia.com/gpu.shared is of a card"
+    )
     planning.set_defaults(act=_plan)
     ordering.configure(commands)
 
@@ -65,11 +69,12 @@ async def _doctor(args: argparse.Namespace) -> int:
 async def _plan(args: argparse.Namespace) -> int:
     """0: all would start now; 4: something never; 5: something not now."""
     async with _pool(args) as pool:
-        found = [await plan(pool, template, tenant=args.tenant) for template in templates(read(args.file))]
+        several = templates(read(args.file), replica_percent=args.replica_percent)
+        found = [await plan(pool, template, tenant=args.tenant) for template in several]
     if args.json:
         sys.stdout.write(json.dumps([_document(one) for one in found]) + "\n")
     else:
-        sys.stdout.writelines(_line(one) + "\n" for one in found)
+        sys.stdout.writelines(f"{_line(one)}\n{_instead(one.template)}" for one in found)
         if not found:
             sys.stdout.write("no pods in these manifests\n")
     if any(_never(one) for one in found):
@@ -90,6 +95,7 @@ def _document(one: Plan) -> dict[str, object]:
         "request": asked.gpu,
         "gang": asked.gang,
         "problem": asked.problem,
+        "said": asked.said,
     }
     if one.explanation is not None:
         found |= {
@@ -122,6 +128,17 @@ def _line(one: Plan) -> str:
     changes = [missing.smallest_change for missing in one.explanation.missing if missing.smallest_change]
     mend = f"\n  smallest change: {changes[0]}" if changes else ""
     return f"{asked.where}: {what} {verdict}: {one.explanation.summary}{mend}"
+
+
+def _instead(asked: Template) -> str:
+    """Of one in other words: what it is as it stands, and what to write."""
+    if not asked.said or asked.problem:
+        return ""
+    return (
+        f"  now: {asked.said}, for which it gets nothing here; this, where it or its namespace has the label "
+        f"{names.TRANSLATE}=true,\n"
+        f'  or write: annotations: {{{names.REQUEST}: "{asked.gpu}"}}\n'
+    )
 
 
 @dataclass(frozen=True, slots=True)

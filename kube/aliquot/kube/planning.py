@@ -1,6 +1,7 @@
 """`aliquot kube plan`: would what is in these manifests start now, where, and why not? Nothing is created.
 
 Pods ask in four ways: by limits and annotations, by ResourceClaims, for a GPU of another machine, or as an ElasticJob.
+Those in other systems' words are told as what they would be here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.files import read_text
 from aliquot.common.limits import MAX_GANG_SIZE
 from aliquot.common.request import format_request
-from aliquot.kube.core import claims, elastic_jobs, names, remote_pods
+from aliquot.kube.core import claims, elastic_jobs, names, remote_pods, words
 from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of
 from aliquot.kube.core.asking import request_text
 from aliquot.kube.core.pods import flatten
@@ -44,6 +45,8 @@ class Template:
     """Further fields of the request, as the SDK has them."""
     problem: str = ""
     """Why it can't be read."""
+    said: str = ""
+    """What it says in other systems' words, for which it gets nothing unless they are translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,14 @@ def _refuse_gone(file: Path, document: Mapping[str, Any]) -> None:
 
 
 def templates(
-    documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...] = DEFAULT_RULES
+    documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...] = DEFAULT_RULES, *, replica_percent: int = 0
 ) -> Iterator[Template]:
     """The pods of objects of any kind: itself, or every `template` in it that has containers, with its count.
 
     What can't be read is a template with its problem, so that the others are told about all the same.
+    `replica_percent` is what a time-sliced replica is of a card.
     """
-    reader = _Reader(documents, rules)
+    reader = _Reader(documents, rules, replica_percent)
     for document in documents:
         where = f"{document['kind']} {_namespace(document)}/{_name(document)}"
         if document["kind"] == "ElasticJob":
@@ -133,8 +137,11 @@ def _within(value: object, where: str, count: int, depth: int) -> Iterator[tuple
 class _Reader:
     """What pods ask for, by each of the ways."""
 
-    def __init__(self, documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...]) -> None:
+    def __init__(
+        self, documents: Sequence[Mapping[str, Any]], rules: tuple[AccountRule, ...], replica_percent: int
+    ) -> None:
         self._rules = rules
+        self._replica_percent = replica_percent
         self._claims = {
             (_namespace(each), _name(each)): each
             for each in documents
@@ -174,6 +181,10 @@ class _Reader:
             size = record.gang.size if record.gang is not None else 1
             options |= given_by(record.asked)
             return Template("", size or 1, gang, request_text(record.asked), account, options)
+        found = words.translated(pod, self._replica_percent)
+        if found is not None:
+            problem = found.problem and f"{found.said}: {found.problem}"
+            return Template("", 1, False, found.request, account, options, problem, found.said)
         return Template("", 1, False, self._of_claims(document), account, options)
 
     def _of_claims(self, document: Mapping[str, Any]) -> str:

@@ -109,7 +109,10 @@ async def run_webhook(client: KubeClient, settings: Settings, namespace: str, st
             await renew()
         certificate = webhook.Certificate(folder)
         end, port = await webhook.serve(
-            webhook.application(settings.scheduler), settings.webhook_host, settings.webhook_port, certificate.context
+            webhook.application(settings.scheduler, settings.replica_percent),
+            settings.webhook_host,
+            settings.webhook_port,
+            certificate.context,
         )
         try:
             async with running(webhook.keep(certificate, client, renew=renew)) as failed:

@@ -46,6 +46,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """For how long nothing may be heard of the API server."""
     remote_pods: bool = False
     """Whether pods may have GPUs of other machines by annotation: the controllers then write Secrets."""
+    replica_percent: int = 0
+    """What a time-sliced replica (`nvidia.com/gpu.shared`) is of a card where pods in other words become ours; 0: such
+    pods are left as they are.
+    """
     rules: tuple[AccountRule, ...] = ()
     """Who pays: the first that matches. None: each namespace is a tenant."""
     alive_file: str = ""

@@ -1,7 +1,7 @@
 """Admission by a webhook: mutating policies can't read what pods ask for in the request grammar.
 
-It answers what `core.admission` says and keeps nothing. Its certificate is read again when its files change, and the
-authority that it is of is written into the webhook's configuration, so that nobody has to copy it there.
+It answers what `core.admission` and `core.words` say and keeps nothing. Its certificate is read again when its files
+change, and the authority that it is of is written into the webhook's configuration: nobody has to copy it there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, KubeNotFound
 from aliquot.kube.api.resources import MUTATING_WEBHOOKS
-from aliquot.kube.core import names
+from aliquot.kube.core import names, words
 from aliquot.kube.core.admission import AdmittedPod, Patch, patch_of
+from aliquot.kube.core.shapes import RawPod
 
 log = logging.getLogger(__name__)
 
 CONFIGURATION: Final = "aliquot-pods"
 """The MutatingWebhookConfiguration."""
 PATH: Final = "/mutate"
+TRANSLATE: Final = "/translate"
+"""Asked before, about pods in other systems' words whose label says so."""
 _BODY_BYTES_MAX: Final = 4 << 20
 _LOOK_S: Final = 10.0
 
@@ -45,37 +48,50 @@ class _Review(msgspec.Struct, rename="camel", gc=False):
 
 _REVIEW = msgspec.json.Decoder(_Review)
 _POD = msgspec.json.Decoder(AdmittedPod)
+_THEIRS = msgspec.json.Decoder(RawPod)
 
 
-def application(scheduler: str = names.SCHEDULER) -> web.Application:
-    """The webhook, and `/healthz`."""
+def application(scheduler: str = names.SCHEDULER, replica_percent: int = 0) -> web.Application:
+    """The webhook, and `/healthz`. `replica_percent` is what a time-sliced replica is of a card; 0: not said."""
 
-    async def mutate(request: web.Request) -> web.Response:
-        try:
-            review = _REVIEW.decode(await request.read())
-            pod = _POD.decode(review.request.object)
-        except msgspec.MsgspecError as error:
-            return web.Response(status=400, text=f"no AdmissionReview (v1) of a pod: {error}")
-        response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
-        patch: Patch = []
-        try:
-            patch = patch_of(pod, scheduler)
-        except AliquotError as error:
-            # Said at once, to whoever creates it: it could be neither counted nor placed.
-            status = {"code": 422, "reason": "Invalid", "message": f"aliquot: {error.explain()}"}
-            response |= {"allowed": False, "status": status}
-        if patch:
-            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
-        answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+    def counted(raw: msgspec.Raw) -> Patch:
+        return patch_of(_POD.decode(raw), scheduler)
+
+    def translated(raw: msgspec.Raw) -> Patch:
+        pod = _THEIRS.decode(raw)
+        found = words.translated(pod, replica_percent)
+        return [] if found is None else words.patch_of(pod, found, scheduler)
 
     async def liveness(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     app = web.Application(client_max_size=_BODY_BYTES_MAX)
-    app.router.add_post(PATH, mutate)
+    app.router.add_post(PATH, _answering(counted))
+    app.router.add_post(TRANSLATE, _answering(translated))
     app.router.add_get("/healthz", liveness)
     return app
+
+
+def _answering(decide: Callable[[msgspec.Raw], Patch]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            asked = _REVIEW.decode(await request.read()).request
+            response: dict[str, Any] = {"uid": asked.uid, "allowed": True}
+            try:
+                patch = decide(asked.object)
+            except AliquotError as error:
+                # Said at once, to whoever creates it: it could be neither counted nor placed.
+                status = {"code": 422, "reason": "Invalid", "message": f"aliquot: {error.explain()}"}
+                response |= {"allowed": False, "status": status}
+                patch = []
+        except msgspec.MsgspecError as error:
+            return web.Response(status=400, text=f"no AdmissionReview (v1) of a pod: {error}")
+        if patch:
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+        whole = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return web.Response(body=msgspec.json.encode(whole), content_type="application/json")
+
+    return answer
 
 
 class Certificate:

@@ -26,6 +26,7 @@ LIMITS_MAX = 256
 SHARED_MAX = 256
 HOLDERS_MAX = 8
 CGROUP_DEPTH = 12
+WINDOWS = 11
 PROFILES_MAX = 8
 INSTANCES_MAX = 8
 LINKS_MAX = 18
@@ -58,7 +59,9 @@ class Account(_Record):
         ("launches", c_uint64),
         *_all(c_int32, "sm_percent memory_percent"),
         ("window", c_uint64),
-        ("busy_ns", c_uint64 * 2),
+        ("busy_ns", c_uint64 * WINDOWS),
+        *_all(c_uint64, "used_ns lag_ns queued_ns server pinned_bytes"),
+        *_all(c_uint32, "thread_percent reserved"),
         ("since_us", c_uint64),
         ("name", c_char * 64),
     ]
@@ -129,7 +132,7 @@ class Device(_Record):
         ("compute_instances", ComputeInstance * INSTANCES_MAX),
         *_all(c_uint32, "link_count link_mbps"),
         ("links", Link * LINKS_MAX),
-        *_all(c_uint64, "busy_until_ns kernel_ns"),
+        *_all(c_uint64, "shared_out_ns kernel_ns wedged_server"),
         *_all(c_uint32, "account_count contexts_spared"),
         ("accounts", Account * ACCOUNTS_MAX),
     ]

@@ -280,6 +280,13 @@ class Scenario:
         with self._changing(device) as target:
             return _for_process(target, pid, lambda slot: target.accounts.__setitem__(slot, layout.Account()))
 
+    def end_mps_client(self, pid: int) -> None:
+        """What a server of MPS does for a client that is to go: its work is dropped."""
+        with self._mapping.locked() as file:
+            for device in file.devices[: file.device_count]:
+                for account in device.accounts[: device.account_count]:
+                    account.queued_ns = 0 if account.pid == pid else account.queued_ns
+
     def set_foreign_memory(self, device: DeviceName, pid: int, memory_bytes: int) -> bool:
         """Changes what the process holds on this device. False: there is none."""
         with self._changing(device) as target:

@@ -19,6 +19,10 @@ class ProcessState:
     managed_bytes: int
     peak_bytes: int
     launches: int
+    used_ns: int
+    """Of the whole device's time."""
+    mps_server: int
+    """Whose client it is; 0: nobody's."""
     memory_unknown: bool
     gpu_instance: int | None
     compute_instance: int | None
@@ -89,6 +93,8 @@ def _process_state(account: layout.Account) -> ProcessState:
         managed_bytes=account.managed_bytes,
         peak_bytes=account.peak_bytes,
         launches=account.launches,
+        used_ns=account.used_ns,
+        mps_server=account.server,
         memory_unknown=bool(account.flags & layout.ACCOUNT_MEMORY_UNKNOWN),
         gpu_instance=_unless_none(account.gpu_instance),
         compute_instance=_unless_none(account.compute_instance),

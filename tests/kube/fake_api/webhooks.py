@@ -18,8 +18,7 @@ async def mutate(store: Store, namespace: str, pod: Object) -> Object:
     """The pod as the webhooks make it. Raises ApiFailure where one that must answer does not."""
     for configuration in store.kind(VERSION, "mutatingwebhookconfigurations").items.values():
         for webhook in configuration["webhooks"]:
-            excluded = webhook.get("namespaceSelector", {}).get("matchExpressions", ())
-            if any(namespace in each["values"] for each in excluded if each["operator"] == "NotIn"):
+            if not _chosen(store, webhook, namespace, pod):
                 continue
             if not all(evaluate(one["expression"], object=pod) for one in webhook.get("matchConditions", ())):
                 continue
@@ -30,6 +29,17 @@ async def mutate(store: Store, namespace: str, pod: Object) -> Object:
                     text = f'failed calling webhook "{webhook["name"]}": {error}'
                     raise ApiFailure(500, "InternalError", text) from error
     return pod
+
+
+def _chosen(store: Store, webhook: Any, namespace: str, pod: Object) -> bool:
+    excluded = webhook.get("namespaceSelector", {}).get("matchExpressions", ())
+    if any(namespace in each["values"] for each in excluded if each["operator"] == "NotIn"):
+        return False
+    theirs = store.kind("v1", "namespaces").items.get(("", namespace)) or {"metadata": {}}
+    return all(
+        webhook.get(selector, {}).get("matchLabels", {}).items() <= (item["metadata"].get("labels") or {}).items()
+        for selector, item in (("namespaceSelector", theirs), ("objectSelector", pod))
+    )
 
 
 async def _ask(webhook: Any, namespace: str, pod: Object) -> Object:
@@ -61,15 +71,17 @@ async def _ask(webhook: Any, namespace: str, pod: Object) -> Object:
 
 
 def patched(item: Object, patch: list[dict[str, Any]]) -> Object:
-    """A JSON patch of additions."""
+    """A JSON patch of additions and removals."""
     made: Any = msgspec.json.decode(msgspec.json.encode(item))
     for step in patch:
-        assert step["op"] == "add", step
+        assert step["op"] in ("add", "remove"), step
         *path, last = (name.replace("~1", "/").replace("~0", "~") for name in step["path"].strip("/").split("/"))
         target = made
         for name in path:
             target = target[int(name)] if isinstance(target, list) else target[name]
-        if isinstance(target, list):
+        if step["op"] == "remove":
+            del target[last]
+        elif isinstance(target, list):
             target.insert(len(target) if last == "-" else int(last), step["value"])
         else:
             target[last] = step["value"]

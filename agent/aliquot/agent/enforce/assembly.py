@@ -11,6 +11,7 @@ from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.none import NoEnforcer
+from aliquot.agent.enforce.pacing import Paced, library_of
 from aliquot.agent.enforce.preload import PreloadEnforcer
 from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.common.tiers import Tier, parse_tier
@@ -35,12 +36,17 @@ def assemble(
     people should know of. `own`: those that are a vendor's, see `DeviceBackend.enforcers`. `preload` and
     `mps` are NVIDIA's. Raises `InvalidFieldError` for a name that is no tier.
     """
+    library = PreloadEnforcer(directory / "preload", unusable, throttle=throttle)
+
+    def paced(enforcer: Enforcer) -> Enforcer:
+        return Paced(enforcer, library) if throttle else enforcer
+
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, own),
-        Tier.DRIVER: lambda: ByVendor(Tier.DRIVER, own),
+        Tier.DRIVER: lambda: paced(ByVendor(Tier.DRIVER, own)),
         Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
-        Tier.PRELOAD: lambda: PreloadEnforcer(directory / "preload", unusable, throttle=throttle),
-        Tier.WATCHDOG: lambda: WatchdogEnforcer(blind, powerless, unusable),
+        Tier.PRELOAD: lambda: library,
+        Tier.WATCHDOG: lambda: paced(WatchdogEnforcer(blind, powerless, unusable)),
     }
     wanted = {parse_tier(name, "enforcement.tiers") for name in names} - {Tier.NONE}
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]
@@ -51,19 +57,22 @@ def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, s
 
     Raises `EnforcementError`.
     """
-    if isinstance(enforcer, PreloadEnforcer):
-        enforcer.admit(limited, uid)
-        return enforcer.merge_environment(limited, present)
+    variables = dict(enforcer.environment(limited))
+    library = library_of(enforcer, limited)
+    if library is not None:
+        library.admit(limited, uid)
+        variables |= library.merge_environment(limited, present)
     if isinstance(enforcer, MpsEnforcer):
         enforcer.admit(limited, uid)
-    return enforcer.environment(limited)
+    return variables
 
 
 def folders_of(enforcer: Enforcer, limited: Limited) -> list[str]:
     """Folders that processes of the lease need at these paths, where they have a file system of their own."""
+    library = library_of(enforcer, limited)
+    if library is not None:
+        return [str(Path(library.environment(limited)["LD_PRELOAD"]).parent)]
     variables = enforcer.environment(limited)
-    if isinstance(enforcer, PreloadEnforcer):
-        return [str(Path(variables["LD_PRELOAD"]).parent)]
     if isinstance(enforcer, MpsEnforcer):
         return [variables["CUDA_MPS_PIPE_DIRECTORY"], variables["CUDA_MPS_LOG_DIRECTORY"]]
     return []
@@ -77,7 +86,8 @@ def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int])
 
 def asks_nobody(enforcer: Enforcer) -> bool:
     """Whether a tier reads a limit back from what the agent knows itself, so that no thread is needed for it."""
-    return isinstance(enforcer, (NoEnforcer, WatchdogEnforcer))
+    held = enforcer.enforcer if isinstance(enforcer, Paced) else enforcer
+    return isinstance(held, (NoEnforcer, WatchdogEnforcer))
 
 
 def keeps_account(enforcer: Enforcer) -> TypeGuard[PreloadEnforcer]:

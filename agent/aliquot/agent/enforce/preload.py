@@ -8,6 +8,7 @@ a lease whose account says less than the driver does. That excess is taken off w
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,12 +17,14 @@ from urllib.parse import quote
 from aliquot.agent import native
 from aliquot.agent.core.enforcement import CONTEXT_MAX_BYTES
 from aliquot.agent.core.model import Holder
+from aliquot.agent.core.pacing import Pace
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.preload_files import LIBRARY, DeviceLimit, LeaseFiles, merged_preload
 from aliquot.common.tiers import Tier
 
+UNLIMITED_BYTES = 1 << 62
 CONTEXT_MIN_BYTES = 32 << 20
 """None is taken to be smaller, whatever an account says."""
 
@@ -35,7 +38,7 @@ class PreloadEnforcer:
     """See `base.Enforcer`.
 
     `directory` holds one folder per holder; it must be readable by the lease's processes and not mounted `noexec`.
-    `throttle` also holds leases to their share of the device's time.
+    `throttle`: leases can be held to a part of the device's time.
     """
 
     tier = Tier.PRELOAD
@@ -72,15 +75,36 @@ class PreloadEnforcer:
 
     def apply(self, limited: Limited) -> None:
         """Write the limit. Raises `EnforcementError`."""
-        spec = limited.spec
-        files = self._files(spec.holder)
-        share_milli = spec.share_milli if self._throttle and not limited.whole_device else 0
-        limit = DeviceLimit(spec.memory_bytes, self._context_bytes.get(limited.device.product_name, 0), share_milli)
+        self._write(limited, limited.spec.memory_bytes)
+
+    def apply_pace_only(self, limited: Limited) -> None:
+        """The same without a limit on memory: another tier has set one. Raises `EnforcementError`."""
+        self._write(limited, UNLIMITED_BYTES)
+
+    def _write(self, limited: Limited, memory_bytes: int) -> None:
+        context_bytes = self._context_bytes.get(limited.device.product_name, 0)
+        files = self._files(limited.spec.holder)
         try:
             files.create(self._library)
-            files.set_limit(spec.device_uuid, limit)
+            files.set_limit(
+                limited.spec.device_uuid, DeviceLimit(memory_bytes, context_bytes, paced=self.paces(limited))
+            )
         except OSError as error:
             raise EnforcementError(f"the limit can't be written: {error}") from error
+
+    def paces(self, limited: Limited) -> bool:
+        """Whether a slice can be held to a part of its device's time."""
+        return self._throttle and not limited.whole_device
+
+    def is_set(self, limited: Limited) -> bool:
+        """Whether there are files for the slice's programs to go by."""
+        with contextlib.suppress(EnforcementError):
+            return self._files(limited.spec.holder).limit_of(limited.spec.device_uuid) is not None
+        return False
+
+    def set_pace(self, limited: Limited, pace: Pace) -> None:
+        """What a slice may use of its device's time from now on. Raises `EnforcementError` and `OSError`."""
+        self._files(limited.spec.holder).set_allowance(limited.spec.device_uuid, pace.allowed_milli, pace.used_us)
 
     def read_back(self, limited: Limited) -> bool:
         """Whether the file that the lease's processes read says what was ordered, and can be read and trusted."""

@@ -29,7 +29,7 @@ from aliquot.agent.enforce.base import EnforcementError
 
 LIMIT_MAGIC = int.from_bytes(b"AQLIM1", "little")
 ACCOUNT_MAGIC = int.from_bytes(b"AQACC1", "little")
-VERSION = 1
+VERSION = 2
 DEVICES_MAX = 16
 SLOTS_MAX = 512
 LIBRARY = "libaliquot_preload.so"
@@ -46,8 +46,9 @@ class _LimitDevice(ctypes.Structure):
         ("memory_bytes", ctypes.c_uint64),
         ("excess_bytes", ctypes.c_uint64),
         ("context_bytes", ctypes.c_uint64),
-        ("share_milli", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("used_us", ctypes.c_uint64),
+        ("paced", ctypes.c_uint32),
+        ("allowed_milli", ctypes.c_uint32),
     )
 
 
@@ -81,17 +82,19 @@ class _AccountFile(ctypes.Structure):
         ("peak", ctypes.c_uint64 * DEVICES_MAX),
         ("slots", _Slot * SLOTS_MAX),
         ("context", ctypes.c_uint64 * DEVICES_MAX),
+        ("paces", ctypes.c_uint64 * (5 * DEVICES_MAX)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimit:
-    """What a lease may have of one device. `share_milli` 0: its time is not limited."""
+    """What a lease may have of one device."""
 
     memory_bytes: int
     context_bytes: int = 0
     """What to reserve for a context before its real size can be measured."""
-    share_milli: int = 0
+    paced: bool = False
+    """Whether its launches may be held back; how much, says `LeaseFiles.set_allowance`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +141,6 @@ class LeaseFiles:
         """Make what is missing. Raises `OSError`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
-        # Before the library: a newer one refuses an account that is too short for it.
-        if self._whole("account", int(_AccountFile.context.offset), ACCOUNT_MAGIC):
-            with self._lock:
-                os.ftruncate(self._descriptor("account"), ctypes.sizeof(_AccountFile))
         if not self._whole("account", ctypes.sizeof(_AccountFile), ACCOUNT_MAGIC):
             with self._new("account", 0o600) as descriptor:
                 os.ftruncate(descriptor, ctypes.sizeof(_AccountFile))
@@ -166,7 +165,7 @@ class LeaseFiles:
             self._write("limit", _at(index, "uuid"), uuid_bytes(uuid))
             self._write("limit", _at(index, "excess_bytes"), bytes(8))
         self._write("limit", _at(index, "context_bytes"), limit.context_bytes.to_bytes(8, "little"))
-        self._write("limit", _at(index, "share_milli"), limit.share_milli.to_bytes(4, "little"))
+        self._write("limit", _at(index, "paced"), limit.paced.to_bytes(4, "little"))
         self._write("limit", _at(index, "memory_bytes"), limit.memory_bytes.to_bytes(8, "little"))
         if fresh:  # last: nobody looks at a device beyond the count
             self._write("limit", _LimitFile.device_count.offset, (index + 1).to_bytes(4, "little"))
@@ -189,7 +188,16 @@ class LeaseFiles:
         if index is None:
             return None
         device = file.devices[index]
-        return DeviceLimit(device.memory_bytes, device.context_bytes, device.share_milli)
+        return DeviceLimit(device.memory_bytes, device.context_bytes, bool(device.paced))
+
+    def set_allowance(self, uuid: str, allowed_milli: int, used_us: int) -> None:
+        """How much of a device's time the lease may use now (0: all that there is), and what it has used while it had
+        such an allowance. Raises `EnforcementError` and `OSError`.
+        """
+        index = _index_of(self._limits(), uuid)
+        if index is not None:
+            self._write("limit", _at(index, "used_us"), used_us.to_bytes(8, "little"))
+            self._write("limit", _at(index, "allowed_milli"), allowed_milli.to_bytes(4, "little"))
 
     def set_excess(self, uuid: str, excess_bytes: int) -> None:
         """Tell the lease's processes what they hold beyond their account. Raises `EnforcementError` and `OSError`."""

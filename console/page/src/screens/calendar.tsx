@@ -34,7 +34,7 @@ export function Calendar(): JSX.Element {
   const series = param("series");
   const usual = param("show") === "usual";
   const all = useLoaded((abort) => get<Forecast>("/forecast", undefined, abort), [], { everyMs: FRESH_MS });
-  const one = useLoaded((abort) => get<Forecast>("/forecast", { series }, abort), [series], { everyMs: FRESH_MS });
+  const one = useLoaded((abort) => get<Forecast>(`/forecast?series=${encodeURIComponent(series)}`, undefined, abort), [series], { everyMs: FRESH_MS });
   const names = (all.value?.series ?? []).filter((each) => each.kind).map(nameOf);
   return (
     <>

@@ -9,6 +9,7 @@ import { Lease } from "./lease";
 import { Leases } from "./leases";
 import { Maintenance } from "./maintenance";
 import { Node } from "./node";
+import { Overview } from "./overview";
 import { Queues } from "./queues";
 import { Use } from "./use";
 import { WhatIf } from "./whatif";
@@ -26,7 +27,8 @@ export interface Screen {
 }
 
 export const SCREENS: readonly Screen[] = [
-  { path: "/", title: "Would it run now?", Show: Ask },
+  { path: "/", title: "Overview", Show: Overview },
+  { path: "/ask", title: "Would it run now?", Show: Ask },
   { path: "/leases", title: "My leases", Show: Leases },
   { path: "/lease", title: "Lease", Show: Lease, hidden: true, parent: "/leases" },
   { path: "/fleet", title: "Fleet", Show: Fleet },
@@ -52,7 +54,7 @@ function NotFound(): JSX.Element {
     <>
       <Heading title="Nothing is at this address" />
       <Empty>
-        <Link to="/">Would it run now?</Link>
+        <Link to="/">Overview</Link>
       </Empty>
     </>
   );

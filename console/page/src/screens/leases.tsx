@@ -59,7 +59,7 @@ export function Leases(): JSX.Element {
   return (
     <>
       <Heading title="My leases">
-        <Link to="/" class="button primary">
+        <Link to="/ask" class="button primary">
           Ask for one
         </Link>
       </Heading>
@@ -116,7 +116,7 @@ function List(props: { found: Found; mine: boolean; me: string; words: string; e
             "None of yours has ended lately."
           ) : (
             <Empty>
-              Nothing is held or waits. <Link to="/">Would it run now?</Link>
+              Nothing is held or waits. <Link to="/ask">Would it run now?</Link>
             </Empty>
           )
         }
@@ -131,7 +131,7 @@ const textOf = (lease: Lease): string =>
     .join(" ")
     .toLowerCase();
 
-const COLUMNS: Column<Lease>[] = [
+export const COLUMNS: Column<Lease>[] = [
   {
     title: "Lease",
     cell: (lease) => (

@@ -18,7 +18,14 @@ export function useHistory(value: number | null, of: string): (number | null)[] 
   return kept.value;
 }
 
-export function Spark(props: { values: readonly (number | null)[]; limit: number; label: string }): JSX.Element {
+/** `kept`: so many values fill its width. */
+export function Spark(props: {
+  values: readonly (number | null)[];
+  limit: number;
+  label: string;
+  kept?: number;
+}): JSX.Element {
+  const kept = props.kept ?? KEPT;
   const top = Math.max(props.limit, ...props.values.map((value) => value ?? 0), 1) * 1.08;
   let path = "";
   let drawing = false;
@@ -27,13 +34,13 @@ export function Spark(props: { values: readonly (number | null)[]; limit: number
       drawing = false;
       return;
     }
-    path += `${drawing ? "L" : "M"}${KEPT - props.values.length + at} ${(100 * (1 - value / top)).toFixed(1)}`;
+    path += `${drawing ? "L" : "M"}${kept - props.values.length + at} ${(100 * (1 - value / top)).toFixed(1)}`;
     drawing = true;
   });
   const limit = 100 * (1 - props.limit / top);
   return (
-    <svg class="spark" viewBox={`0 0 ${KEPT} 100`} preserveAspectRatio="none" role="img" aria-label={props.label}>
-      <line x1="0" x2={KEPT} y1={limit} y2={limit} />
+    <svg class="spark" viewBox={`0 0 ${kept} 100`} preserveAspectRatio="none" role="img" aria-label={props.label}>
+      <line x1="0" x2={kept} y1={limit} y2={limit} />
       <path d={path} />
     </svg>
   );

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from aliquot.common.fields import Writer
-from aliquot.common.tiers import NOT_SERVED, Tier
+from aliquot.common.tiers import BESIDE_TIERS, Tier
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.books.use import NO_USE, LeaseUse
 from aliquot.coordinator.core.commands.outcomes import Explained
@@ -248,19 +248,19 @@ def explanation_of_shortfall(shortfall: Shortfall) -> types_pb2.Explanation:
 
 
 def notes_on_tiers(slices: Iterable[types_pb2.Slice]) -> list[str]:
-    """What each slice is held by and why by no stronger tier, and why nothing serves it; slices of which the same holds
-    share a line.
+    """What each slice is held by and why by no stronger tier, what its share is worth, why nothing serves it. Slices
+    of which the same holds share a line.
     """
     alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-    unserved: dict[str, list[str]] = {}
+    plain: dict[str, list[str]] = {}
     for piece in slices:
-        on_tiers = tuple(note for note in piece.tier_notes if not note.startswith(NOT_SERVED))
+        on_tiers = tuple(note for note in piece.tier_notes if not note.startswith(BESIDE_TIERS))
         if on_tiers:
             alike.setdefault((piece.tier, on_tiers), []).append(piece.slice_id)
         for note in piece.tier_notes:
-            if note.startswith(NOT_SERVED):
-                unserved.setdefault(note, []).append(piece.slice_id)
-    return [f"{note} ({_some(slice_ids)})" for note, slice_ids in unserved.items()] + [
+            if note.startswith(BESIDE_TIERS):
+                plain.setdefault(note, []).append(piece.slice_id)
+    return [f"{note} ({_some(slice_ids)})" for note, slice_ids in plain.items()] + [
         f"held by {Tier(tier).word}, by no stronger tier because {'; '.join(notes)} ({_some(slice_ids)})"
         for (tier, notes), slice_ids in alike.items()
         if tier in list(Tier) and tier != Tier.NONE  # of a whole device nobody needs to be kept off

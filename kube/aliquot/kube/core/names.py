@@ -19,6 +19,11 @@ GANG_SIZE: Final = "aliquot.dev/gang-size"
 GANG: Final = "aliquot.dev/gang"
 QUEUE: Final = "aliquot.dev/queue"
 
+TRANSLATE: Final = "aliquot.dev/translate"
+"""Label of a namespace, or of a pod, whose GPUs may be asked for in other systems' words: `true`."""
+TRANSLATED: Final = "aliquot.dev/translated"
+"""Annotation that says what became of those words."""
+
 # Annotations that only we write: the assignment travels in the Binding.
 LEASE_ID: Final = "aliquot.dev/lease-id"
 ASSIGNMENT: Final = "aliquot.dev/assignment"

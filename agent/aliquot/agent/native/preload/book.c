@@ -289,6 +289,16 @@ void book_note_context(int device, uint64_t bytes)
     unlock();
 }
 
+bool book_limits(int device)
+{
+    if (device >= 0)
+        return book_limit(device) < UNLIMITED_BYTES;
+    for (unsigned i = 0; usable() && i < limits->device_count && i < DEVICES_MAX; i++)
+        if (book_limit((int)i) < UNLIMITED_BYTES)
+            return true;
+    return !usable() || !limits->device_count;
+}
+
 uint64_t book_limit(int device)
 {
     return usable() && device >= 0 ? __atomic_load_n(&limits->devices[device].memory_bytes, __ATOMIC_RELAXED) : 0;
@@ -315,18 +325,30 @@ uint64_t book_context_bytes(int device)
     return usable() && device >= 0 ? limits->devices[device].context_bytes : 0;
 }
 
-unsigned book_share_milli(int device)
+bool book_paced(void)
 {
-    return usable() && device >= 0 ? __atomic_load_n(&limits->devices[device].share_milli, __ATOMIC_RELAXED) : 0;
+    for (unsigned i = 0; usable() && i < limits->device_count && i < DEVICES_MAX; i++)
+        if (limits->devices[i].paced)
+            return true;
+    return false;
 }
 
-int book_pids(int32_t *pids, int size)
+bool book_pacing(void)
 {
-    int count = 0;
-    for (int i = 0; usable() && i < SLOTS_MAX && count < size; i++)
-        if (account->slots[i].pid && account->slots[i].pid_namespace == own->identity.pid_namespace)
-            pids[count++] = account->slots[i].pid;
-    return count;
+    for (unsigned i = 0; usable() && i < limits->device_count && i < DEVICES_MAX; i++)
+        if (__atomic_load_n(&limits->devices[i].allowed_milli, __ATOMIC_RELAXED))
+            return true;
+    return false;
+}
+
+const struct limit_device *book_allowance(int device)
+{
+    return usable() && device >= 0 ? &limits->devices[device] : NULL;
+}
+
+struct pace *book_pace(int device)
+{
+    return usable() && device >= 0 ? &account->paces[device] : NULL;
 }
 
 void book_forget(void)

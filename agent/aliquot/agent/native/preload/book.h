@@ -22,14 +22,20 @@ void book_force(int device, uint64_t bytes);
 /* Reports what making a context has taken. */
 void book_note_context(int device, uint64_t bytes);
 
+/* Whether memory of a device is limited here; DEVICE_FOREIGN: of any. Where not, another tier holds it. */
+bool book_limits(int device);
 uint64_t book_limit(int device);
 uint64_t book_room(int device);       /* what could still be charged */
 uint64_t book_held_here(int device);  /* by this process */
 uint64_t book_context_bytes(int device);
-unsigned book_share_milli(int device);
 
-/* Processes of the lease as they are now, for the throttle: pids of this namespace; how many were written. */
-int book_pids(int32_t *pids, int size);
+/* Whether any device of the lease has a pace that may be held, and whether one is held to it now: asked at each launch. */
+bool book_paced(void);
+bool book_pacing(void);
+
+/* What the agent allows now and has measured of a device, and the lease's own pace there; NULL: there is none. */
+const struct limit_device *book_allowance(int device);
+struct pace *book_pace(int device);
 
 /* Called in a forked child before anything else. */
 void book_forget(void);

@@ -326,13 +326,13 @@ EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-    throttle_graph();
+    throttle_launch();
     return launched(REAL(cuGraphLaunch)(exec, stream));
 }
 
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-    throttle_graph();
+    throttle_launch();
     return launched(REAL(cuGraphLaunch_ptsz)(exec, stream));
 }
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include "process.h"
-#include "throttle.h"
 
 /* A child holds nothing of what its parent held: what it allocates goes into a slot of its own. */
 static void forked(void)
@@ -19,7 +18,6 @@ static void forked(void)
     graphs_forget();
     contexts_forget();
     measure_forget();
-    throttle_forget();
 }
 
 /*

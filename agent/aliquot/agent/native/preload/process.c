@@ -22,7 +22,7 @@ uint64_t round_up(uint64_t bytes, uint64_t unit)
     return bytes > UINT64_MAX - unit ? UINT64_MAX / unit * unit : (bytes + unit - 1) / unit * unit;
 }
 
-int device_of(CUdevice ordinal)
+static int index_of(CUdevice ordinal)
 {
     CUuuid uuid;
     if (ordinal < 0 || ordinal >= ORDINALS_MAX)
@@ -37,6 +37,18 @@ int device_of(CUdevice ordinal)
     if (device >= 0)
         __atomic_store_n(&ordinals[device], ordinal + 1, __ATOMIC_RELAXED);
     return device;
+}
+
+int device_of(CUdevice ordinal)
+{
+    const int device = index_of(ordinal);
+    return device == DEVICE_UNKNOWN || book_limits(device) ? device : DEVICE_UNKNOWN;
+}
+
+int device_launching(void)
+{
+    CUdevice ordinal;
+    return driver()->CtxGetDevice(&ordinal) == CUDA_SUCCESS ? index_of(ordinal) : DEVICE_UNKNOWN;
 }
 
 int device_of_location(const CUmemLocation *location)

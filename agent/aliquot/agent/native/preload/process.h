@@ -13,8 +13,12 @@
 #define CHUNK (2 * MIB) /* the driver takes device memory in pieces of this size */
 
 /* The lease's index of a CUDA ordinal: DEVICE_FOREIGN if the lease has no part of it, DEVICE_UNKNOWN if the driver
- * can't say (not initialised, no such device): then the call goes on, to fail with the driver's own error. */
+ * can't say (not initialised, no such device): then the call goes on, to fail with the driver's own error. Also where
+ * another tier holds the memory: nothing is charged then. */
 int device_of(CUdevice ordinal);
+
+/* The index of the calling thread's current device, whoever holds its memory; below 0: none of the lease's. */
+int device_launching(void);
 
 /* The same for where memory is to be; DEVICE_HOST if it takes nothing of a device. A kind of place that is newer than
  * this library counts as the current device; where there is none, nobody could be charged: DEVICE_FOREIGN. */

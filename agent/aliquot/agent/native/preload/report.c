@@ -57,7 +57,8 @@ static int device_of_nvml(nvmlDevice_t handle)
             uuid[digits / 2] = (unsigned char)(uuid[digits / 2] << 4 | digit(*c));
             digits++;
         }
-    return book_device(uuid);
+    const int device = book_device(uuid);
+    return book_limits(device) ? device : DEVICE_FOREIGN;
 }
 
 /* Devices that the lease has no part of are shown as they are. */

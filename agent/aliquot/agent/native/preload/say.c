@@ -27,6 +27,8 @@ void say_on(const struct limit_file *limits)
 {
     char text[320] = "";
     size_t used = 0;
+    if (limits->device_count && limits->devices[0].memory_bytes >= UNLIMITED_BYTES)
+        return;
     for (unsigned i = 0; i < limits->device_count && i < DEVICES_MAX && used < sizeof text - 24; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu MiB", i ? ", " : "",
                                  (unsigned long long)(limits->devices[i].memory_bytes >> 20));

@@ -1,39 +1,28 @@
 /*
- * A bucket of launches for each device, refilled at a rate that a controller adjusts: once a second it asks NVML how
- * busy the lease's processes kept the device, and so what a launch costs. So the part of the device's time is
- * met on average over a second or so, not at every moment; a lease alone on its device is held to its part as well.
- * Where NVML can't tell in here there is nothing to go by, and launches pass.
+ * Launches of a lease wait for one another while the agent holds it to a part of a device's time (`allowed_milli`). The
+ * agent measures what the lease's processes use of it (`used_us`); what was launched meanwhile tells what a launch
+ * takes, and so how far apart launches must be for the lease to use as much as it may. All processes of a lease keep one
+ * pace, which is in its account: starting more of them, or short ones, gains nothing.
+ *
+ * So a part is met on average over a second or so, not at every moment. Until something was measured, launches pass.
  */
 #include "throttle.h"
 
-#include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 #include "process.h"
 
 #define SECOND UINT64_C(1000000000)
 
-enum { SAMPLES_MAX = 256, PIDS_MAX = 64, RATE_MIN = 2, RATE_MAX = 1000000, RATE_FIRST = 20000 };
-static const uint64_t control_period_ns = SECOND, burst_ns = SECOND / 50;
+enum { BEHIND_MAX = 64 };
+static const uint64_t burst_ns = SECOND / 20;   /* so much of what was left unused may be made up for */
+static const uint64_t glance_ns = SECOND / 50;  /* how long a launch waits before it looks at what is allowed now */
+static const uint64_t apart_max_ns = 60 * SECOND;
 
-typedef struct {
-    unsigned pid;
-    unsigned long long time_us;
-    unsigned sm, memory, encoder, decoder;
-} nvmlProcessUtilizationSample_t;
-
-struct bucket {
-    uint64_t rate; /* launches per second */
-    uint64_t filled_ns, controlled_ns;
-    uint64_t launches; /* since controlled_ns */
-    bool settled;      /* the rate comes from a measurement */
-    int64_t tokens; /* in billionths of a launch */
-    unsigned long long seen_us;
-};
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct bucket buckets[DEVICES_MAX];
+#define LOAD(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+#define SWAPPED(field, seen, value)                                                                                    \
+    __atomic_compare_exchange_n(&(field), &(seen), (value), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 
 static uint64_t now_ns(void)
 {
@@ -44,103 +33,60 @@ static uint64_t now_ns(void)
 
 bool throttle_wanted(void)
 {
-    for (int device = 0; device < DEVICES_MAX; device++)
-        if (book_share_milli(device))
-            return true;
-    return false;
+    return book_paced();
 }
 
-/* How busy the lease's processes kept the device since the last time, in thousandths; -1: nothing is known. */
-static int busy_milli(int device, struct bucket *bucket)
+/* What a launch takes, whenever the agent has measured anew: one process of the lease works it out. */
+static void learn(struct pace *pace, uint64_t used_us)
 {
-    static nvmlReturn_t (*utilization)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *, unsigned long long);
-    static nvmlProcessUtilizationSample_t samples[SAMPLES_MAX];
-    int32_t pids[PIDS_MAX];
-    unsigned count = SAMPLES_MAX, percent[PIDS_MAX] = {0}, sum = 0;
-    unsigned long long newest[PIDS_MAX] = {0};
-    nvmlDevice_t handle = nvml_handle(device);
-    if (!utilization)
-        utilization = (__typeof__(utilization))nvml_function("nvmlDeviceGetProcessUtilization");
-    if (!handle || !utilization)
-        return -1;
-    if (utilization(handle, samples, &count, bucket->seen_us) != NVML_SUCCESS)
-        return -1;
-    const int ours = book_pids(pids, PIDS_MAX);
-    for (unsigned i = 0; i < count && i < SAMPLES_MAX; i++) {
-        if (samples[i].time_us > bucket->seen_us)
-            bucket->seen_us = samples[i].time_us;
-        for (int j = 0; j < ours; j++)
-            if ((int32_t)samples[i].pid == pids[j] && samples[i].time_us >= newest[j]) {
-                newest[j] = samples[i].time_us;
-                percent[j] = samples[i].sm;
-            }
-    }
-    for (int j = 0; j < ours; j++)
-        sum += percent[j];
-    return count ? (int)sum * 10 : -1;
-}
-
-/* What a launch costs of the device's time is what the busy time was shared by; so many of them make up the share. */
-static void control(int device, struct bucket *bucket, unsigned share_milli, uint64_t passed_ns)
-{
-    const int busy = busy_milli(device, bucket);
-    const uint64_t made = bucket->launches * SECOND / passed_ns;
-    bucket->launches = 0;
-    if (busy < 0)
+    uint64_t seen_us = LOAD(pace->seen_used_us);
+    if (used_us == seen_us || !SWAPPED(pace->seen_used_us, seen_us, used_us))
         return;
-    uint64_t next = busy == 0 || made == 0 ? bucket->rate * 2 : made * share_milli / (unsigned)busy;
-    if (bucket->settled)
-        next = (bucket->rate + next) / 2; /* utilisation is a rough and late figure */
-    bucket->settled = busy > 0;
-    bucket->rate = next < RATE_MIN ? RATE_MIN : next > RATE_MAX ? RATE_MAX : next;
+    const uint64_t made = LOAD(pace->made), since = made - LOAD(pace->seen_made), known_ns = LOAD(pace->cost_ns);
+    STORE(pace->seen_made, made);
+    if (!since || used_us < seen_us)
+        return;
+    const uint64_t cost_ns = (used_us - seen_us) * 1000 / since;
+    /* The measurement is late by about as long as it covers. */
+    STORE(pace->cost_ns, known_ns ? (known_ns + cost_ns) / 2 : cost_ns);
 }
 
-/* Takes a token; how long to wait until there is one. Under the mutex. */
-static uint64_t take(int device, unsigned share_milli)
+/* Takes the next turn to launch: when it is. */
+static uint64_t turn_ns(struct pace *pace, uint64_t now, uint64_t apart_ns)
 {
-    struct bucket *bucket = &buckets[device];
-    const uint64_t now = now_ns();
-    if (!bucket->rate)
-        *bucket = (struct bucket){.rate = RATE_FIRST, .filled_ns = now, .controlled_ns = now};
-    if (now - bucket->controlled_ns >= control_period_ns) {
-        const uint64_t passed_ns = now - bucket->controlled_ns;
-        bucket->controlled_ns = now;
-        control(device, bucket, share_milli, passed_ns);
+    uint64_t next_ns = LOAD(pace->next_ns), turn;
+    do {
+        turn = next_ns + burst_ns < now ? now - burst_ns : next_ns;
+        if (turn > now + BEHIND_MAX * apart_ns) /* of a pace that was much slower, or nobody's */
+            turn = now;
+    } while (!SWAPPED(pace->next_ns, next_ns, turn + apart_ns));
+    return turn;
+}
+
+static void await(const struct limit_device *limit, uint64_t turn, unsigned allowed_milli)
+{
+    for (uint64_t now; (now = now_ns()) < turn && LOAD(limit->allowed_milli) == allowed_milli;) {
+        const uint64_t wait_ns = turn - now < glance_ns ? turn - now : glance_ns;
+        nanosleep(&(struct timespec){.tv_nsec = (long)wait_ns}, NULL);
     }
-    bucket->launches++;
-    uint64_t passed = now - bucket->filled_ns;
-    if (passed > SECOND)
-        passed = SECOND;
-    bucket->filled_ns = now;
-    bucket->tokens += (int64_t)(passed * bucket->rate);
-    const int64_t burst = (int64_t)(burst_ns * bucket->rate > SECOND ? burst_ns * bucket->rate : SECOND);
-    if (bucket->tokens > burst)
-        bucket->tokens = burst;
-    bucket->tokens -= (int64_t)SECOND;
-    return bucket->tokens >= 0 ? 0 : (uint64_t)-bucket->tokens / bucket->rate + 1;
 }
 
 void throttle_launch(void)
 {
-    const int device = device_current(NULL);
-    const unsigned share_milli = device >= 0 ? book_share_milli(device) : 0;
-    if (!share_milli || share_milli >= 1000)
+    if (!book_pacing())
         return;
-    pthread_mutex_lock(&mutex);
-    const uint64_t wait_ns = take(device, share_milli);
-    pthread_mutex_unlock(&mutex);
-    struct timespec wait = {.tv_sec = (time_t)(wait_ns / SECOND), .tv_nsec = (long)(wait_ns % SECOND)};
-    while (wait_ns && nanosleep(&wait, &wait) != 0)
-        continue;
-}
-
-void throttle_graph(void)
-{
-    static int wanted = -1; /* settled at the first launch */
-    if (wanted < 0)
-        wanted = throttle_wanted();
-    if (wanted)
-        throttle_launch();
+    const int device = device_launching();
+    const struct limit_device *limit = book_allowance(device);
+    struct pace *pace = book_pace(device);
+    const unsigned allowed_milli = limit ? LOAD(limit->allowed_milli) : 0;
+    if (!pace || !allowed_milli)
+        return;
+    learn(pace, LOAD(limit->used_us));
+    __atomic_add_fetch(&pace->made, 1, __ATOMIC_RELAXED);
+    const uint64_t cost_ns = LOAD(pace->cost_ns);
+    const uint64_t apart_ns = cost_ns < apart_max_ns ? cost_ns * 1000 / allowed_milli : apart_max_ns;
+    if (apart_ns)
+        await(limit, turn_ns(pace, now_ns(), apart_ns < apart_max_ns ? apart_ns : apart_max_ns), allowed_milli);
 }
 
 #define LAUNCHES(suffix)                                                                                               \
@@ -148,30 +94,24 @@ void throttle_graph(void)
                                            unsigned block_x, unsigned block_y, unsigned block_z,                       \
                                            unsigned shared_bytes, CUstream stream, void **parameters, void **extra)    \
     {                                                                                                                  \
-        throttle_graph();                                                                                              \
+        throttle_launch();                                                                                              \
         return REAL(cuLaunchKernel##suffix)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, \
                                             stream, parameters, extra);                                                \
     }                                                                                                                  \
     EXPORT CUresult cuLaunchKernelEx##suffix(const CUlaunchConfig *config, CUfunction function, void **parameters,     \
                                              void **extra)                                                             \
     {                                                                                                                  \
-        throttle_graph();                                                                                              \
+        throttle_launch();                                                                                              \
         return REAL(cuLaunchKernelEx##suffix)(config, function, parameters, extra);                                    \
     }                                                                                                                  \
     EXPORT CUresult cuLaunchCooperativeKernel##suffix(                                                                 \
         CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
         unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters)                                   \
     {                                                                                                                  \
-        throttle_graph();                                                                                              \
+        throttle_launch();                                                                                              \
         return REAL(cuLaunchCooperativeKernel##suffix)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,    \
                                                        shared_bytes, stream, parameters);                              \
     }
 
 LAUNCHES()
 LAUNCHES(_ptsz)
-
-void throttle_forget(void)
-{
-    mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    memset(buckets, 0, sizeof buckets);
-}

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECOND_NS UINT64_C(1000000000)
-
 static struct process_identity account_identity(const struct sim_account *account)
 {
     return (struct process_identity){
@@ -41,8 +39,12 @@ void books_reap(struct sim_device *device)
         if (account->state != ACCOUNT_PROCESS)
             continue;
         struct process_identity identity = account_identity(account);
-        if (!process_alive(&identity))
-            memset(account, 0, sizeof *account);
+        if (process_alive(&identity))
+            continue;
+        share_out(device, monotonic_ns());
+        if (account->server && account->queued_ns > account_time_ns(account, monotonic_ns()))
+            device->wedged_server = account->server;
+        memset(account, 0, sizeof *account);
     }
     while (device->account_count && device->accounts[device->account_count - 1].state == ACCOUNT_FREE)
         device->account_count--;
@@ -294,6 +296,8 @@ bool books_charge(struct place place, enum charge_kind kind, uint64_t bytes)
         account->managed_bytes += bytes < room ? bytes : room;
         return true;
     }
+    if (account->pinned_bytes && account->memory_bytes + bytes > account->pinned_bytes)
+        return false;
     uint64_t limited = kind == CHARGE_CONTEXT && device->contexts_spared ? 0 : bytes;
     if (!within_limit(device, account, limited) || !fits(device, place.gpu_instance, bytes))
         return false;
@@ -314,27 +318,4 @@ void books_credit(struct place place, enum charge_kind kind, uint64_t bytes)
     *held -= bytes < *held ? bytes : *held;
     if (kind == CHARGE_CONTEXT)
         account->context_bytes -= bytes < account->context_bytes ? bytes : account->context_bytes;
-}
-
-uint32_t account_sm_percent(const struct sim_account *account, uint64_t now_ns)
-{
-    if (account->sm_percent != DERIVED)
-        return (uint32_t)account->sm_percent;
-    uint64_t second = now_ns / SECOND_NS, busy = 0;
-    if (account->window == second)
-        busy = account->busy_ns[0];
-    else if (account->window + 1 == second)
-        busy = account->busy_ns[1];
-    return busy >= SECOND_NS ? 100 : (uint32_t)(busy * 100 / SECOND_NS);
-}
-
-void account_busy(struct sim_account *account, uint64_t now_ns, uint64_t busy_ns)
-{
-    uint64_t second = now_ns / SECOND_NS;
-    if (account->window != second) {
-        account->busy_ns[0] = account->window + 1 == second ? account->busy_ns[1] : 0;
-        account->busy_ns[1] = 0;
-        account->window = second;
-    }
-    account->busy_ns[1] += busy_ns;
 }

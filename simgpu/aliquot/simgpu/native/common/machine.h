@@ -69,7 +69,12 @@ uint64_t books_limited_bytes(struct sim_device *device, const struct sim_limit *
 
 /* Busy time of an account in the last full second, in percent. */
 uint32_t account_sm_percent(const struct sim_account *account, uint64_t now_ns);
-void account_busy(struct sim_account *account, uint64_t now_ns, uint64_t busy_ns);
+
+/* Gives a device's time until now to those that had queued work (sharing.c). */
+void share_out(struct sim_device *device, uint64_t now_ns);
+
+/* An account's own time: it goes slower than CLOCK_MONOTONIC while others use the device too. */
+uint64_t account_time_ns(const struct sim_account *account, uint64_t now_ns);
 
 /* Forget what this process knows of itself (after a fork), and its identity. */
 void machine_forget_self(void);

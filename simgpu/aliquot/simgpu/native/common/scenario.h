@@ -30,6 +30,7 @@ enum {
     SHARED_MAX = 256,
     HOLDERS_MAX = 8,
     CGROUP_DEPTH = 12,
+    WINDOWS = 11, /* of a tenth of a second: one that goes on and a whole second before it */
     PROFILES_MAX = 8,
     INSTANCES_MAX = 8,
     LINKS_MAX = 18,
@@ -59,8 +60,15 @@ struct sim_account {
     uint64_t launches;      /* (atomic) */
     int32_t sm_percent;     /* DERIVED: from busy_ns */
     int32_t memory_percent; /* of the bandwidth */
-    uint64_t window;        /* the second (CLOCK_MONOTONIC) that busy_ns[1] counts; busy_ns[0] is the one before */
-    uint64_t busy_ns[2];
+    uint64_t window;        /* the tenth of a second (CLOCK_MONOTONIC) that busy_ns[window % WINDOWS] counts */
+    uint64_t busy_ns[WINDOWS];
+    uint64_t used_ns;       /* of the whole card's time, since the account was opened */
+    uint64_t lag_ns;        /* its own time (see sharing.c) is so far behind CLOCK_MONOTONIC */
+    uint64_t queued_ns;     /* in its own time: when all that it has queued is done */
+    uint64_t server;        /* of MPS; 0: it takes turns by itself */
+    uint64_t pinned_bytes;  /* MPS: the most that it may hold; 0: no limit */
+    uint32_t thread_percent; /* MPS: of the multiprocessors at most */
+    uint32_t reserved;
     uint64_t since_us; /* CLOCK_REALTIME of the first context */
     char name[64];
 };
@@ -154,8 +162,9 @@ struct sim_device {
     uint32_t link_mbps; /* per link and direction, MB/s */
     struct sim_link links[LINKS_MAX];
 
-    uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when the last simulated kernel ends */
+    uint64_t shared_out_ns; /* CLOCK_MONOTONIC: up to when its time has been given to accounts */
     uint64_t kernel_ns;     /* how long a kernel takes that does not say so itself */
+    uint64_t wedged_server; /* of MPS: a client of it was killed with work queued; 0: none */
     uint32_t account_count; /* high-water mark of accounts */
     uint32_t contexts_spared; /* contexts don't count against limits of cgroups */
     struct sim_account accounts[ACCOUNTS_MAX];

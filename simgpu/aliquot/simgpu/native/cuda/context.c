@@ -52,6 +52,8 @@ static CUresult create(int ordinal, unsigned flags, bool primary, struct CUctx_s
         return CUDA_ERROR_INVALID_DEVICE;
     if (!mode_allows(ordinal))
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    if (!mps_connect(ordinal))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     struct CUctx_st *context = primary && runtime.primary[ordinal] ? runtime.primary[ordinal] : calloc(1, sizeof *context);
     if (!context || !cuda_charge(ordinal, CHARGE_CONTEXT, device->context_bytes)) {
         if (context != runtime.primary[ordinal])

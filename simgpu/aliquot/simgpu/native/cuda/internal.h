@@ -28,7 +28,7 @@ struct CUctx_st {
     uint64_t grown;  /* by cuCtxSetLimit */
     size_t limits[CU_LIMITS];
     uint64_t id;
-    uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when the last kernel of this context is done */
+    uint64_t busy_until_ns; /* in the process's own time on the device: when the last kernel of this context is done */
 };
 
 enum allocation_kind {
@@ -96,8 +96,12 @@ struct CUctx_st *cuda_context(void);
 void cuda_lock(void);
 void cuda_unlock(void);
 
+/* Takes this process in as a client of MPS where its environment says so (mps.c). False: there is no room. */
+bool mps_connect(int ordinal);
+
 struct sim_device *cuda_device(int ordinal); /* NULL: no such ordinal */
 struct place cuda_place(int ordinal);
+uint64_t cuda_time_ns(int ordinal); /* this process's own time on the device: see common/sharing.c */
 int cuda_ordinal_of(uint32_t device); /* -1: the process doesn't see it */
 uint64_t cuda_total_bytes(int ordinal); /* without what the driver reserves; a cgroup's limit if that is less */
 

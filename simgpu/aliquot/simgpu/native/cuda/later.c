@@ -38,7 +38,7 @@ static bool wait_with(struct later one)
 
 void later_free(const struct allocation *entry, uint64_t due_ns)
 {
-    if (due_ns <= monotonic_ns() || !wait_with((struct later){.entry = *entry, .due_ns = due_ns, .probe = -1}))
+    if (due_ns <= cuda_time_ns(entry->ordinal) || !wait_with((struct later){.entry = *entry, .due_ns = due_ns, .probe = -1}))
         cuda_release_entry(entry);
 }
 
@@ -68,7 +68,7 @@ static bool over(const struct later *one)
 {
     struct flock lock = whole();
     if (one->entry.pointer)
-        return one->due_ns <= monotonic_ns();
+        return one->due_ns <= cuda_time_ns(one->entry.ordinal);
     return fcntl(one->probe, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK;
 }
 

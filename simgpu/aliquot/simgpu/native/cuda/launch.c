@@ -1,7 +1,7 @@
 /*
  * Kernels. But for a few that are known by their names (kernels.c) they compute nothing: a kernel takes the time that
- * its argument (for `spin`) or the scenario says, and the device runs one after the other, whichever process they come
- * from. So the time-slicing that programs see is there, and NVML's utilisation follows from it.
+ * its argument (for `spin`) or the scenario says on a device that runs nothing else; a process's kernels run one after
+ * the other, and processes take turns (common/sharing.c). NVML's utilisation follows from it.
  */
 #include "launch.h"
 
@@ -12,30 +12,48 @@ static __thread struct sim_account *counted; /* this process's account on the la
 static __thread struct CUctx_st *counted_for;
 static __thread uint64_t counted_generation;
 
-void wait_until_ns(uint64_t moment_ns)
+uint64_t cuda_time_ns(int ordinal)
 {
-    struct timespec until = {.tv_sec = (time_t)(moment_ns / 1000000000u), .tv_nsec = (long)(moment_ns % 1000000000u)};
-    while (moment_ns > monotonic_ns() && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        continue;
+    struct place place = cuda_place(ordinal);
+    const uint64_t now_ns = monotonic_ns();
+    machine_lock();
+    share_out(&machine()->devices[place.device], now_ns);
+    const struct sim_account *account = books_account(place, false);
+    const uint64_t own_ns = account ? account_time_ns(account, now_ns) : now_ns;
+    machine_unlock();
+    return own_ns;
+}
+
+/* A process's own time is never faster than the clock: it is asleep at least until the moment could have come. */
+void wait_until_ns(int ordinal, uint64_t moment_ns)
+{
+    enum { SHORTEST_NS = 20000 };
+    uint64_t own_ns;
+    while ((own_ns = cuda_time_ns(ordinal)) < moment_ns) {
+        const uint64_t left_ns = moment_ns - own_ns < SHORTEST_NS ? SHORTEST_NS : moment_ns - own_ns;
+        struct timespec left = {.tv_sec = (time_t)(left_ns / 1000000000u), .tv_nsec = (long)(left_ns % 1000000000u)};
+        nanosleep(&left, NULL);
+    }
 }
 
 void stream_queue(struct CUstream_st *stream, uint64_t duration_ns)
 {
     struct place place = cuda_place(stream->context->ordinal);
     struct sim_device *device = cuda_device(stream->context->ordinal);
-    uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = monotonic_ns();
     machine_lock();
+    share_out(device, now_ns);
     struct sim_account *account = books_account(place, true);
-    uint64_t start_ns = now_ns > stream->busy_until_ns ? now_ns : stream->busy_until_ns;
-    if (start_ns < device->busy_until_ns && place.gpu_instance == NO_INSTANCE)
-        start_ns = device->busy_until_ns;
+    uint64_t start_ns = account ? account_time_ns(account, now_ns) : now_ns;
+    if (start_ns < stream->busy_until_ns)
+        start_ns = stream->busy_until_ns;
+    if (account && start_ns < account->queued_ns)
+        start_ns = account->queued_ns;
     stream->busy_until_ns = start_ns + duration_ns;
-    if (place.gpu_instance == NO_INSTANCE) /* MIG instances run beside each other */
-        device->busy_until_ns = stream->busy_until_ns;
+    if (account)
+        account->queued_ns = stream->busy_until_ns;
     if (stream->context->busy_until_ns < stream->busy_until_ns)
         stream->context->busy_until_ns = stream->busy_until_ns;
-    if (account)
-        account_busy(account, now_ns, duration_ns);
     machine_unlock();
 }
 
@@ -138,7 +156,7 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void
     ENTER("cuda_launch");
     NEED(function);
     NEED_CONTEXT(context);
-    wait_until_ns(stream_of(context, stream)->busy_until_ns);
+    wait_until_ns(context->ordinal, stream_of(context, stream)->busy_until_ns);
     function(argument);
     return CUDA_SUCCESS;
 }

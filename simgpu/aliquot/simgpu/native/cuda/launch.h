@@ -31,7 +31,7 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     uint64_t id;
-    uint64_t busy_until_ns; /* CLOCK_MONOTONIC: when all that was queued is done */
+    uint64_t busy_until_ns; /* in the process's own time on the device: when all that was queued is done */
     CUgraph capturing;      /* what is queued becomes nodes of this one instead; NULL: nothing is captured */
 };
 
@@ -55,7 +55,7 @@ CUresult graph_capture_allocation(CUgraph graph, int ordinal, uint64_t bytes, CU
 CUresult graph_capture_free(CUgraph graph, CUdeviceptr pointer);
 CUresult graph_capture_kernel(CUgraph graph, uint64_t kernel_ns);
 
-/* Waits until the moment has come. */
-void wait_until_ns(uint64_t moment_ns);
+/* Waits until a moment of the process's own time on a device has come. */
+void wait_until_ns(int ordinal, uint64_t moment_ns);
 
 #endif

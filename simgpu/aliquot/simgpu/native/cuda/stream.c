@@ -1,10 +1,11 @@
-/* Streams and events. All work is over at a known moment, so waiting is sleeping until then. */
+/* Streams and events. All work is over at a known moment of the process's own time on the device. */
 #include "launch.h"
 
 #include <stdlib.h>
 
 struct CUevent_st {
-    uint64_t recorded_ns; /* when what was queued before it is done; 0: never recorded */
+    uint64_t recorded_ns; /* when what was queued before it is done, in the process's own time; 0: never recorded */
+    int ordinal;          /* where it was recorded */
 };
 
 static struct CUstream_st default_streams[DEVICES_MAX];
@@ -61,7 +62,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
     NEED_CONTEXT(context);
     if (stream_capture(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    wait_until_ns(stream_of(context, stream)->busy_until_ns);
+    wait_until_ns(context->ordinal, stream_of(context, stream)->busy_until_ns);
     pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -72,7 +73,8 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
     NEED_CONTEXT(context);
     if (stream_capture(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    return stream_of(context, stream)->busy_until_ns > monotonic_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    const uint64_t done_ns = stream_of(context, stream)->busy_until_ns;
+    return done_ns > cuda_time_ns(context->ordinal) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *owner)
@@ -128,7 +130,7 @@ EXPORT CUresult cuCtxSynchronize(void)
 {
     ENTER("cuda_stream");
     NEED_CONTEXT(context);
-    wait_until_ns(context->busy_until_ns);
+    wait_until_ns(context->ordinal, context->busy_until_ns);
     pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -139,7 +141,7 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
     context = context ? context : cuda_context();
     if (!context || !context->alive)
         return CUDA_ERROR_INVALID_CONTEXT;
-    wait_until_ns(context->busy_until_ns);
+    wait_until_ns(context->ordinal, context->busy_until_ns);
     pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -166,7 +168,8 @@ EXPORT CUresult cuEventRecord(CUevent event, CUstream stream)
     ENTER("cuda_stream");
     NEED(event);
     NEED_CONTEXT(context);
-    uint64_t now_ns = monotonic_ns(), done_ns = stream_of(context, stream)->busy_until_ns;
+    uint64_t now_ns = cuda_time_ns(context->ordinal), done_ns = stream_of(context, stream)->busy_until_ns;
+    event->ordinal = context->ordinal;
     event->recorded_ns = done_ns > now_ns ? done_ns : now_ns;
     return CUDA_SUCCESS;
 }
@@ -175,14 +178,14 @@ EXPORT CUresult cuEventQuery(CUevent event)
 {
     ENTER("cuda_stream");
     NEED(event);
-    return event->recorded_ns > monotonic_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    return event->recorded_ns > cuda_time_ns(event->ordinal) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent event)
 {
     ENTER("cuda_stream");
     NEED(event);
-    wait_until_ns(event->recorded_ns);
+    wait_until_ns(event->ordinal, event->recorded_ns);
     pools_synchronised();
     return CUDA_SUCCESS;
 }

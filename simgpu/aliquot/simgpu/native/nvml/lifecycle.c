@@ -138,7 +138,10 @@ nvmlReturn_t nvml_begin(struct inject_site *site, const char *symbol, const char
         return injected;
     machine_lock();
     result = resolve(handle, target); /* the call may have taken a while */
-    return result == NVML_SUCCESS ? result : nvml_end(result);
+    if (result != NVML_SUCCESS)
+        return nvml_end(result);
+    share_out(target->device, monotonic_ns());
+    return result;
 }
 
 nvmlReturn_t nvml_begin_system(struct inject_site *site, const char *symbol, const char *call_class)
