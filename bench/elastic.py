@@ -23,6 +23,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.tenancy.scaling import ScaleRule
 from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.known.use_windows import Seen, Span
 from aliquot.coordinator.core.values.types import Demand, RequestSpec
 from bench.lib.driving import Core, build_node
 
@@ -65,8 +66,7 @@ def run(rules: tuple[ScaleRule, ...], hours: float, minutes: float, seed: int) -
     steps = round(hours * 3_600_000 / STEP_MS)
     for step in range(steps):
         if step % MEASURED_EVERY == 0:
-            measured = {one.lease_id: BUSY_PERMILLE if one.busy else IDLE_PERMILLE for one in lessees}
-            core.planner.measured(measured)
+            core.do(c.LookAtUse(tuple(seen(core, one) for one in lessees)))
         core.now_ms += STEP_MS
         core.settle()
         for lessee in lessees:
@@ -85,6 +85,13 @@ def run(rules: tuple[ScaleRule, ...], hours: float, minutes: float, seed: int) -
         "busy_at_start": 100 * sizes.count(1) / len(sizes),
         "changes_per_hour": changes / hours,
     }
+
+
+def seen(core: Core, lessee: Lessee) -> Seen:
+    """What agents saw of it since the last look."""
+    ms, milli = MEASURED_EVERY * STEP_MS, BUSY_PERMILLE if lessee.busy else IDLE_PERMILLE
+    pieces = core.state.leases[lessee.lease_id].current
+    return Seen(lessee.lease_id, tuple(Span(p.slice_id, ms, ms, milli, milli, milli * ms, 1) for p in pieces))
 
 
 def confirm(core: Core, lease_id: str) -> bool:

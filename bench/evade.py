@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from aliquot.common.tiers import Tier  # noqa: E402
 from tests.enforce.conftest import why_not  # noqa: E402
-from tests.enforce.evasion import ATTACKS, DEFAULTS, MINUTE_S, TIERS, Gain, attack  # noqa: E402
+from tests.enforce.evasion import ACROSS, ATTACKS, DEFAULTS, MINUTE_S, TIERS, Gain, across_nodes, attack  # noqa: E402
 from tests.enforce.world import world  # noqa: E402
 
 POLL_MS = 1000
@@ -37,7 +37,7 @@ def main() -> int:
     """Attack and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--attacks", default=",".join(ATTACKS), help="which, by name")
+    parser.add_argument("--attacks", default=",".join((*ATTACKS, ACROSS)), help="which, by name")
     parser.add_argument("--tiers", default=",".join(tier.word for tier in TIERS), help="under which tiers")
     parser.add_argument("--span", type=float, default=MINUTE_S, help="seconds that an attack goes on at most")
     parser.add_argument("--rounds", type=int, default=1, help="of each attack")
@@ -60,7 +60,15 @@ def main() -> int:
 
 
 def attacks(tier: Tier, names: list[str], span_s: float, rounds: int) -> list[Gain]:
-    """All of them under one agent, one after the other."""
+    """All of them under one agent, one after the other; the one over several nodes in a pool of its own."""
+    alone = [name for name in names if name != ACROSS]
+    gains = _on_one_node(tier, alone, span_s, rounds) if alone else []
+    if ACROSS in names:
+        gains.append(worst([across_nodes(tier, span_s) for _ in range(rounds)]))
+    return gains
+
+
+def _on_one_node(tier: Tier, names: list[str], span_s: float, rounds: int) -> list[Gain]:
     with (
         tempfile.TemporaryDirectory(prefix="aliquot-evade-") as directory,
         world(Path(directory) / tier.word, tier, POLL_MS, DEFAULTS) as made,

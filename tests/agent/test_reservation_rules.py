@@ -276,6 +276,12 @@ Agent.TestCase.settings = settings(max_examples=150, stateful_step_count=30, dea
 TestAgent = pytest.mark.no_cover(Agent.TestCase)  # would more than double its time
 
 
+def test_what_was_exceeded_stays_so_when_it_is_given_back() -> None:
+    record = reservations.give_up(Reservation(spec()), StopOrder(100, 0), reservations.OVER_LIMIT, "for 1900 ms")
+    ended = reservations.conclude(reservations.order_stop(record, StopOrder(200, 500), 1))
+    assert (ended.ending, ended.reason, ended.detail) == (Ending.FAILED, "OVER_LIMIT", "for 1900 ms")
+
+
 def test_what_fills_a_device_to_the_last_byte_is_taken() -> None:
     device = DEVICES["GPU-a"]
     book = Book([Reservation(spec("l-9.1.0", share_milli=900, memory_bytes=36 * GIB))])

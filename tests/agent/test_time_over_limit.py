@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse
 from aliquot.agent.core.enforcement import KILL_AGAIN_MS, Act, Decision, Rules, Watch, held_in_both, judge
 from aliquot.agent.core.model import ProcessKey
-from aliquot.agent.core.overtime import WINDOW_MS, Record
+from aliquot.agent.core.overtime import WINDOW_MS, Record, Seen
 from aliquot.common.tiers import Tier
 from tests.agent.test_watchdog_rules import reservation, usage, use
 
@@ -217,24 +217,57 @@ def test_workers_that_hand_over_within_their_limit_are_left_alone() -> None:
 
 def test_spans_that_touch_are_one_and_others_are_not() -> None:
     record = Record().add(30, 40).add(10, 20)
-    assert record.spans == ((10, 20), (30, 40))
-    assert record.add(20, 29).spans == ((10, 29), (30, 40))
-    assert record.add(21, 30).spans == ((10, 20), (21, 40))
-    assert record.add(0, 50).spans == ((0, 50),)
+    assert record.here.spans == ((10, 20), (30, 40))
+    assert record.add(20, 29).here.spans == ((10, 29), (30, 40))
+    assert record.add(21, 30).here.spans == ((10, 20), (21, 40))
+    assert record.add(0, 50).here.spans == ((0, 50),)
 
 
 def test_that_all_were_killed_is_forgotten_after_the_window() -> None:
     first, second = ProcessKey(2, 1), ProcessKey(3, 1)
     record = Record().note_killed(frozenset({first}), 1_000).note_killed(frozenset({second}), 2_000)
-    assert (record.killed_ms, record.killed) == (2_000, frozenset({first, second}))
+    assert (record.here.killed_ms, record.killed) == (2_000, frozenset({first, second}))
     assert record.within(2_000 + WINDOW_MS - 1) == record
     assert record.within(2_000 + WINDOW_MS) is None
     later = record.add(5_000, 6_000).within(2_000 + WINDOW_MS)
-    assert later == Record(((5_000, 6_000),))
+    assert later == Record(Seen(((5_000, 6_000),)))
     cut = record.add(5_000, 6_000).within(5_500 + WINDOW_MS)
     assert cut is not None
     assert cut.over_ms == 500
     assert record.add(5_000, 6_000).within(6_000 + WINDOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "acts"),
+    [
+        (Seen(), [Act.TERMINATE]),
+        (Seen(((7_000, 8_000),)), [Act.TERMINATE]),
+        (Seen(((7_000, 8_500),)), [Act.TERMINATE, Act.KILL_ALL]),
+        (Seen(((7_000, 8_500),), killed_ms=8_500), [Act.TERMINATE, Act.END_LEASE]),
+        (Seen(((9_000, 10_000),)), [Act.TERMINATE]),
+        (Seen(((9_000, 10_500),)), [Act.TERMINATE, Act.KILL_ALL]),
+    ],
+    ids=["nothing", "little", "enough", "killed there", "at the same time", "longer than here"],
+)
+def test_a_tenant_answers_for_what_others_saw(elsewhere: Seen, acts: list[Act]) -> None:
+    """Another node, or the agent that ran here before: the time counts from its own end, and once."""
+    watch = Watch().told("t", elsewhere)
+    over = usage([reservation("l-1", LIMIT)], [use(2, MUCH, "l-1")])
+    watch, said = judge(watch, usage([reservation("l-1", LIMIT)], []), TIERS, RULES, 9_900, lambda lease: "t")
+    assert watch.suspects("GPU-a", ["t"]) is (elsewhere != Seen())
+    assert not said
+    watch, said = judge(watch, over, TIERS, RULES, 10_000, lambda lease: "t")
+    assert [decision.act for decision in said] == [Act.WARN, *acts]
+
+
+def test_what_others_saw_takes_the_place_of_what_they_said_before_and_ends_with_its_minute() -> None:
+    watch = Watch().told("t", Seen(((0, 900),))).told("t", Seen(((20, 920),)))
+    assert watch.records["t"].over_ms == 900
+    fits = usage([reservation("l-1", LIMIT)], [])
+    watch, _ = judge(watch, fits, TIERS, RULES, WINDOW_MS + 900, lambda lease: "t")
+    assert watch.records["t"].over_ms == 20
+    watch, _ = judge(watch, fits, TIERS, RULES, WINDOW_MS + 920, lambda lease: "t")
+    assert not watch.records
 
 
 def test_a_lease_is_killed_from_the_very_moment_it_may_no_longer() -> None:

@@ -178,11 +178,16 @@ def test_what_has_no_port_says_that_it_is_alive_where_the_probe_looks(tmp_path: 
         }
 
 
-def test_the_first_login_has_a_place_to_write() -> None:
+def test_the_first_login_has_a_place_to_write_and_knows_whom_to_trust() -> None:
     spec = named(documents(), "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert environment(container)["XDG_CONFIG_HOME"] in writable
+    env = environment(container)
+    assert env["XDG_CONFIG_HOME"] in writable
+    (tls,) = [volume for volume in spec["volumes"] if volume["name"] == "tls"]
+    mounted = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "tls")
+    assert "items" not in tls["secret"], "all of it: certificate, key and authority"
+    assert env["ALIQUOT_CLIENT_TLS_CA_FILE"] == f"{mounted}/ca.crt"
 
 
 def test_programs_elsewhere_reach_leases_that_are_served(tmp_path: Path) -> None:
@@ -409,7 +414,10 @@ def test_the_webhook_may_keep_its_certificate_where_it_makes_it_itself() -> None
 def test_who_may_write_assignments_is_who_the_chart_makes() -> None:
     account = named(documents(), "ServiceAccount", "aliquot-kube")["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    assert name in (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    agent = named(documents(), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]["serviceAccountName"]
+    policies = (manifests.REPOSITORY / "deploy" / "kube" / "admission.yaml").read_text()
+    assert name in policies
+    assert f"'system:serviceaccount:{account['namespace']}:{agent}'" in policies
     role = named(documents(), "ClusterRole", "aliquot-kube")
     allowed = {(name, verb) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
     assert {("pods/binding", "create"), ("pods", "create"), ("pods", "delete"), ("events", "create")} <= allowed

@@ -24,6 +24,7 @@ from aliquot.client.access import IssuedToken, Role, RoleGrant, Token
 from aliquot.client.credentials import Credential, CredentialsFile
 from aliquot.common.connection_string import ConnectionString, decode
 from aliquot.common.tls import is_local_address
+from tests.certificates import Authority
 from tests.cli.conftest import Result
 
 Run = Callable[..., Result]
@@ -244,6 +245,16 @@ def test_the_way_back_in(cli: Run, person: Callable[[str], Person], admin: Pool,
     assert root("access", "bootstrap", "--socket", socket).code == Exit.OK
     assert root("whoami").code == Exit.OK
     assert root("access", "bootstrap", "--socket", "/nonexistent/admin.sock").code == Exit.UNAVAILABLE
+
+
+def test_whom_to_trust_elsewhere_says_nothing_of_this_machines_socket(
+    admin: Pool, local: LocalPool, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the coordinator's pod of the chart, whose certificate is another authority's."""
+    del admin
+    monkeypatch.setenv("ALIQUOT_CLIENT_TLS_CA_FILE", str(authority.ca))
+    with Pool(f"unix:{local.layout.admin_socket}", token="") as pool:
+        assert pool.access.bootstrap().token
 
 
 def test_bootstrap_finds_the_socket_and_sends_the_token_nowhere_else(

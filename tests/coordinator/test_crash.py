@@ -11,12 +11,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from aliquot.coordinator.core.evolve import invariants
 from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.v1 import leases_pb2, leases_pb2_grpc, pool_pb2, pool_pb2_grpc, types_pb2
 from tests.coordinator.pool import allocation, declared, eventually, running, settings_for, sqlite
 from tests.coordinator.process import Ended, Running, serving, start
+from tests.core import invariants
 from tests.identity import insecure_channel
 
 KEYS = ("a", "b", "c")

@@ -19,6 +19,7 @@ import msgspec
 
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.state import State
+from tests.core.inventories import canonical
 
 _ATOMS = (str, int, float, bytes, type(None), enum.Enum, FunctionType, MethodType)
 _CHANGEABLE = ("dict[", "list[", "set[", "deque[", "Mapping[", "Any", "object")
@@ -56,7 +57,7 @@ def _teller(kind: type) -> Callable[[Any, _Seen], Any]:
     if _is_fixed(kind):
         return lambda value, _: value
     if issubclass(kind, Inventory):
-        return lambda value, _: value.canonical()  # its log of changes goes on where something was tried
+        return lambda value, _: canonical(value)  # its log of changes goes on where something was tried
     if issubclass(kind, Mapping):
         return _told_mapping
     if issubclass(kind, set | frozenset):

@@ -13,7 +13,6 @@ from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.commands.outcomes import Decision
 from aliquot.coordinator.core.commands.queries import Query
 from aliquot.coordinator.core.evolve import ANY_FACT, evolve
-from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.planner import Planner
@@ -23,6 +22,7 @@ from aliquot.coordinator.core.values.types import Admits, Demand, DeviceSpec, No
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.writing.commits import whole_state
 from tests.core.frozen import contents
+from tests.core.invariants import check
 
 T = TypeVar("T")
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from aliquot.common.tiers import Tier
 from tests.agent.harness import until
+from tests.client.real_pool import real_pool
+from tests.enforce.churning import CHURN_S, LIMIT_BYTES, Churner, refuse
 from tests.enforce.world import NEIGHBOUR, Program, World
 
 ATTACKS = (
@@ -31,8 +33,8 @@ ATTACKS = (
     "early",
     "churn",
 )
-CHURN_S = 0.6
-"""How long each of its leases is exceeded before it is given back."""
+ACROSS = "churn_across_nodes"
+"""A lane on each of two nodes; the agent of one is killed and started again in the midst of it."""
 TIERS = (Tier.DRIVER, Tier.PRELOAD, Tier.WATCHDOG)
 DEFAULTS = {"ALIQUOT_AGENT_WATCHDOG_OVER_MAX": "1500ms"}
 """What other tests set otherwise."""
@@ -144,6 +146,28 @@ def _churn(made: World, lease: str, span_s: float) -> Gain:
     percent = round(100 * most_of(pieces) / MINUTE_S, 2)
     gain = Gain("churn", made.tier, percent, round(longest(pieces), 2), noticed, ended, touched)
     sys.stderr.write(f"{gain}\n")
+    return gain
+
+
+def across_nodes(tier: Tier, span_s: float = MINUTE_S) -> Gain:
+    """Churn on two nodes of a real pool, whose tenant is refused once a lease of it has ended for what it held."""
+    way, tenant = "managed" if tier is Tier.DRIVER else "malloc", "churns"
+    with real_pool(nodes=2, gpus=1, tiers=",".join(dict.fromkeys((tier.word, "watchdog"))), settings=DEFAULTS) as local:
+        refuse(local, tenant)
+        churner = Churner(local, tenant, way)
+        churner.attack(span_s, restart="node-1")
+        pieces = spans(churner.samples, LIMIT_BYTES)
+        percent = round(100 * most_of(pieces) / MINUTE_S, 2)
+        gain = Gain(
+            ACROSS,
+            tier,
+            percent,
+            round(longest(pieces), 2),
+            noticed=churner.ended,
+            ended=churner.ended,
+            others_touched=0,
+        )
+    sys.stderr.write(f"{gain}, {churner.leases} leases\n")
     return gain
 
 

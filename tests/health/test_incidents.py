@@ -216,6 +216,37 @@ def test_worn_memory_goes_to_a_person_at_once() -> None:
         sick.books.do(c.ReturnDevice("GPU-one-1"))
 
 
+def test_an_operator_overrules_what_an_agent_says_until_it_says_something_else() -> None:
+    sick = Sick(node("one", remedies=ALL))
+    uuid = "GPU-one-1"
+    sick.say(uuid, WORN)
+    sick.books.do(c.ReturnDevice(uuid, "new riser", by="user:ann", overrule=True))
+    assert sick.usable(uuid)
+    (over,) = sick.books.state.health.closed
+    assert over.outcome.startswith(f"returned by user:ann: new riser; overruled: {uuid} is not well: ")
+    sick.say(uuid, replace(WORN, reason="the same in other words"))
+    sick.books.advance(3_600_000)
+    assert not sick.open, "it is not looked at again and again"
+    assert sick.usable(uuid)
+    assert state_hash(sick.books.replayed()) == state_hash(sick.books.state) == state_hash(sick.books.restored())
+    sick.say(uuid, HOT)
+    assert not sick.usable(uuid), "another cause is another verdict"
+    sick.say(uuid, None)
+    sick.books.advance(3_600_000)
+    assert sick.usable(uuid)
+    sick.say(uuid, WORN)
+    assert not sick.usable(uuid), "it was well meanwhile, so this is news"
+
+
+def test_a_card_that_is_well_is_returned_as_ever_by_who_would_overrule() -> None:
+    sick = Sick(node("one", remedies=ALL))
+    sick.books.do(c.QuarantineDevice("GPU-one-0"))
+    sick.books.do(c.ReturnDevice("GPU-one-0", by="user:ann", overrule=True))
+    assert sick.usable("GPU-one-0")
+    sick.say("GPU-one-0", WORN)
+    assert not sick.usable("GPU-one-0"), "nothing was overruled"
+
+
 def test_a_mig_sibling_is_out_with_its_card_and_an_instances_own_fault_is_its_own() -> None:
     parts = tuple(
         DeviceSpec(f"MIG-{i}", "A100-40", 10 * GIB, mig_profile="1g.10gb", parent_uuid="GPU-card", compute_milli=142)

@@ -75,6 +75,10 @@ class HealthMachine(BooksMachine):
     def by_hand(self, uuid: str, kind: type[c.QuarantineDevice]) -> None:
         self.refused(kind(uuid, by="user:ann"))
 
+    @rule(uuid=st.sampled_from(sorted(UUIDS)))
+    def overrule(self, uuid: str) -> None:
+        self.refused(c.ReturnDevice(uuid, by="user:ann", overrule=True))
+
     @rule(uuid=st.sampled_from(sorted(UUIDS)), pick=st.integers(0))
     def hit(self, uuid: str, pick: int) -> None:
         lease = self.some_lease(pick)

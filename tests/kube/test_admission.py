@@ -75,6 +75,34 @@ async def test_we_write_them_and_a_tenant_can_neither_change_nor_take_them_away(
         assert found.metadata.annotations == ASSIGNED
 
 
+async def test_an_agents_account_writes_of_its_own_node_alone(api: FakeApi) -> None:
+    agent = "system:serviceaccount:aliquot-system:aliquot-agent"
+    api.tokens |= {"agent": agent}
+    for name in ("node-1", "node-2"):
+        make_node(api, name)
+    api.store.extra[agent] = {"authentication.kubernetes.io/node-name": ["node-1"]}
+    node = resources.NODES.path(name="node-1")
+    other = resources.NODES.path(name="node-2")
+    condition = {"status": {"conditions": [{"type": "aliquot.dev/Enforced", "status": "True"}]}}
+    async with client(api, "agent") as agents, client(api, "ours") as ours, client(api, "tenant") as tenant:
+        for name, place in (("here", "node-1"), ("elsewhere", "node-2"), ("nowhere", "")):
+            made = msgspec.json.decode(await tenant.post(PATH, pod_document(name)))
+            if place:
+                await objects.bind(ours, "default", name, made["metadata"]["uid"], place, ASSIGNED)
+        await agents.patch(f"{node}/status", {"status": {"capacity": {names.GPU_PERCENT: "100"}}})
+        await agents.patch(f"{PATH}/here/status", condition)
+        for path, what in (
+            (f"{other}/status", {"status": {"capacity": {names.GPU_PERCENT: "100"}}}),
+            (f"{PATH}/elsewhere/status", condition),
+            (f"{PATH}/nowhere/status", condition),
+        ):
+            with pytest.raises(KubeForbidden, match="node that its pod is on"):
+                await agents.patch(path, what)
+        api.store.extra.clear()  # a token that is of no pod
+        with pytest.raises(KubeForbidden):
+            await agents.patch(f"{node}/status", {"status": {"capacity": {names.GPU_PERCENT: "1"}}})
+
+
 @pytest.mark.parametrize(
     ("pod", "matches"),
     [

@@ -55,21 +55,6 @@ def test_a_reading_holds_until_the_next_and_is_added_up_by_tenant() -> None:
     assert world.taken()["b"] == (0, 2 * 10 * GIB, 10), "from where the last sum ended"
 
 
-def test_how_busy_an_elastic_lease_was_is_known_where_it_was_measured() -> None:
-    world = Measured()
-    elastic = world.books.activate(world.books.allocate(request(500, max_count=2)))
-    world.run("a")
-    world.saw(elastic, 25, 1)
-    world.clock.advance(1_000)
-    world.use.take()
-    assert world.use.take_busy() == {elastic.lease_id: 500}, "a quarter of the device is half of its part"
-    silent = agent_pb2.SliceUse(slice_id=elastic.slices[0].slice_id, observed_bytes=GIB)
-    world.use.saw("n-one", silent)
-    world.clock.advance(1_000)
-    world.use.take()
-    assert world.use.take_busy() == {}, "unknown is not idle"
-
-
 def test_nothing_is_measured_after_the_end_of_a_slice_or_of_what_is_not_on_the_node() -> None:
     world = Measured()
     lease = world.run("a")

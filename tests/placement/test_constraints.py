@@ -13,6 +13,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import POLICIES, Engine, make_policy
 from aliquot.coordinator.core.placement.validity import objection
 from aliquot.coordinator.core.values.types import Demand, Topology
+from tests.core.inventories import canonical
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
 NODES = 6
@@ -51,9 +52,9 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
     rng = random.Random(len(requests))
     for arrival, demand in enumerate(requests):
         groups_before = {node_id: dict(inventory.node(node_id).groups) for node_id in inventory.node_ids()}
-        state_before = inventory.canonical()
+        state_before = canonical(inventory)
         placement = engine.place(demand)
-        assert inventory.canonical() == state_before
+        assert canonical(inventory) == state_before
         assert engine.fits(demand) == (placement is not None)
         if placement is None:
             continue
@@ -80,7 +81,7 @@ def test_every_placement_keeps_every_constraint(policy: str, requests: list[Dema
         books.undo(0)
     for uuid in inventory.device_uuids():
         inventory.withhold(uuid, "")
-    assert inventory.canonical() == small_pool().canonical()
+    assert canonical(inventory) == canonical(small_pool())
 
 
 @settings(max_examples=80, deadline=None)

@@ -20,6 +20,7 @@ from aliquot.coordinator.core.values.types import Demand, Placement, SlicePlan, 
 from bench.lib.published import BestFit, DotProd
 from bench.lib.scanning import ScanIndex
 from bench.lib.teaching import teach
+from tests.core.inventories import canonical
 from tests.placement.histories import mixed_pool, random_demand
 from tests.placement.pools import GIB, Books, assert_sound, node, pool
 
@@ -104,13 +105,13 @@ def test_cached_scores_decide_as_a_full_scan_does(name: str, compiled: bool) -> 
     books = Books(inventory)
     for arrival in range(400):
         demand = random_demand(rng)
-        before = inventory.canonical()
+        before = canonical(inventory)
         if books.live and arrival % 3 == 0:
             with inventory.trial():
                 suppose(inventory, books.live[rng.randrange(len(books.live))][1], engine, demand, look=arrival % 2 == 0)
         placement = engine.place(demand)
         assert placement == oracle.place(demand)
-        assert inventory.canonical() == before
+        assert canonical(inventory) == before
         if placement is not None:
             assert_placed_right(demand, placement, inventory)
             books.apply(demand, placement)
@@ -202,9 +203,9 @@ def test_a_gang_gets_all_members_or_none() -> None:
     placement = engine.place(small)
     assert placement is not None
     books.apply(small, placement)
-    before = inventory.canonical()
+    before = canonical(inventory)
     assert engine.place(Demand(gang_size=4, count=8)) is None
-    assert inventory.canonical() == before
+    assert canonical(inventory) == before
     placement = engine.place(Demand(gang_size=3, count=8))
     assert placement is not None
     assert len(set(placement.node_ids)) == 3

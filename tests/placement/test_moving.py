@@ -11,6 +11,7 @@ from aliquot.coordinator.core.placement.sampling import STEP_ROWS, Fragmentation
 from aliquot.coordinator.core.rules.moving import evacuate
 from aliquot.coordinator.core.rules.trial import LeaseMove, PlacedLease, hold, let_go
 from aliquot.coordinator.core.values.types import Demand
+from tests.core.inventories import canonical
 from tests.placement.pools import GIB, node, pool
 
 
@@ -50,9 +51,9 @@ def test_the_node_with_fewest_leases_is_emptied() -> None:
     for node_id, leases in (("n0", 3), ("n1", 2), ("n2", 1), ("n3", 3)):
         for _ in range(leases):
             here.put(node_id, Demand(share_milli=1000))
-    before = here.inventory.canonical()
+    before = canonical(here.inventory)
     plan = evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=4)
-    assert here.inventory.canonical() == before
+    assert canonical(here.inventory) == before
     assert plan is not None
     assert [move.source.node_ids for move in plan.moves] == [("n2",)]
     assert plan.placement.node_ids == ("n2",)
@@ -95,9 +96,9 @@ def test_room_is_made_within_the_budget_and_nothing_is_lost(
     for index, share in leases:
         if here.engine.place(Demand(share_milli=share, node_ids=(f"n{index}",))) is not None:
             here.put(f"n{index}", Demand(share_milli=share))
-    before, held = here.inventory.canonical(), here.inventory.totals()["default", "A100-80"].share_used_milli
+    before, held = canonical(here.inventory), here.inventory.totals()["default", "A100-80"].share_used_milli
     plan = evacuate(here.engine, here.occupants(), Demand(count=count), moves_max=moves_max)
-    assert here.inventory.canonical() == before
+    assert canonical(here.inventory) == before
     if plan is not None:
         assert len(plan.moves) <= moves_max
         here.carry_out(plan.moves)
@@ -110,9 +111,9 @@ def test_a_full_pool_can_not_be_emptied() -> None:
     for index in range(4):
         for _ in range(4):
             here.put(f"n{index}", Demand(share_milli=600))
-    before = here.inventory.canonical()
+    before = canonical(here.inventory)
     assert evacuate(here.engine, here.occupants(), Demand(count=4), moves_max=99) is None
-    assert here.inventory.canonical() == before
+    assert canonical(here.inventory) == before
 
 
 def test_without_a_mix_nothing_is_known_to_be_useful() -> None:

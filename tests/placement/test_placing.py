@@ -19,7 +19,6 @@ from aliquot.coordinator.core.books.leases.records import Lease, LeaseState
 from aliquot.coordinator.core.books.maintenance import WindowSpec
 from aliquot.coordinator.core.books.tenancy.specs import Amount, Quota, TenantSpec
 from aliquot.coordinator.core.commands.queries import Fits
-from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement.survey import NodeFit
 from aliquot.coordinator.core.planner import Planner
@@ -33,6 +32,7 @@ from aliquot.coordinator.core.values.errors import (
 )
 from aliquot.coordinator.core.values.types import Placement, RequestSpec, SlicePlan, Topology
 from tests.core.harness import GIB, Books, node, request
+from tests.core.invariants import check
 from tests.placement import histories
 
 _ids = itertools.count(1)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from aliquot.common.errors import ConfigError
-from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.placement.move_budget import MOVES_PERMILLE, SAVED_MIN
 from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
@@ -19,6 +18,7 @@ from aliquot.plan.nodes import more_of, read_nodes
 from aliquot.plan.replay import demanded_milli
 from aliquot.plan.traces import TraceRequest, read_requests
 from bench.lib.churn import Churn, ChurnRules
+from tests.core.invariants import check
 from tests.placement.pools import GIB, assert_sound, node
 
 OPENB_NODES = """sn,cpu_milli,memory_mib,gpu,model

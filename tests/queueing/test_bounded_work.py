@@ -11,11 +11,11 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount, QueueSpec, Quot
 from aliquot.coordinator.core.commands.outcomes import AdmitOutcome, Decision
 from aliquot.coordinator.core.commands.queries import ExplainLease
 from aliquot.coordinator.core.deciding.admission.means.reclaiming import LOOKED_AT_MAX
-from aliquot.coordinator.core.evolve.invariants import check
 from aliquot.coordinator.core.planner import Planner
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.types import RequestSpec
 from tests.core.harness import node, request
+from tests.core.invariants import check
 
 T = TypeVar("T")
 

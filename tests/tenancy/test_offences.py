@@ -80,6 +80,23 @@ def test_the_next_requests_go_where_a_tier_denies_to_any_program(books: Books) -
     assert state_hash(books.replayed()) == state_hash(books.restored()) == state_hash(books.state)
 
 
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_lease_that_is_given_back_before_it_is_ended_is_held_against_its_tenant(books: Books, slices: int) -> None:
+    """Its holder sees that its programs are gone as soon as the agent can say why."""
+    declare(books, tenant("a", on_over_limit=REFUSE))
+    books.connect(node("beside", 1, best_tier=Tier.WATCHDOG))
+    lease = books.activate(ask(books, tenant="a", gang_size=slices))
+    books.do(c.Release(lease.lease_id))
+    books.report(lease, c.ReportStatus.FAILED, index=slices - 1, reason="OVER_LIMIT", detail="for 1900 ms")
+    books.report(lease, c.ReportStatus.GONE)
+    lease = books.again(lease)
+    assert (lease.state, lease.end_reason) == (LeaseState.ENDED, EndReason.OVER_LIMIT)
+    assert len(books.state.tenancy.offences["a"]) == 1
+    with pytest.raises(TenantHeldBack):
+        books.allocate(request(250, tenant="a"))
+    assert state_hash(books.replayed()) == state_hash(books.state)
+
+
 def test_it_waits_no_longer_than_the_offence_counts(books: Books) -> None:
     declare(books, tenant("a", on_over_limit=msgspec.structs.replace(STRONGER, for_ms=60_000)))
     offend(books)

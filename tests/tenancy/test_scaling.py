@@ -10,6 +10,7 @@ from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.leases.records import Lease, SliceState
 from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, in_window
 from aliquot.coordinator.core.books.tenancy.specs import QueueSpec
+from aliquot.coordinator.core.known.use_windows import Seen, Span
 from aliquot.coordinator.core.values.errors import InvalidField
 from tests.core.harness import Books, node, request
 from tests.tenancy.declaring import declare
@@ -101,13 +102,24 @@ def test_while_many_wait_it_keeps_its_least() -> None:
     assert staying(books, lease) == 1
 
 
+def look(books: Books, lease: Lease, milli: int | None) -> None:
+    """Its devices were so busy in the minute that ends now; None: nobody knows."""
+    books.advance(60_000)
+    known_ms, busy = (60_000, milli) if milli is not None else (0, 0)
+    spans = tuple(
+        Span(piece.slice_id, 60_000, known_ms, busy, busy, busy * known_ms, 1) for piece in books.again(lease).current
+    )
+    books.do(c.LookAtUse((Seen(lease.lease_id, spans),)))
+    books.advance(60_000)
+
+
 def test_who_does_not_use_what_it_has_goes_back_to_its_start() -> None:
     books, lease = grown(ScaleRule(busy_below_permille=200))
     books.advance(60_000)
     assert staying(books, lease) == 4, "nobody has measured it"
-    books.planner.measured({lease.lease_id: 200})
-    books.advance(60_000)
+    look(books, lease, None)
+    assert staying(books, lease) == 4, "unknown is not idle"
+    look(books, lease, 200)
     assert staying(books, lease) == 4
-    books.planner.measured({lease.lease_id: 199})
-    books.advance(60_000)
+    look(books, lease, 194)
     assert staying(books, lease) == 1

@@ -135,6 +135,7 @@ class Looking:
             _note(state, "ignored", f"by its settings these take no card out here: {ignored}")
         self.mailbox = Mailbox(state, world.clock)
         state.senses.changed = self.mailbox.request_snapshot
+        holding.watchdog.tell = self.mailbox.over
         self.poller = Poller(
             state=state,
             backend=backend,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from aliquot.agent.core.deltas import DeltaTracker, DeviceReport
 from aliquot.agent.core.figures import ServedReport
 from aliquot.agent.core.model import Holder
+from aliquot.agent.core.overtime import Record, Seen
 from aliquot.agent.core.reports import LeaseHit, ReportQueue, SliceReport
 from aliquot.agent.state import NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -19,6 +20,10 @@ from aliquot.agent.wire import device_report
 from aliquot.common.clock import Clock
 
 MAX_HITS = 64
+MAX_TENANTS = 64
+"""Over limits at once, of which the coordinator is told in one message."""
+OVERTIME_EVERY_MS = 250
+"""A lease that stays over its limit is told of so often: each look would be another message to each node."""
 
 
 class Mailbox:
@@ -37,6 +42,9 @@ class Mailbox:
         """The latest of each member that is served."""
         self._unsaid: set[Holder] = set()
         """Those whose latest was not sent."""
+        self._records: Mapping[str, Record] = {}
+        self._told: dict[str, tuple[int, Seen]] = {}
+        """By tenant: when the coordinator was told last of its time over limits, and what."""
         self.wakeup = Wakeup()
         """Set when there is something to take out."""
 
@@ -65,6 +73,26 @@ class Mailbox:
         """A lease's program had a fault. Of more than are kept, the oldest are dropped."""
         self._hits.append(hit)
         self.wakeup.set()
+
+    def over(self, records: Mapping[str, Record]) -> None:
+        """How long leases of tenants were over their limits, as it is now."""
+        if records is not self._records:
+            self._records = records
+            self._told = {tenant: told for tenant, told in self._told.items() if tenant in records}
+        if self._untold_tenants():
+            self.wakeup.set()
+
+    def _untold_tenants(self) -> list[str]:
+        """Those of which something is new: that old spans count no more everybody knows."""
+        now_ms, found = self._clock.monotonic_ms(), []
+        for tenant, record in self._records.items():
+            told_ms, told = self._told.get(tenant, (now_ms - OVERTIME_EVERY_MS, Seen()))
+            due = now_ms - told_ms >= OVERTIME_EVERY_MS
+            grown = bool(record.here.spans) and record.here.spans[-1:] != told.spans[-1:]
+            killed = record.here.killed_ms not in (None, told.killed_ms)
+            if killed or (grown and due):
+                found.append(tenant)
+        return found[:MAX_TENANTS]
 
     def device_polled(self, uuid: str) -> None:
         """A device was polled: it may have changed enough to be sent."""
@@ -106,9 +134,16 @@ class Mailbox:
         self._hits.clear()
         return hits
 
+    def take_overtime(self) -> dict[str, Seen]:
+        """By tenant, what is new of its time over limits here."""
+        found = {tenant: self._records[tenant].here for tenant in self._untold_tenants()}
+        self._told |= {tenant: (self._clock.monotonic_ms(), seen) for tenant, seen in found.items()}
+        return found
+
     def take_all(self, reports: Mapping[str, DeviceReport]) -> int:
         """A snapshot with these reports is about to be sent; what waited is in it. Returns its sequence number."""
         self._whole = False
+        self._told.clear()  # another coordinator may lead now
         self._reports.clear()
         self._devices.clear()
         self._unsaid.update(self._served)

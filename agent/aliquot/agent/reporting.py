@@ -24,9 +24,11 @@ from aliquot.agent.wire import (
     USE,
     Beside,
     device_report,
+    overtime_to_wire,
     served_to_wire,
 )
 from aliquot.agent.world import Machine
+from aliquot.common.clock import Clock
 from aliquot.v1 import agent_pb2, types_pb2
 
 CONDITIONS_MAX = 32
@@ -57,6 +59,7 @@ class Reporter:
         mailbox: Mailbox,
         description: Description,
         machine: Machine,
+        clock: Clock,
     ) -> None:
         self._state = state
         self._identity = identity
@@ -67,6 +70,7 @@ class Reporter:
         self._mailbox = mailbox
         self._description = description
         self._machine = machine
+        self._clock = clock
 
     @property
     def version(self) -> str:
@@ -125,10 +129,12 @@ class Reporter:
     def confirmations(self, session_epoch: int) -> agent_pb2.SliceReports | None:
         """The next confirmations in line; None when there are none."""
         reports, hits = self._mailbox.take_confirmations(), self._mailbox.take_hits()
-        if not (reports or hits):
+        overtime = self._mailbox.take_overtime()
+        if not (reports or hits or overtime):
             return None
         return agent_pb2.SliceReports(
             session_epoch=session_epoch,
             reports=[CONFIRMATION.message(report) for report in reports],
             hits=map(HIT.message, hits),
+            overtime=overtime_to_wire(overtime, self._clock.monotonic_ms()),
         )

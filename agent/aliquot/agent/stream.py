@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import grpc
@@ -20,13 +20,14 @@ from aliquot.agent import node_key
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
 from aliquot.agent.core.caring import CareOrder
 from aliquot.agent.core.desired import Batch, Verdict
+from aliquot.agent.core.overtime import Seen
 from aliquot.agent.core.partitioning import CutOrder
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.membership import Membership
 from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
-from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire
+from aliquot.agent.wire import batch_from_wire, care_from_wire, cut_from_wire, overtime_from_wire
 from aliquot.agent.world import World
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
@@ -99,12 +100,13 @@ class Stream:
         care: Caring,
         reporter: Reporter,
         mailbox: Mailbox,
+        hear: Callable[[Mapping[str, Seen]], None],
         look_up: Callable[[], Coordinators],
         keep: Callable[[Membership], None],
         world: World,
     ) -> None:
-        """`look_up` says where the coordinators are and what this node shows them; it may raise SecurityError. `keep`
-        puts down what was renewed; it may raise OSError.
+        """`hear` takes when leases of tenants were over limits elsewhere. `look_up` says where the coordinators are and
+        what this node shows them; it may raise SecurityError. `keep` puts down what was renewed; it may raise OSError.
         """
         self._state = state
         self._orders = orders
@@ -112,6 +114,7 @@ class Stream:
         self._care = care
         self._reporter = reporter
         self._mailbox = mailbox
+        self._hear = hear
         self._look_up = look_up
         self._keep = keep
         self._coordinators = look_up()
@@ -308,6 +311,8 @@ class Stream:
                 batch, complaints = batch_from_wire(message.desired)
                 for complaint in complaints:
                     log.error("an order can't be read: %s", complaint)
+                # First, so that no lease begins here before it is known what its tenant did elsewhere.
+                self._hear(overtime_from_wire(message.desired.overtime, self._world.clock.monotonic_ms()))
                 await self._orders.obey(batch, session_epoch)
             elif kind == "snapshot_request":
                 log.info("the coordinator asks for a snapshot: %s", message.snapshot_request.reason)

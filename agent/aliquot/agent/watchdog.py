@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
 from aliquot.agent.core.model import Holder
+from aliquot.agent.core.overtime import Record, Seen
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.state import EnforcementAct, NodeState
@@ -45,6 +46,8 @@ class Watchdog:
         self._watch = Watch()
         self.end_lease: Callable[[str, str], None] = lambda lease_id, why: None
         """Ends what a lease has here, and tells the coordinator why."""
+        self.tell: Callable[[Mapping[str, Record]], None] = lambda records: None
+        """Is shown the time over limits by tenant after every look: the coordinator tells other nodes of it."""
         self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
         """How often each kind of decision was taken, for metrics."""
         self.breaches: dict[Tier, int] = dict.fromkeys(HARD_TIERS, 0)
@@ -63,7 +66,13 @@ class Watchdog:
                 self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
         for decision in decisions:
             self._carry_out(decision)
+        self.tell(self._watch.records)
         return decisions
+
+    def hear(self, elsewhere: Mapping[str, Seen]) -> None:
+        """What others saw of tenants, who answer for it here as well."""
+        for tenant, seen in elsewhere.items():
+            self._watch = self._watch.told(tenant, seen)
 
     def suspects(self, device_uuid: str) -> bool:
         """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""

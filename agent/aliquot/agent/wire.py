@@ -6,7 +6,7 @@ An optional field is set only where its value is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from aliquot.agent.core.accounting import SliceUsage
@@ -15,6 +15,7 @@ from aliquot.agent.core.deltas import DeviceReport, SliceUseReport
 from aliquot.agent.core.desired import Batch, Order
 from aliquot.agent.core.figures import ServedReport
 from aliquot.agent.core.model import SliceSpec
+from aliquot.agent.core.overtime import Seen
 from aliquot.agent.core.partitioning import Card, CutOrder, Part, Profile
 from aliquot.agent.core.reports import LeaseHit, SliceReport
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo
@@ -24,6 +25,7 @@ from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Reader, Writer
 from aliquot.common.names import validate_slice_id
 from aliquot.common.signs import Remedy
+from aliquot.common.spans import SPANS_MAX, joined
 from aliquot.common.stopping import DEFAULT_STOP_SIGNAL, STOP_SIGNALS
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2, types_pb2
@@ -242,6 +244,32 @@ def batch_from_wire(message: agent_pb2.Desired) -> tuple[Batch, list[str]]:
         settled=tuple(message.settled),
     )
     return batch, complaints
+
+
+def overtime_from_wire(entries: Iterable[agent_pb2.TenantOvertime], now_ms: int) -> dict[str, Seen]:
+    """What others saw of tenants, on this machine's monotonic clock."""
+    return {
+        entry.tenant: Seen(
+            joined((now_ms - span.began_ago_ms, now_ms - span.ended_ago_ms) for span in entry.spans[-SPANS_MAX:]),
+            now_ms - entry.killed_ago_ms if entry.HasField("killed_ago_ms") else None,
+        )
+        for entry in entries
+    }
+
+
+def overtime_to_wire(overtime: Mapping[str, Seen], now_ms: int) -> list[agent_pb2.TenantOvertime]:
+    """What this agent saw of tenants: clocks of machines differ, so by how long ago it was."""
+    return [
+        agent_pb2.TenantOvertime(
+            tenant=tenant,
+            spans=[
+                agent_pb2.Overspan(began_ago_ms=now_ms - begin_ms, ended_ago_ms=now_ms - end_ms)
+                for begin_ms, end_ms in seen.spans[-SPANS_MAX:]
+            ],
+            killed_ago_ms=None if seen.killed_ms is None else now_ms - seen.killed_ms,
+        )
+        for tenant, seen in overtime.items()
+    ]
 
 
 def _problem(entry: agent_pb2.DesiredSlice) -> str:

@@ -72,6 +72,8 @@ class ClientSettings:
 
     def client_tls(self, known: Credential | None = None) -> ClientTls | None:
         """The files for TLS, or None for plain text. `known` brings an authority, where none is named."""
+        if self.coordinator and all(address.startswith("unix:") for address in self.coordinator):
+            return None  # this machine's own socket: whom to trust elsewhere says nothing of it
         tls = self.tls
         if tls.enabled or tls.ca_file or tls.certificate_file:
             return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)

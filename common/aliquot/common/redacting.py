@@ -34,7 +34,9 @@ _TELLING: Final = (
     r"|(?:api|access|account|private|signing|encryption|shared)[_-]?key|\bauth\b|\bcode\b|\bkey\b"
 )
 """In names: their values are never shown."""
-_NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]{0,127}"
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]{0,511}"
+_BEGINS: Final = r"(?<!\w)(?<!\w\.)"
+"""Where a name may begin: not at each part of a dotted one, which would be read again from each on."""
 _PLAIN_NAME: Final = r"[A-Za-z_][A-Za-z0-9_-]{0,127}"
 _STRING: Final = r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
 _HARMLESS: Final = re.compile(
@@ -45,7 +47,9 @@ _HARMLESS: Final = re.compile(
 _SCHEMES: Final = frozenset({"http", "https", "grpc", "unix", "tcp", "file"})
 _BLOCKS: Final = (
     # name = """…""", name: |, and lists over several lines.
-    re.compile(rf'(?s)(?P<head>\b(?P<key>{_NAME})["\']?\s*[=:]\s*)(?P<value>"""(?:.*?"""|.*)|\'\'\'(?:.*?\'\'\'|.*))'),
+    re.compile(
+        rf'(?s)(?P<head>{_BEGINS}(?P<key>{_NAME})["\']?\s*[=:]\s*)(?P<value>"""(?:.*?"""|.*)|\'\'\'(?:.*?\'\'\'|.*))'
+    ),
     re.compile(
         rf"(?m)^(?P<head>(?P<indent>[ \t]*)(?:- )?(?P<q>[\"']?)(?P<key>{_NAME})(?P=q):[ \t]*(?=[|>][+-]?\d?[ \t]*$))"
         r"(?P<value>[|>][^\n]*(?:\n(?:(?P=indent)[ \t]+[^\n]*|[ \t]*(?=\n)))*)"
@@ -54,7 +58,7 @@ _BLOCKS: Final = (
         rf"(?m)^(?P<head>(?P<indent>[ \t]*)(?:- )?(?P<q>[\"']?)(?P<key>{_NAME})(?P=q):[ \t]*)"
         r"(?P<value>(?:\n(?P=indent)[ \t]*-[ \t]+(?![\w\"'-]+:[ \t\n])[^\n]*)+)"
     ),
-    re.compile(rf"""(?P<head>["']?\b(?P<key>{_NAME})["']?\s*[=:]\s*)(?P<value>\[[^\[\]{{}}]*\])"""),
+    re.compile(rf"""(?P<head>["']?{_BEGINS}(?P<key>{_NAME})["']?\s*[=:]\s*)(?P<value>\[[^\[\]{{}}]*\])"""),
 )
 _ASSIGNED: Final = (
     # A line of settings: all that follows is the value, blanks included.
@@ -70,7 +74,7 @@ _ASSIGNED: Final = (
     ),
     re.compile(rf"(?P<head>(?<!\S)-(?P<key>p)[ \t]*)(?P<value>{_STRING}|(?!-)[^\s,;\"']+)"),
     re.compile(rf"(?P<head>(?<![\w.-])--(?P<key>[a-z][a-z0-9-]*)(?:=|[ \t]+))(?P<value>{_STRING}|(?!-)[^\s,;\"']+)"),
-    re.compile(rf"(?P<head>(?<![\w-])(?P<key>{_NAME})[ \t]*=>?[ \t]*)(?P<value>{_STRING}|[^\s,;&}}\])\"'>{{\[]+)"),
+    re.compile(rf"(?P<head>(?<!-){_BEGINS}(?P<key>{_NAME})[ \t]*=>?[ \t]*)(?P<value>{_STRING}|[^\s,;&}}\])\"'>{{\[]+)"),
     # In prose a colon is most often but a colon.
     re.compile(
         rf"(?i)(?P<head>(?<![\w-])(?P<key>[\w-]{{0,64}}(?:{_TELLING})[\w-]{{0,64}})[\"']?(?:\s*:\s*|\s+is\s+))"

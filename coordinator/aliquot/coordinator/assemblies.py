@@ -24,6 +24,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.around import Around
 from aliquot.coordinator.agents.certifying import Certifier
 from aliquot.coordinator.agents.lease_secrets import pool_id
+from aliquot.coordinator.agents.overtime import Overtime
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.agents.sessions import Sessions, agent_handler
@@ -182,11 +183,6 @@ class Deciding:
         """Nobody keeps this lease alive any more. Whether the writer has heard it."""
         return offer(self.writer, c.Release(lease_id, EndReason.EXPIRED, f"no keep-alive for {ttl_ms} ms"))
 
-    def note_busy(self, busy_permille: dict[str, int]) -> None:
-        """Volatile like every measurement: what is decided by it is a fact."""
-        if self.writer.planner is not None:
-            self.writer.planner.measured(busy_permille)
-
     def arrivals(self) -> MixSummary:
         """What the price learner learns from."""
         state = self.writer.state
@@ -223,6 +219,7 @@ class Hearing:
                 activity=following.activity,
                 metrics=ground.metrics,
                 roster=following.roster,
+                overtime=Overtime(clock, view, following.roster.get),
                 prover=Prover(
                     view,
                     pool_id(pool_secret),

@@ -133,10 +133,7 @@ class Leading:
             run("other coordinators", self._meet())
         run("fragmentation", follow_fragmentation(self._deciding.engine, self._ground.metrics))
         run("balances", self._balances.follow())
-        telling = self.observed.run(
-            writer.submit, lambda: self._ground.settings.agents.use_told_every, self._deciding.note_busy
-        )
-        run("observed use", telling)
+        run("observed use", self.observed.run(writer.submit, lambda: self._ground.settings.agents.use_told_every))
         run("looks at use", self.activity.run(writer.submit, lambda: self._ground.settings.agents.use_looked_at_every))
         compaction = make_compaction(
             settings, self._ground.journal, durable_seq=lambda: writer.durable_seq, prune=writer.prune

@@ -17,7 +17,6 @@ from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.settings.user_policies import discover, require
-from aliquot.plan import purchase_command
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.drawing import draw
 from aliquot.plan.nodes import more_of, read_nodes
@@ -46,7 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=42, help="of the draw of --fill")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture: .svg or .png")
-    purchase_command.configure(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,8 +55,6 @@ def run(args: argparse.Namespace) -> int:
         require(name)
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"{args.plot}: pictures are .svg or .png")
-    if args.forecast:
-        return purchase_command.run(args)
     outcomes = _evaluate(args, names)
     if args.plot:
         draw(outcomes, args.plot, title=args.trace.name)
@@ -109,10 +105,19 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
             f"{outcome.placed} of {outcome.requests}",
             f"{outcome.allocated_percent:.2f} %",
             f"{outcome.fragmented_percent:.1f} %",
-            purchase_command.time_text(outcome.wait_p50_s) if in_time else "",
-            purchase_command.time_text(outcome.wait_p95_s) if in_time else "",
+            _time_text(outcome.wait_p50_s) if in_time else "",
+            _time_text(outcome.wait_p95_s) if in_time else "",
         )
     return table
+
+
+def _time_text(seconds: float) -> str:
+    """For people."""
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:.1f} d"
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _plain(outcome: Outcome) -> dict[str, object]:

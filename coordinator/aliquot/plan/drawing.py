@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from aliquot.common.errors import ConfigError
-from aliquot.plan.buying import Purchase
 from aliquot.plan.whatif import Outcome
 
 COLOURS = ("#3b6fb6", "#d9822b", "#3d9a50", "#b8434e", "#7a5ba8", "#8c6d46", "#c46fa8", "#6b7785", "#8f9a2f")
@@ -39,26 +37,6 @@ def draw(outcomes: Sequence[Outcome], path: Path, title: str = "") -> None:
     if in_time:
         axes[1].set_ylabel("requests waiting")
     _finish(figure, axes, path, title)
-
-
-def draw_purchase(found: Purchase, path: Path, title: str = "") -> None:
-    """Cost against waiting, a point a pool, to `path`. Raises `ConfigError` without Matplotlib."""
-    figure = _figure_class()(figsize=(8, 4.2), layout="constrained")
-    axis = figure.subplots()
-    for quantile, colour in (("wait_p95_s", COLOURS[0]), ("wait_p50_s", COLOURS[1])):
-        points = [
-            (option.cost, getattr(option, quantile) / 3600, option)
-            for option in found.options
-            if math.isfinite(getattr(option, quantile))
-        ]
-        label = f"{'19 of 20' if quantile == 'wait_p95_s' else 'half'} of the requests wait less"
-        axis.plot([x for x, _, _ in points], [y for _, y, _ in points], "o-", color=colour, label=label, linewidth=1.2)
-        for x, y, option in points if quantile == "wait_p95_s" else ():
-            axis.annotate(f"+{option.more_devices}", (x, y), textcoords="offset points", xytext=(4, 4), fontsize=8)
-    axis.set_xlabel("cost of the devices that are more")
-    axis.set_ylabel("hours")
-    axis.legend(frameon=False, fontsize=8)
-    _finish(figure, [axis], path, title)
 
 
 def _finish(figure: Any, axes: Sequence[Any], path: Path, title: str) -> None:  # noqa: ANN401 - Matplotlib's

@@ -44,7 +44,11 @@ def check(store: Store, operation: str, resource: str, item: Object, old: Object
         values: dict[str, Any] = {
             "object": item,
             "oldObject": old or {},
-            "request": {"operation": operation, "userInfo": {"username": user}},
+            "request": {
+                "operation": operation,
+                "resource": {"resource": resource.partition("/")[0]},
+                "userInfo": {"username": user, "extra": store.extra.get(user, {})},
+            },
         }
         if not all(evaluate(one["expression"], **values) for one in policy["spec"].get("matchConditions", ())):
             continue

@@ -99,6 +99,8 @@ class Store:
         self.version = 1000
         self.kinds: dict[tuple[str, str], Kind] = {}
         self.admission: list[Admission] = []
+        self.extra: dict[str, dict[str, list[str]]] = {}
+        """What tokens say of users beside their names, as which node a pod's account is on."""
 
     def kind(self, version: str, plural: str) -> Kind:
         """Raises ApiFailure for one that is not served."""

@@ -74,16 +74,16 @@ class OverrunsAudit:
             last_us = overrun.last_us if what == signal.SIGKILL else overrun.of_member_us.get(proc.member)
         if overrun is None or last_us is None or now_us - last_us > OVER_FOR_US:
             return "is within its limits and not ending"
-        since_us = self._since_us(proc.machine.host, proc.lease_id)
+        since_us = self._since_us(proc.lease_id)
         if what == signal.SIGKILL and now_us - since_us < OBEY_US:
             return f"has been over its limits for {(now_us - since_us) // US_PER_MS} ms only"
         return ""
 
-    def _since_us(self, host: str, lease_id: str) -> int:
-        """Since when its tenant answers for leases on a machine, also for ones that were given back."""
+    def _since_us(self, lease_id: str) -> int:
+        """Since when its tenant answers for leases, on whichever machine, also for ones that were given back."""
         tenant, oldest_us = self._tenant_of(lease_id), self._now_us() - ANSWERS_FOR_US
         return min(
             each.since_us
-            for (where, lease), each in self._overruns.items()
-            if where == host and each.last_us >= oldest_us and self._tenant_of(lease) == tenant
+            for (_, lease), each in self._overruns.items()
+            if each.last_us >= oldest_us and self._tenant_of(lease) == tenant
         )

@@ -15,7 +15,8 @@ The rules, as README and the audit log state them:
   gets SIGTERM when two looks in a row saw known memory of it there, or one of them if its lease strayed before
   within the last minute; then SIGKILL after the grace.
 - The **tenant** is answerable: the time that any of its leases was over any limit within the last minute is added up,
-  whoever of their processes held the memory, on whichever device, also of leases given back since. When it reaches
+  whoever of their processes held the memory, on whichever device or node, also of leases given back since, and before
+  this agent started: the coordinator tells each agent what the others saw. When it reaches
   `Rules.over_max_ms`, all processes of the lease that is over are killed. If others take too much after that within
   the minute, be it under another lease, that lease ends.
 - Foreign processes, and processes that can't be identified by pid and start time, are never chosen.
@@ -30,13 +31,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from itertools import chain
 
 from msgspec.structs import replace
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey
-from aliquot.agent.core.overtime import WINDOW_MS, Record
+from aliquot.agent.core.overtime import WINDOW_MS, Record, Seen
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
 
@@ -153,6 +155,11 @@ class Watch:
         device = self.of(device_uuid)
         strays = any(stray.why for stray in device.strays.values())
         return bool(device.offences) or strays or any(tenant in self.records for tenant in tenants)
+
+    def told(self, tenant: str, elsewhere: Seen) -> Watch:
+        """What was seen of a tenant on other nodes, or here before this agent began."""
+        record = changed(self.records.get(tenant, Record()), elsewhere=elsewhere)
+        return Watch(self.devices, {**self.records, tenant: record}, self.strayed_ms)
 
     def without(self, device_uuid: str) -> Watch:
         """When a device has gone."""
@@ -306,10 +313,10 @@ def _judge_lease(
     )
     seconds = WINDOW_MS // 1000
     why = f"{first.why}, and its tenant was over the limits of leases for {record.over_ms} ms within {seconds} s"
-    if present and present <= record.killed and now_ms - (record.killed_ms or 0) < KILL_AGAIN_MS:
+    if present and present <= record.killed and now_ms - (record.here.killed_ms or 0) < KILL_AGAIN_MS:
         return record, []
     act = Act.KILL_ALL
-    if record.killed_ms is not None and not present <= record.killed:
+    if record.punished and not present <= record.killed:
         act, why = Act.END_LEASE, f"{why}, also after all its processes had been killed"
     decided = Decision(act, device_uuid, first.holder, why, first.slice_id)
     return (record.note_killed(present, now_ms) if act is Act.KILL_ALL else record), [decided]

@@ -9,44 +9,64 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aliquot.agent.core.model import ProcessKey
+from aliquot.common.spans import Spans, joined, recent
 
 WINDOW_MS = 60_000
 """How long an offence counts."""
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of leases of one tenant by one or several."""
+
+    spans: Spans = ()
+    """From when to when one was over a limit."""
+    killed_ms: int | None = None
+    """When all processes of one were killed last."""
+
+    def within(self, now_ms: int) -> Seen | None:
+        """What still counts; None: nothing does."""
+        since_ms = now_ms - WINDOW_MS
+        spans = recent(self.spans, since_ms)
+        killed_ms = self.killed_ms if self.killed_ms is not None and self.killed_ms > since_ms else None
+        return Seen(spans, killed_ms) if spans or killed_ms is not None else None
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """What leases of one tenant have done within the window."""
 
-    spans: tuple[tuple[int, int], ...] = ()
-    """From when to when one was over a limit: disjoint, the earliest first."""
-    killed_ms: int | None = None
-    """When all processes of one were killed last."""
+    here: Seen = Seen()
+    """As this agent saw it."""
+    elsewhere: Seen = Seen()
+    """On other nodes, and here before this agent began: as the coordinator says. It takes the place of what it said
+    before, so that no delay on the way adds up.
+    """
     killed: frozenset[ProcessKey] = frozenset()
-    """Those of them that were seen then: one that is slow to end is no new offence."""
+    """Processes that were killed here: one that is slow to end is no new offence."""
 
     @property
     def over_ms(self) -> int:
-        """The time over a limit, altogether."""
-        return sum(end - begin for begin, end in self.spans)
+        """The time over a limit, altogether: what passed on two nodes at once counts once."""
+        return sum(end - begin for begin, end in joined((*self.here.spans, *self.elsewhere.spans)))
+
+    @property
+    def punished(self) -> bool:
+        """Whether all processes of one were killed already, on any node."""
+        return self.here.killed_ms is not None or self.elsewhere.killed_ms is not None
 
     def add(self, begin_ms: int, end_ms: int) -> Record:
         """With one more span; where it meets others, time counts once."""
-        apart = tuple(span for span in self.spans if span[1] < begin_ms or span[0] > end_ms)
-        meeting = [span for span in self.spans if span not in apart]
-        begin_ms = min([begin_ms, *(begin for begin, _ in meeting)])
-        end_ms = max([end_ms, *(end for _, end in meeting)])
-        return replace(self, spans=tuple(sorted((*apart, (begin_ms, end_ms)))))
+        return replace(self, here=replace(self.here, spans=joined((*self.here.spans, (begin_ms, end_ms)))))
 
     def note_killed(self, processes: frozenset[ProcessKey], now_ms: int) -> Record:
         """After all of its processes were killed."""
-        return replace(self, killed_ms=now_ms, killed=self.killed | processes)
+        return replace(self, here=replace(self.here, killed_ms=now_ms), killed=self.killed | processes)
 
     def within(self, now_ms: int) -> Record | None:
         """What still counts; None: nothing does."""
-        since_ms = now_ms - WINDOW_MS
-        spans = tuple((max(begin, since_ms), end) for begin, end in self.spans if end > since_ms)
-        killed_ms = self.killed_ms if self.killed_ms is not None and self.killed_ms > since_ms else None
-        if not spans and killed_ms is None:
+        here, elsewhere = self.here.within(now_ms), self.elsewhere.within(now_ms)
+        if here is None and elsewhere is None:
             return None
-        return Record(spans, killed_ms, self.killed if killed_ms is not None else frozenset())
+        here = here or Seen()
+        return Record(here, elsewhere or Seen(), self.killed if here.killed_ms is not None else frozenset())

@@ -128,6 +128,8 @@ def order_stop(reservation: Reservation, stop: StopOrder, leader_epoch: int) -> 
         return reservation
     if reservation.stop is not None:
         stop = StopOrder(reservation.stop.learned_ms, min(stop.grace_ms, reservation.stop.grace_ms), stop.reason)
+    if reservation.reason == OVER_LIMIT:  # its holder may give back at once what it is to answer for
+        return msgspec.structs.replace(reservation, intent=target, stop=stop, leader_epoch=leader_epoch)
     return msgspec.structs.replace(
         reservation,
         intent=target,

@@ -136,7 +136,8 @@ def _configure_device(parser: argparse.ArgumentParser) -> None:
     verify = action(actions, "verify", "have a card tested once nothing holds it; well, it returns", _device)
     verify.set_defaults(care=lambda admin, _: admin.verify_device)
     returning = action(actions, "return", "take a card back into service", _device)
-    returning.set_defaults(care=lambda admin, _: admin.return_device)
+    returning.add_argument("--overrule", action="store_true", help="although its agent says that it is not well")
+    returning.set_defaults(care=lambda admin, args: partial(admin.return_device, overrule=args.overrule))
     for each in (quarantine, verify, returning):
         each.add_argument("uuid", metavar="UUID", help="of the device, or of the card that it is a part of")
         each.add_argument("--reason", default="", help="for people")

@@ -92,12 +92,13 @@ class AsyncAdmin(AsyncCalls):
         """
         return _incident_of(await self._send(POOL["VerifyDevice"], uuid=uuid, reason=reason))
 
-    async def return_device(self, uuid: str, *, reason: str = "") -> Incident | None:
+    async def return_device(self, uuid: str, *, reason: str = "", overrule: bool = False) -> Incident | None:
         """Take a card back into service; None: no incident covers it any more.
 
-        Raises `DeviceNotFound`, and `StillUnwell` while its signs are bad.
+        `overrule` takes it back although its agent says that it is not well; that counts again when the agent says
+        something else. Raises `DeviceNotFound`, and without `overrule` `StillUnwell` while its signs are bad.
         """
-        return _incident_of(await self._send(POOL["ReturnDevice"], uuid=uuid, reason=reason))
+        return _incident_of(await self._send(POOL["ReturnDevice"], uuid=uuid, reason=reason, overrule=overrule))
 
     async def invoice(self, tenant: str, *, from_ms: int, to_ms: int) -> admin.Invoice:
         """What a tenant owes for [from_ms, to_ms), milliseconds since the Unix epoch.

@@ -54,6 +54,12 @@ class Reason(Body):
     reason: str = ""
 
 
+class Return(Reason):
+    """`overrule`: although its agent says that it is not well."""
+
+    overrule: bool = False
+
+
 class Drain(Reason):
     """Why, and how long what runs has."""
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from aliquot.client.health import Health, Incident
 from aliquot.console.api.answers import answer, shows
-from aliquot.console.api.asking import Quarantine, Reason
+from aliquot.console.api.asking import Quarantine, Reason, Return
 from aliquot.console.api.callers import Pool
 
 router = APIRouter(tags=["health"])
@@ -34,6 +34,7 @@ async def verify(pool: Pool, uuid: str, why: Reason | None = None) -> Response:
 
 
 @router.post("/devices/{uuid}:return", responses=shows(Incident | None))
-async def take_back(pool: Pool, uuid: str, why: Reason | None = None) -> Response:
+async def take_back(pool: Pool, uuid: str, how: Return | None = None) -> Response:
     """Take a card back into service. Answers null where nothing was open any more."""
-    return answer(await pool.admin.return_device(uuid, reason=why.reason if why else ""))
+    how = how or Return()
+    return answer(await pool.admin.return_device(uuid, reason=how.reason, overrule=how.overrule))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.agents.certifying import Certifier
+from aliquot.coordinator.agents.overtime import Overtime
 from aliquot.coordinator.agents.proving import Prover
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.reading.activity import Activity
@@ -28,6 +29,7 @@ class Around:
     activity: Activity
     metrics: Metrics
     roster: Roster
+    overtime: Overtime
     prover: Prover
     certifier: Certifier
     pool_secret: bytes

@@ -236,7 +236,10 @@ class Listener:
             text = plain_text(hit.text, TEXT_CHARS_MAX)
             said = c.ReportHit(session.node_id, session.epoch, hit.device_uuid, hit.lease_id, text, hit.suspicious)
             offer(self._around.writer, said)
+        self._around.overtime.heard(session, reports.overtime)
         self._around.observed.tier_notes.note(session.node_id, reports.reports)
+        if not reports.reports:
+            return
         command = c.ReportSlices(session.node_id, session.epoch, read_reports(reports.reports))
         try:
             reply = await submit_when_room(self._around.writer, command)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc.aio
@@ -72,6 +72,7 @@ reservation before it is told to.
 OVER = (agent_pb2.SLICE_STATUS_GONE, agent_pb2.SLICE_STATUS_FAILED)
 
 Context = grpc.aio.ServicerContext[Any, Any]
+OvertimeOf = Callable[[Iterable[str], int], Iterable[agent_pb2.TenantOvertime]]
 
 
 class Session:
@@ -83,6 +84,8 @@ class Session:
         "_ending",
         "_full",
         "_messages",
+        "_overtime",
+        "_overtime_of",
         "_pool_secret",
         "_settled",
         "_strays",
@@ -117,7 +120,9 @@ class Session:
         now_ms: int,
         *,
         key_sha256: bytes = b"",
+        overtime_of: OvertimeOf = lambda tenants, session_epoch: (),
     ) -> None:
+        """`overtime_of` gives how long tenants were over limits, as agents said in other sessions."""
         self.node_id = hello.node_id
         self.epoch = epoch
         self.boot_id = hello.boot_id
@@ -147,6 +152,8 @@ class Session:
         self._full = False
         self._settled: dict[str, None] = {}
         self._strays: dict[str, agent_pb2.DesiredSlice] = {}
+        self._overtime: dict[str, None] = {}
+        self._overtime_of = overtime_of
         self._told_cuts: set[int] = set()
         self._told_care: set[int] = set()
         self._messages: dict[tuple[str | None, int], agent_pb2.CoordinatorMessage] = {}
@@ -170,6 +177,12 @@ class Session:
     def mark(self, lease_id: str) -> None:
         """What is wanted of this lease's slices here has changed."""
         self._dirty[lease_id] = None
+        if self.live:
+            self._start_writing()
+
+    def tell_overtime(self, tenant: str) -> None:
+        """Send how long leases of a tenant were over limits on other nodes."""
+        self._overtime[tenant] = None
         if self.live:
             self._start_writing()
 
@@ -239,7 +252,7 @@ class Session:
     def _next_message(self) -> agent_pb2.CoordinatorMessage | None:
         if self._messages:
             return self._messages.pop(next(iter(self._messages)))
-        if not self.live or not (self._full or self._dirty or self._settled or self._strays):
+        if not self.live or not (self._full or self._dirty or self._settled or self._strays or self._overtime):
             return None
         desired = agent_pb2.Desired(
             leader_epoch=self._view.leader_epoch, session_epoch=self.epoch, full=self._full, settled=self._settled
@@ -258,6 +271,9 @@ class Session:
             self._fill(desired, batch)
         desired.slices.extend(self._strays.values())
         self._strays.clear()
+        tenants = {*self._overtime, *(piece.tenant for piece in desired.slices)}
+        desired.overtime.extend(self._overtime_of(sorted(tenants), self.epoch))
+        self._overtime.clear()
         return agent_pb2.CoordinatorMessage(desired=desired)
 
     def _fill(self, desired: agent_pb2.Desired, lease_ids: Iterable[str]) -> None:

@@ -101,7 +101,3 @@ class Planner:
         """What a lease makes of its share, lately; None: not known."""
         window = self.planning.memory.part(UseWindows, UseWindows).get(lease_id)
         return window.efficiency() if window is not None else None
-
-    def measured(self, busy_permille: dict[str, int]) -> None:
-        """How busy elastic leases were lately, by lease, as far as it is known."""
-        self.planning.memory.busy_permille = busy_permille

@@ -1,9 +1,9 @@
 """Everything the coordinator knows, changed only by `evolve(state, fact)`.
 
 The books are what the journal says: leases, nodes, tenants, holds, the ledger. The indexes (who waits, what is due,
-what is reserved on which device) are derived from them: kept up to date by `evolve`, rebuilt by replay, checked by
-`invariants`, and left out of snapshots and hashes. Neither depends on any setting. What the planner remembers of its
-earlier searches is in `memory`, and sees by the versions here whether it still holds.
+what is reserved on which device) are derived from them: kept up to date by `evolve`, rebuilt by replay, recounted by
+tests (`tests/core/invariants.py`), and left out of snapshots and hashes. Neither depends on any setting. What the
+planner remembers of its earlier searches is in `memory`, and sees by the versions here whether it still holds.
 """
 
 from __future__ import annotations

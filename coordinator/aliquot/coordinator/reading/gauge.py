@@ -1,11 +1,11 @@
-"""Single numbers for Prometheus that are read when somebody asks."""
+"""Numbers for Prometheus in the form that it reads: single ones, several by their labels, histograms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
 LABELS_MAX = 200
@@ -20,6 +20,40 @@ def measured(gauges: Iterable[Gauge]) -> Iterator[Metric]:
     """As they are now."""
     for name, documentation, read in gauges:
         yield GaugeMetricFamily(name, documentation, value=read())
+
+
+Labelled = Iterable[tuple[Sequence[str], float]]
+"""Values of the labels, and the number of each."""
+
+
+def gauges_by(
+    labels: Sequence[str],
+    name: str,
+    documentation: str,
+    values: Labelled,
+    rest: Callable[[Iterable[float]], float] = sum,
+) -> Metric:
+    """Gauges of the first `LABELS_MAX`, and by `rest` of all others together."""
+    return _bounded(GaugeMetricFamily(name, documentation, labels=labels), labels, values, rest)
+
+
+def counters_by(labels: Sequence[str], name: str, documentation: str, values: Labelled) -> Metric:
+    """Counters of the first `LABELS_MAX`, and of all others together."""
+    return _bounded(CounterMetricFamily(name, documentation, labels=labels), labels, values, sum)
+
+
+def _bounded(
+    family: GaugeMetricFamily | CounterMetricFamily,
+    labels: Sequence[str],
+    values: Labelled,
+    rest: Callable[[Iterable[float]], float],
+) -> Metric:
+    items = list(values)  # made in one go: what it is made of may change meanwhile
+    for key, value in items[:LABELS_MAX]:
+        family.add_metric(key, value)
+    if len(items) > LABELS_MAX:
+        family.add_metric([OTHER] * len(labels), rest(value for _, value in items[LABELS_MAX:]))
+    return family
 
 
 def histogram(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.books.health.records import (
@@ -15,7 +15,7 @@ from aliquot.coordinator.core.books.health.records import (
     HealthBooks,
     Standing,
 )
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
+from aliquot.coordinator.reading.gauge import counters_by, gauges_by, histogram
 
 
 def health_metrics(health: HealthBooks) -> Iterator[Metric]:
@@ -29,36 +29,25 @@ def health_metrics(health: HealthBooks) -> Iterator[Metric]:
             by_cause[incident.cause] += len(incident.units)
         if not incident.back_ms:
             oldest_ms = min(oldest_ms or incident.opened_ms, incident.opened_ms)
-    cards = GaugeMetricFamily("aliquot_cards_unwell", "Cards that incidents are about, by state", labels=["state"])
-    for state in Standing:
-        if state is not Standing.HEALTHY:
-            cards.add_metric([state.name], by_state[state])
-    yield cards
-    out_now = GaugeMetricFamily("aliquot_cards_out", "Cards that are out of service, by cause", labels=["cause"])
-    causes = sorted(by_cause.items())
-    for cause, count in causes[:LABELS_MAX]:
-        out_now.add_metric([cause], count)
-    if rest_of_causes := causes[LABELS_MAX:]:
-        out_now.add_metric([OTHER], sum(count for _, count in rest_of_causes))
-    yield out_now
+    states = [([state.name], by_state[state]) for state in Standing if state is not Standing.HEALTHY]
+    yield gauges_by(["state"], "aliquot_cards_unwell", "Cards that incidents are about, by state", states)
+    causes = [([cause], count) for cause, count in sorted(by_cause.items())]
+    yield gauges_by(["cause"], "aliquot_cards_out", "Cards that are out of service, by cause", causes)
     yield GaugeMetricFamily("aliquot_incidents_open", "Incidents that are not over", value=len(health.incidents))
     yield GaugeMetricFamily(
         "aliquot_incident_oldest_seconds",
         "Since 1970: when the oldest incident began whose cards are out of service; 0: none is",
         value=oldest_ms / 1000,
     )
-    incidents = CounterMetricFamily("aliquot_incidents", "Incidents whose cards came back", labels=["cause"])
-    out = CounterMetricFamily(
-        "aliquot_device_out_seconds", "Time that cards were out of service until they came back", labels=["cause"]
-    )
     totals = sorted(list(health.totals.items()))  # noqa: C414 - the copy is made in one step
-    for cause, of_cause in totals[:LABELS_MAX]:
-        incidents.add_metric([cause], of_cause.incidents)
-        out.add_metric([cause], of_cause.out_ms / 1000)
-    if rest := totals[LABELS_MAX:]:
-        incidents.add_metric([OTHER], sum(of_cause.incidents for _, of_cause in rest))
-        out.add_metric([OTHER], sum(of_cause.out_ms for _, of_cause in rest) / 1000)
-    yield from (incidents, out)
+    over = [([cause], of_cause.incidents) for cause, of_cause in totals]
+    yield counters_by(["cause"], "aliquot_incidents", "Incidents whose cards came back", over)
+    yield counters_by(
+        ["cause"],
+        "aliquot_device_out_seconds",
+        "Time that cards were out of service until they came back",
+        [([cause], of_cause.out_ms / 1000) for cause, of_cause in totals],
+    )
     for name, what, buckets, bounds_s in (
         ("aliquot_repair_seconds", "From the first bad sign until service", health.repairs, REPAIR_BOUNDS_S),
         ("aliquot_incident_interval_seconds", "Between two incidents of one card", health.intervals, INTERVAL_BOUNDS_S),

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, histogram
+from aliquot.coordinator.reading.gauge import counters_by, gauges_by, histogram
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.owners import OwnerCounts, outcome_of, preemption_of
 from aliquot.coordinator.reading.totals import ClassTotals, QueueTotals
@@ -170,26 +170,37 @@ class Metrics(Collector, Follower):
         yield _counter("aliquot_commit_failures", "Groups that could not be made durable", self.commit_failures)
         yield _counter("aliquot_leases_granted", "Grants", self.granted)
         yield _counter("aliquot_leases_moved", "Grants that moved a lease to another place", self.moved)
-        yield _counters("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized)
-        yield _counters("aliquot_leases_ended", "Ends of leases", "reason", self.ended)
+        for name, documentation, label, counts in (
+            ("aliquot_leases_resized", "Elastic leases that changed their shape", "change", self.resized),
+            ("aliquot_leases_ended", "Ends of leases", "reason", self.ended),
+            ("aliquot_calls", "Calls with one answer", "method", self.calls),
+            ("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused),
+            ("aliquot_denied", "Calls refused for who made them", "reason", self.denials.by_reason),
+            ("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages),
+        ):
+            yield counters_by([label], name, documentation, _single(counts))
         yield self.preempted.collect("aliquot_preemptions", "Leases told to give way and to wait again", "reason")
         yield self.outcomes.collect("aliquot_jobs", "What became of what ran in leases that have ended", "outcome")
-        yield _counters("aliquot_calls", "Calls with one answer", "method", self.calls)
-        yield _counters("aliquot_requests_refused", "Calls answered with an error", "reason", self.refused)
-        yield _counters("aliquot_denied", "Calls refused for who made them", "reason", self.denials.by_reason)
-        yield _counters("aliquot_agent_messages", "Messages from agents", "kind", self.agent_messages)
         totals = self._view.totals
         yield GaugeMetricFamily("aliquot_durable_facts", "Number of the last durable fact", value=self._view.seq)
         yield GaugeMetricFamily("aliquot_leader_epoch", "The leader epoch", value=self._view.leader_epoch)
-        yield _labelled("aliquot_nodes", "Nodes by liveness", "state", totals.by_node_state)
-        yield _labelled(
-            "aliquot_nodes_maintained", "Nodes that a maintenance window closes", "phase", totals.by_closure
-        )
-        by_state = {state.name: count for state, count in totals.by_lease_state.items()}
-        yield _labelled("aliquot_leases", "Leases that are remembered, by state", "state", by_state)
         yield GaugeMetricFamily("aliquot_queue_depth", "Requests that wait for capacity", value=totals.queued)
+        by_state = {state.name: count for state, count in totals.by_lease_state.items()}
+        for name, documentation, label, numbers in (
+            ("aliquot_nodes", "Nodes by liveness", "state", totals.by_node_state),
+            ("aliquot_nodes_maintained", "Nodes that a maintenance window closes", "phase", totals.by_closure),
+            ("aliquot_leases", "Leases that are remembered, by state", "state", by_state),
+        ):
+            yield gauges_by([label], name, documentation, _single(numbers))
         yield from _summed(["pool", "model"], _OF_CLASSES, totals.classes)
-        yield from _fragmentation(self.fragmentation)
+        yield from _summed(["pool", "model"], _OF_FRAGMENTS, self.fragmentation)
+        yield gauges_by(
+            ["pool", "model"],
+            "aliquot_fragmentation_ratio",
+            "Part of the idle capacity that requests of late can't use",
+            [(key, part.ratio) for key, part in list(self.fragmentation.items())],
+            max,
+        )
         yield from _summed(["tenant", "queue"], _OF_QUEUES, totals.queues)
         yield _waiting_since(totals.queues)
 
@@ -206,18 +217,9 @@ def _counter(name: str, documentation: str, value: float) -> Metric:
     return CounterMetricFamily(name, documentation, value=value)
 
 
-def _counters(name: str, documentation: str, label: str, values: Counter[str]) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=[label])
-    for key, value in list(values.items()):
-        family.add_metric([key], value)
-    return family
-
-
-def _labelled(name: str, documentation: str, label: str, values: dict[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=[label])
-    for key, value in list(values.items()):
-        family.add_metric([key], value)
-    return family
+def _single(values: Mapping[str, float]) -> list[tuple[list[str], float]]:
+    """Numbers by the value of one label."""
+    return [([key], value) for key, value in list(values.items())]
 
 
 _OF_CLASSES = (
@@ -235,53 +237,33 @@ _OF_QUEUES = (
 )
 
 
+_OF_FRAGMENTS = (
+    ("idle_milli", "aliquot_idle_share_milli", "Thousandths of devices that are idle"),
+    (
+        "fragmented_milli",
+        "aliquot_fragmented_share_milli",
+        "What of that the requests of late can't use, on average",
+    ),
+)
+
+
 def _summed(
     labels: list[str],
     fields: tuple[tuple[str, str, str], ...],
-    totals: Mapping[tuple[str, str], ClassTotals | QueueTotals],
+    totals: Mapping[tuple[str, str], ClassTotals | QueueTotals | Fragmentation],
 ) -> Iterator[Metric]:
-    """These fields of the first `LABELS_MAX`, and of all others together."""
+    """These fields of each."""
     items = list(totals.items())
     for field, name, documentation in fields:
-        family = GaugeMetricFamily(name, documentation, labels=labels)
-        for key, each in items[:LABELS_MAX]:
-            family.add_metric(key, getattr(each, field))
-        if rest := items[LABELS_MAX:]:
-            family.add_metric([OTHER, OTHER], sum(getattr(each, field) for _, each in rest))
-        yield family
+        yield gauges_by(labels, name, documentation, [(key, getattr(each, field)) for key, each in items])
 
 
 def _waiting_since(queues: Mapping[tuple[str, str], QueueTotals]) -> Metric:
-    family = GaugeMetricFamily(
+    waiting = [(key, list(each.waiting.values())) for key, each in list(queues.items())]
+    return gauges_by(
+        ["tenant", "queue"],
         "aliquot_tenant_waiting_since_seconds",
         "Since 1970: when the request began to wait that has waited longest",
-        labels=["tenant", "queue"],
+        [(key, min(since_ms) / 1000) for key, since_ms in waiting if since_ms],
+        min,
     )
-    waiting = [(key, list(each.waiting.values())) for key, each in list(queues.items())]
-    oldest = [(key, min(since_ms)) for key, since_ms in waiting if since_ms]
-    for key, since_ms in oldest[:LABELS_MAX]:
-        family.add_metric(key, since_ms / 1000)
-    if rest := oldest[LABELS_MAX:]:
-        family.add_metric([OTHER, OTHER], min(since_ms for _, since_ms in rest) / 1000)
-    return family
-
-
-def _fragmentation(latest: dict[tuple[str, str], Fragmentation]) -> Iterator[Metric]:
-    labels = ["pool", "model"]
-    idle = GaugeMetricFamily("aliquot_idle_share_milli", "Thousandths of devices that are idle", labels=labels)
-    lost = GaugeMetricFamily(
-        "aliquot_fragmented_share_milli", "What of that the requests of late can't use, on average", labels=labels
-    )
-    ratio = GaugeMetricFamily(
-        "aliquot_fragmentation_ratio", "Part of the idle capacity that requests of late can't use", labels=labels
-    )
-    entries = list(latest.items())
-    shown, rest = entries[:LABELS_MAX], entries[LABELS_MAX:]
-    if rest:
-        others = Fragmentation(sum(part.idle_milli for _, part in rest), sum(part.fragmented_milli for _, part in rest))
-        shown.append(((OTHER, OTHER), others))
-    for key, part in shown:
-        idle.add_metric(key, part.idle_milli)
-        lost.add_metric(key, part.fragmented_milli)
-        ratio.add_metric(key, part.ratio)
-    yield from (idle, lost, ratio)

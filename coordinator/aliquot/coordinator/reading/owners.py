@@ -14,7 +14,7 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.reading.books import DurableBooks
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, gauges_by
 from aliquot.coordinator.reading.telemetry import Telemetry
 
 _KINDS = {"t": "tenant", "q": "queue"}
@@ -71,15 +71,13 @@ def outcome_of(lease: Lease) -> str:
 
 def unknown_slices(telemetry: Telemetry) -> Iterator[Metric]:
     """What nobody owns any more."""
-    family = GaugeMetricFamily(
-        "aliquot_slices_unknown", "Slices that an agent holds and the books do not know", labels=["node"]
-    )
     by_node = Counter(node_id for node_id, _ in telemetry.unknown_slices()).most_common()
-    for node_id, count in by_node[:LABELS_MAX]:
-        family.add_metric([node_id], count)
-    if rest := by_node[LABELS_MAX:]:
-        family.add_metric([OTHER], sum(count for _, count in rest))
-    yield family
+    yield gauges_by(
+        ["node"],
+        "aliquot_slices_unknown",
+        "Slices that an agent holds and the books do not know",
+        [([node_id], count) for node_id, count in by_node],
+    )
 
 
 def quota_metrics(books: DurableBooks, now_ms: int) -> Iterator[Metric]:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.common.names import plain_text
-from aliquot.coordinator.core.books.elastic import is_elastic
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.commands import ObserveUse
 from aliquot.coordinator.reading.outbox import Follower
@@ -133,15 +132,12 @@ class Measured(NamedTuple):
 class _Reading:
     """The last reading of one slice, and from when on it has not been added up."""
 
-    __slots__ = ("busy_milli", "elastic_id", "measured", "memory_bytes", "share_milli", "since_ms", "tenant")
+    __slots__ = ("busy_milli", "measured", "memory_bytes", "since_ms", "tenant")
 
-    def __init__(
-        self, lease: Lease, share_milli: int, use: agent_pb2.SliceUse, since_ms: int, memory_total_bytes: int
-    ) -> None:
+    def __init__(self, lease: Lease, use: agent_pb2.SliceUse, since_ms: int, memory_total_bytes: int) -> None:
         # A process's part of the device's time; never more than all of it, whatever a driver says.
         self.busy_milli = min(use.gpu_utilisation_percent, 100) * 10
         self.memory_bytes = min(use.observed_bytes, memory_total_bytes)
-        self.share_milli = share_milli
         self.since_ms = since_ms
         self.measured = Measured(
             since_ms,
@@ -149,10 +145,6 @@ class _Reading:
             min(use.gpu_utilisation_percent, 100) if use.HasField("gpu_utilisation_percent") else None,
         )
         self.tenant = lease.request.tenant
-        self.elastic_id = ""
-        """Of the lease, where it matters how busy it is, and that is known."""
-        if is_elastic(lease.request) and use.HasField("gpu_utilisation_percent"):
-            self.elastic_id = lease.lease_id
 
 
 _LOOK_MS = 1_000
@@ -179,8 +171,6 @@ class ObservedUse(Follower):
         self._readings: dict[str, _Reading] = {}
         self._sums: dict[str, list[int]] = {}
         """Tenant -> [busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes]."""
-        self._busy: dict[str, list[int]] = {}
-        """Elastic lease -> [busy_milli_ms, share_milli_ms]."""
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -198,9 +188,7 @@ class ObservedUse(Follower):
         lease, piece = found
         now_ms = self._clock.now_ms()
         self._close(use.slice_id, now_ms)
-        self._readings[use.slice_id] = _Reading(
-            lease, piece.plan.share_milli, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid)
-        )
+        self._readings[use.slice_id] = _Reading(lease, use, now_ms, self._memory_bytes_of(piece.plan.device_uuid))
 
     def saw_served(self, node_id: str, use: types_pb2.ServedUse) -> None:
         """An agent has asked the process that serves a member on its node."""
@@ -242,28 +230,14 @@ class ObservedUse(Follower):
             for tenant, (busy_milli_ms, memory_byte_ms, interval_ms, up_bytes, down_bytes) in taken.items()
         ]
 
-    def take_busy(self) -> dict[str, int]:
-        """How busy each elastic lease's own parts were since this was last called, in thousandths; after `take`."""
-        taken, self._busy = self._busy, {}
-        return {
-            lease_id: min(1000, busy * 1000 // reserved) for lease_id, (busy, reserved) in taken.items() if reserved
-        }
-
-    async def run(
-        self,
-        submit: Callable[[ObserveUse], Awaitable[object]],
-        every_ms: Callable[[], int],
-        note_busy: Callable[[dict[str, int]], None],
-    ) -> None:
+    async def run(self, submit: Callable[[ObserveUse], Awaitable[object]], every_ms: Callable[[], int]) -> None:
         """Tell the ledger, again and again. What can't be told now is told with the next."""
         while True:
             waited_ms = 0
             while (left_ms := every_ms() - waited_ms) > 0:
                 await asyncio.sleep(min(left_ms, _LOOK_MS) / 1000)
                 waited_ms += min(left_ms, _LOOK_MS)
-            commands = self.take()
-            note_busy(self.take_busy())
-            for command in commands:
+            for command in self.take():
                 told = False
                 with contextlib.suppress(AliquotError):
                     await submit(command)
@@ -288,10 +262,6 @@ class ObservedUse(Follower):
         reading.since_ms = now_ms
         if elapsed_ms <= 0:
             return
-        if reading.elastic_id:
-            sums = self._busy.setdefault(reading.elastic_id, [0, 0])
-            sums[0] += reading.busy_milli * elapsed_ms
-            sums[1] += reading.share_milli * elapsed_ms
         self._count(reading.tenant, reading.busy_milli * elapsed_ms, reading.memory_bytes * elapsed_ms, elapsed_ms)
 
     def _count(self, tenant: str, *more: int) -> None:

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.use import QUIET, UseState
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.coordinator.reading.gauge import gauges_by
 from aliquot.coordinator.reading.outbox import Follower
 
 
@@ -59,27 +59,17 @@ class UseTotals(Follower):
 
     def collect(self) -> Iterator[Metric]:
         """As they are now."""
-        leases = GaugeMetricFamily(
-            "aliquot_leases_by_use", "Leases that hold something, by what they do with it", labels=["use"]
-        )
-        share = GaugeMetricFamily(
-            "aliquot_use_share_milli", "Thousandths of devices held, by what is done with them", labels=["use"]
-        )
-        for state in UseState:
-            leases.add_metric([state.name], self._leases[state])
-            share.add_metric([state.name], self._share_milli[state])
-        yield from (leases, share)
-        quiet = GaugeMetricFamily(
+        for name, documentation, counts in (
+            ("aliquot_leases_by_use", "Leases that hold something, by what they do with it", self._leases),
+            ("aliquot_use_share_milli", "Thousandths of devices held, by what is done with them", self._share_milli),
+        ):
+            yield gauges_by(["use"], name, documentation, [([state.name], counts[state]) for state in UseState])
+        yield gauges_by(
+            ["tenant"],
             "aliquot_tenant_quiet_share_milli",
             "Thousandths of devices that a tenant holds and does nothing with",
-            labels=["tenant"],
+            [([tenant], milli) for tenant, milli in Counter(dict(self._quiet_milli)).most_common()],
         )
-        most = Counter(dict(self._quiet_milli)).most_common()
-        for tenant, milli in most[:LABELS_MAX]:
-            quiet.add_metric([tenant], milli)
-        if rest := most[LABELS_MAX:]:
-            quiet.add_metric([OTHER], sum(milli for _, milli in rest))
-        yield quiet
         yield GaugeMetricFamily(
             "aliquot_lent_share_milli", "Thousandths of devices whose idle holders lend them", value=self._lent_milli
         )

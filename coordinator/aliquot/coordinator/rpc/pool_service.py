@@ -125,8 +125,9 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         self, request: pool_pb2.ReturnDeviceRequest, context: Context
     ) -> pool_pb2.DeviceCareResponse:
         """Take a card back into service."""
-        command = c.ReturnDevice(request.uuid, stated_reason(request.reason), caller().principal)
-        return await self._care("ReturnDevice", command, context)
+        reason = stated_reason(request.reason)
+        command = c.ReturnDevice(request.uuid, reason, caller().principal, overrule=request.overrule)
+        return await self._care("OverruleDevice" if request.overrule else "ReturnDevice", command, context)
 
     async def _care(
         self, action: str, command: c.QuarantineDevice | c.VerifyDevice | c.ReturnDevice, context: Context

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.books.ledger.invoice import FOR_EVER_MS, balance_micro, has_paid
-from aliquot.coordinator.reading.gauge import LABELS_MAX
+from aliquot.coordinator.reading.gauge import LABELS_MAX, gauges_by
 from aliquot.coordinator.reading.view import View
 
 _EVERY_S = 60.0
@@ -36,9 +35,9 @@ class Balances:
 
     def collect(self) -> Iterator[Metric]:
         """As last added up; on any thread."""
-        family = GaugeMetricFamily(
-            "aliquot_tenant_balance_micro", "Millionths of the currency that a tenant has left", labels=["tenant"]
+        yield gauges_by(
+            ["tenant"],
+            "aliquot_tenant_balance_micro",
+            "Millionths of the currency that a tenant has left",
+            [([tenant], balance) for tenant, balance in list(self._latest.items())],
         )
-        for tenant, balance in list(self._latest.items()):
-            family.add_metric([tenant], balance)
-        yield family

@@ -338,7 +338,7 @@ class NodeWriter:
         message.product_name = about.product_name
         message.foreign_bytes = device.foreign_bytes
         message.healthy = device.healthy
-        message.health_reason = device.reason
+        message.health_reason = f"{device.reason} (overruled)" if device.well and device.reason else device.reason
         if use is not None:
             message.leased_share_milli = use.share_milli
             message.leased_memory_bytes = use.memory_bytes

@@ -62,6 +62,13 @@ class Device(msgspec.Struct, frozen=True):
     """What the pool has made of it."""
     incident: int = 0
     """The open incident that covers it; 0: none."""
+    overruled: str = ""
+    """The cause that an operator does not believe: until its agent says something else, it counts as well."""
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing is believed to be wrong with it now."""
+        return self.healthy or (bool(self.cause) and self.cause == self.overruled)
 
     @property
     def usable(self) -> bool:

@@ -71,11 +71,12 @@ class VerifyDevice(Command[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReturnDevice(Command[None]):
-    """Take a card back into service."""
+    """Take a card back into service. `overrule`: also where its agent says that it is not well."""
 
     uuid: str
     reason: str = ""
     by: str = ""
+    overrule: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,8 @@ def conclude(
     `failed` maps slice ids to (reason, detail). A slice that ends while its lease is ending is simply gone. Otherwise
     one failed slice takes its siblings along: a lease that was never active goes back to its queue and avoids that
     device for a while; one that was active ends, because only its launcher can know what to do without the device.
-    One that would not keep to its limit ends in any case, also where it could go on with fewer slices.
+    One that would not keep to its limit ends as that in any case, also where it could go on with fewer slices, or where
+    it is ending already for another reason.
     """
     gone = set(gone)
     facts: list[Fact] = []
@@ -145,7 +146,13 @@ def conclude(
             )
     over = gone | failed.keys()
     left = [piece for piece in lease.holding if piece.slice_id not in over]
+    greedy = next(
+        (piece for piece in lease.holding if failed.get(piece.slice_id, ("",))[0] == EndReason.OVER_LIMIT), None
+    )
     if lease.ending:
+        # To give it back in the last moment spares nobody what follows from having exceeded it.
+        if greedy is not None and lease.end_reason != EndReason.OVER_LIMIT:
+            return facts + _give_up(known, lease, left, EndReason.OVER_LIMIT, _story(greedy, failed), now_ms)
         if not left:
             reason = EndReason(lease.end_reason)
             facts.append(_concluded(lease, reason, lease.end_detail, now_ms, requeue=lease.requeue))
@@ -153,9 +160,8 @@ def conclude(
     lost = [piece for piece in lease.holding if piece.slice_id in failed and not piece.ending]
     if not lost or lease.waiting:
         return facts
-    worst = next((piece for piece in lost if failed[piece.slice_id][0] == EndReason.OVER_LIMIT), lost[0])
-    reason, detail = failed[worst.slice_id]
-    story = f"{reason} on device {worst.plan.device_uuid}" + (f": {detail}" if detail else "")
+    worst = greedy or lost[0]
+    reason, story = failed[worst.slice_id][0], _story(worst, failed)
     if reason == EndReason.OVER_LIMIT:
         return facts + _give_up(known, lease, left, EndReason.OVER_LIMIT, story, now_ms)
     fewer = resizing.go_on_without(known, lease, lost, reason, now_ms)
@@ -164,6 +170,11 @@ def conclude(
     if lease.active_ms or lease.failures >= known.config.requeues_max:
         return facts + _give_up(known, lease, left, EndReason.FAILED, story, now_ms)
     return facts + retry_elsewhere(known, lease, left, [piece.plan.device_uuid for piece in lost], story, now_ms)
+
+
+def _story(piece: Slice, failed: Mapping[str, tuple[str, str]]) -> str:
+    reason, detail = failed[piece.slice_id]
+    return f"{reason} on device {piece.plan.device_uuid}" + (f": {detail}" if detail else "")
 
 
 def _concluded(lease: Lease, reason: EndReason, detail: str, now_ms: int, *, requeue: bool) -> Fact:

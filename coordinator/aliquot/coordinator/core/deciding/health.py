@@ -296,7 +296,7 @@ def _is_well(known: Planning, node: Node, incident: Incident) -> bool:
     devices = devices_on(node.spec, incident.units)
     there = {unit for device in devices for unit in (device.uuid, device.parent_uuid)}
     there |= {card.uuid for card in node.spec.cards}
-    return there.issuperset(incident.units) and all(known.devices[device.uuid].healthy for device in devices)
+    return there.issuperset(incident.units) and all(known.devices[device.uuid].well for device in devices)
 
 
 def _rest_ms(known: Planning, incident: Incident, now_ms: int) -> int:
@@ -356,16 +356,18 @@ def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision
     incident = covering_of(known, device)
     if incident is None:
         return NOTHING
-    for each in devices_on(node.spec, incident.units):
-        old = known.devices[each.uuid]
-        if not old.healthy:
-            raise StillUnwell(
-                f"{each.uuid} is not well: {old.reason}",
-                hint="it returns by itself when that is over; `aliquot health` shows what it waits for",
-            )
+    unwell = [each for each in devices_on(node.spec, incident.units) if not known.devices[each.uuid].well]
+    said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
+    if said and not command.overrule:
+        raise StillUnwell(
+            said[0],
+            hint="it returns by itself when that is over; `aliquot health` shows what it waits for. "
+            "`aliquot device return --overrule` takes it back although its agent says so",
+        )
     by = command.by or "somebody"
     outcome = f"returned by {by}" + (f": {command.reason}" if command.reason else "")
-    return Decision((IncidentClosed(now_ms, incident.number, outcome, by),))
+    outcome = f"{outcome}; overruled: {said[0]}" if said else outcome
+    return Decision((IncidentClosed(now_ms, incident.number, outcome, by, overrules=bool(said)),))
 
 
 def _named(known: Planning, uuid: str) -> tuple[Node, DeviceSpec]:

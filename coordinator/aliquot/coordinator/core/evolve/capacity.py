@@ -20,7 +20,7 @@ from aliquot.coordinator.core.books.capacity import (
     Way,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 
 SLOTS_KEPT = 4_096
@@ -91,17 +91,6 @@ def _went(state: State, fact: NodeWent) -> None:
                 del books.slots[name]
 
 
-def _check_capacity(state: State) -> None:
-    """No node is ordered twice at a time, and one that is being taken away holds nothing new."""
-    books = state.capacity
-    names = [(order.way, order.node_name) for order in books.orders.values()]
-    require(len(names) == len(set(names)), "a node is ordered twice")
-    for order in books.orders.values():
-        require(order.open, f"{order.order_id} is over, and still open")
-        require(order.number < books.next_order, f"{order.order_id} has a number that is given again")
-        require(order.node_name in books.slots, f"{order.order_id}: nothing is known of {order.node_name}")
-
-
 SUBJECT = Subject(
     name="capacity",
     apply={
@@ -121,5 +110,4 @@ SUBJECT = Subject(
         saving.pairs("rests", Rest, "capacity.rests"),
         saving.rows("spells", Spell, "capacity.spells"),
     ),
-    check=_check_capacity,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -39,7 +38,7 @@ from aliquot.coordinator.core.books.health.records import (
 from aliquot.coordinator.core.books.nodes import Device
 from aliquot.coordinator.core.evolve import holds, saving
 from aliquot.coordinator.core.evolve.counting import put_lease
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import UNKNOWN, Admits, NodeSpec
@@ -124,6 +123,10 @@ def _closed(state: State, fact: IncidentClosed) -> None:
     if not incident.back_ms:
         incident = _back(state, incident, fact.at_ms)
     _finish(state, incident, fact.outcome, fact.at_ms)
+    node = state.nodes.get(incident.node_id)
+    for device in devices_on(node.spec, incident.units) if node is not None and fact.overrules else ():
+        known = state.devices[device.uuid]
+        put_device(state, device.uuid, replace(known, overruled=known.cause))
 
 
 def _measured(state: State, fact: CopiesMeasured) -> None:
@@ -318,7 +321,7 @@ def put_device(state: State, uuid: str, device: Device) -> None:
 
 def watch_signs(state: State, uuid: str, device: Device) -> None:
     """Have a device looked at again whose agent names a cause and that no incident covers."""
-    if device.sign is not None and not device.incident:
+    if device.sign is not None and not device.incident and not device.well:
         state.timers.add(state.now_ms + LOOK_AGAIN_MS, Due.HEALTH, uuid)
 
 
@@ -352,36 +355,6 @@ def index(state: State) -> None:
         watch_signs(state, uuid, device)
 
 
-def _check_health(state: State) -> None:
-    """Devices stand as the incidents that cover them have it; agents have the orders of those that wait for them."""
-    covered: dict[str, int] = {}
-    out: Counter[tuple[str, str]] = Counter()
-    repairing: Counter[tuple[str, str]] = Counter()
-    orders: dict[str, set[CareOrder]] = {node_id: set() for node_id in state.nodes}
-    for number, incident in state.health.incidents.items():
-        require(incident.state is not Standing.HEALTHY and incident.units, f"incident {number} is about nothing")
-        require(incident.node_id in state.nodes, f"incident {number} is about a node that is gone")
-        for unit in incident.units:
-            require(unit not in covered, f"{unit} is in two incidents")
-            covered[unit] = number
-        key = (incident.pool, incident.model)
-        out[key] += len(incident.units) if incident.state in OUT else 0
-        repairing[key] += len(incident.units) if incident.state in ORDERED else 0
-        order = order_of(incident)
-        if order is not None:
-            orders[incident.node_id].add(order)
-    require(covered == state.health.of_unit, "the index of units is off")
-    require(+out == state.health.out, "cards out of service are miscounted")
-    require(+repairing == state.health.under_repair, "cards under repair are miscounted")
-    for node_id, node in state.nodes.items():
-        require(set(node.care) == orders[node_id], f"{node_id}: its orders are off")
-    for uuid, device in state.devices.items():
-        require((device.standing, device.incident) == standing_of(state, uuid), f"{uuid} stands for no reason")
-        record = state.inventory.device_record(uuid)
-        require(record.healthy == device.usable, f"{uuid}: books and inventory differ on it")
-        require(record.admits == admits_of(state, uuid), f"{uuid} admits what it should not, or the other way round")
-
-
 def index_all(state: State) -> None:
     """Incidents, and what they make of devices."""
     index(state)
@@ -411,5 +384,4 @@ SUBJECT = Subject(
         saving.value("incident_intervals", Buckets, "health.intervals", Buckets()),
     ),
     index=index_all,
-    check=_check_health,
 )

@@ -24,8 +24,7 @@ from aliquot.coordinator.core.books.leases.records import (
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import expect, put_lease
 from aliquot.coordinator.core.evolve.elastic import enlist
-from aliquot.coordinator.core.evolve.mig import withheld
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand
@@ -158,26 +157,6 @@ def look_at_hold(state: State, owner: str) -> None:
         state.ready_holds.pop(owner, None)
 
 
-def _check_holds(state: State) -> None:
-    """Every hold belongs to somebody who waits, has its devices to itself, and its readiness is known."""
-    kept: dict[str, str] = {}
-    for owner, hold in state.holds.items():
-        lease = state.leases.get(owner)
-        require(
-            lease is not None and lease.waiting and not lease.ended, f"the hold for {owner} is for nobody who waits"
-        )
-        for uuid in hold.device_uuids:
-            require(uuid not in kept, f"{uuid} is kept for two")
-            kept[uuid] = owner
-        ready = is_complete(state.leases, state.inventory, hold)
-        require(ready == (owner in state.ready_holds), f"the hold for {owner}: readiness is off")
-    require(kept == state.hold_of_device, "the index of kept devices is off")
-    for node in state.nodes.values():
-        kept |= withheld(node)
-    for uuid in state.devices:
-        require(state.inventory.device(uuid).withheld_for == kept.get(uuid, ""), f"{uuid} is kept for the wrong one")
-
-
 def _index(state: State) -> None:
     for hold in state.holds.values():
         keep(state, hold)
@@ -197,5 +176,4 @@ SUBJECT = Subject(
         saving.pairs("disruptions", tuple[int, ...], "disruptions"),
     ),
     index=_index,
-    check=_check_holds,
 )

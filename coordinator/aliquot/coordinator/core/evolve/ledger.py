@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from aliquot.coordinator.core.books.leases.records import SliceState
 from aliquot.coordinator.core.books.ledger import facts as f
-from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, HourTotal, Observed, postings
+from aliquot.coordinator.core.books.ledger.entries import DayTotal, Entry, EntryKind, HourTotal, Observed
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS, hour_totals, hours_from
-from aliquot.coordinator.core.books.ledger.ledger import CHARGED, close
+from aliquot.coordinator.core.books.ledger.ledger import close
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
 from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 
 
@@ -86,23 +83,6 @@ def _usage_folded(state: State, fact: f.UsageFolded) -> None:
     state.ledger.fold(fact.up_to_number)
 
 
-def _check_ledger(state: State) -> None:
-    """Entries balance, are numbered without a gap in time, and what is being charged began when it should."""
-    for entry in state.ledger.entries:
-        sums: Counter[str] = Counter()
-        for posting in postings(entry):
-            sums[posting.unit] += posting.amount
-        require(not any(sums.values()), f"entry {entry.number} does not add up to zero")
-        require(entry.from_ms <= entry.to_ms, f"entry {entry.number} ends before it begins")
-    numbers = [entry.number for entry in state.ledger.entries]
-    require(numbers == sorted(set(numbers)), "entries are out of order")
-    for lease in state.leases.values():
-        for piece in lease.slices:
-            agentless_grant = piece.state is SliceState.GRANTED and piece.billing
-            charged = piece.billing and (piece.state in CHARGED or agentless_grant)
-            require(charged == bool(piece.billed_from_ms), f"{piece.slice_id}: charged, or not, in the wrong state")
-
-
 def _set_rates(state: State, dated: tuple[DatedRates, ...]) -> None:
     state.ledger.prices = PriceHistory(dated)
 
@@ -139,5 +119,4 @@ SUBJECT = Subject(
         saving.records("observed", Observed, "ledger.observed", key="tenant day_start_ms"),
         saving.pairs("budget_levels", tuple[int, int], "ledger.levels"),
     ),
-    check=_check_ledger,
 )

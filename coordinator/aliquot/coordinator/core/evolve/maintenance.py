@@ -8,11 +8,10 @@ from aliquot.coordinator.core.books.maintenance import (
     MaintenanceMoved,
     Phase,
     Window,
-    closure_of,
 )
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.nodes import note_closure, set_node
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
 
@@ -63,19 +62,6 @@ def watch(state: State, window: Window) -> None:
     state.timers.add(window.due_ms, Due.MAINTENANCE, window.spec.name)
 
 
-def _check_maintenance(state: State) -> None:
-    """Every node is closed as the windows over it have it, and open otherwise."""
-    closed: set[str] = set()
-    for node_id, node in state.nodes.items():
-        require(node.closure == closure_of(state.windows, node.spec), f"{node_id} is closed, or open, for no reason")
-        require(
-            state.inventory.node(node_id).grantable == node.grantable, f"{node_id}: books and inventory differ on it"
-        )
-        if node.open and node.closure is not None:
-            closed.add(node_id)
-    require(closed == set(state.closed), "the index of nodes that windows close is off")
-
-
 def _index(state: State) -> None:
     """When windows are looked at, and which nodes they close. Whether anything runs there is known by now."""
     for window in state.windows.values():
@@ -93,5 +79,4 @@ SUBJECT = Subject(
     },
     saves=(saving.records("windows", Window, "windows", key="spec.name"),),
     index=_index,
-    check=_check_maintenance,
 )

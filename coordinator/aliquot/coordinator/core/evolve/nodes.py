@@ -122,6 +122,7 @@ def _device_changed(state: State, fact: DeviceChanged) -> None:
         remedy=fact.remedy,
         standing=old.standing,
         incident=old.incident,
+        overruled=old.overruled if not fact.healthy and fact.cause == old.overruled else "",
     )
     health.put_device(state, fact.uuid, device)
     health.watch_signs(state, fact.uuid, device)

@@ -1,5 +1,4 @@
-"""What a subject puts into the State: facts that change it, indexes derived from it,
-how it is saved, and what must be true of it.
+"""What a subject puts into the State: facts that change it, indexes derived from it, and how it is saved.
 
 One value for each subject, at the end of its module in `evolve`; `SUBJECTS` lists them, and everything that goes over
 all subjects goes over that list. So a new fact with an index touches its subject's module, and no table elsewhere.
@@ -13,7 +12,6 @@ from typing import Any
 
 from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.errors import BrokenInvariant
 from aliquot.coordinator.core.values.fact import Fact
 
 
@@ -28,11 +26,3 @@ class Subject:
     """Derive its indexes from the books. Those of the subjects before it in the list are there."""
     saves: tuple[Saved, ...] = ()
     """Its books, as snapshots hold them."""
-    check: Callable[[State], None] | None = None
-    """Raises BrokenInvariant where books and indexes contradict each other. For tests and simulation."""
-
-
-def require(condition: object, message: str) -> None:
-    """Raises BrokenInvariant with this message unless the condition holds."""
-    if not condition:
-        raise BrokenInvariant(message)

@@ -19,7 +19,7 @@ from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, 
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_all
 from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
@@ -132,20 +132,6 @@ def line_up_anew(state: State) -> None:
     state.lines = lines  # a pass along the old ones is over
 
 
-def _check_windows_of_quotas(state: State) -> None:
-    """Of every quota with windows, and of no other, it is known which is in force."""
-    tenancy = state.tenancy
-    quotas = {("t", name): tenant.spec.quota for name, tenant in tenancy.tenants.items()}
-    quotas |= {("q", name): queue.spec.quota for name, queue in tenancy.queues.items()}
-    with_windows = {key for key, quota in quotas.items() if quota.windows}
-    require(with_windows == set(tenancy.in_force), "what is in force of quotas with windows is off")
-    for key, item in tenancy.in_force.items():
-        require(key == (item.kind, item.name), f"{key}: another's windows")
-        require(-1 <= item.window < len(quotas[key].windows), f"{key}: window {item.window} does not exist")
-    edge_ms = min((item.until_ms for item in tenancy.in_force.values() if item.until_ms), default=0)
-    require(edge_ms == tenancy.edge_ms, "the next edge of a quota's window is off")
-
-
 def _index(state: State) -> None:
     """Who is below whom, and when offences and windows of quotas change."""
     state.tenancy.redeclared()
@@ -180,5 +166,4 @@ SUBJECT = Subject(
         ),
     ),
     index=_index,
-    check=_check_windows_of_quotas,
 )

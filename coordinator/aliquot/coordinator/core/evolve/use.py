@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.use import (
     WarningTold,
 )
 from aliquot.coordinator.core.evolve.counting import put_lease
-from aliquot.coordinator.core.evolve.subject import Subject, require
+from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.timers import Due
 
@@ -128,31 +128,6 @@ def index(state: State) -> None:
             lender_goes(state, lease, state.now_ms)
 
 
-def _check_loans(state: State) -> None:
-    """What is borrowed is part of a slice that is held, on the same device, and never more than that."""
-    borrowers: dict[str, set[str]] = {}
-    lent: dict[str, list[int]] = {}
-    for lease in state.leases.values():
-        for piece in lease.holding:
-            if not piece.plan.lender:
-                continue
-            lender = state.leases[lease_id_of(piece.plan.lender)].find(piece.plan.lender)
-            require(lender is not None and lender.holds_capacity, f"{piece.slice_id} borrows of nobody")
-            assert lender is not None
-            require(lender.plan.device_uuid == piece.plan.device_uuid, f"{piece.slice_id} borrows of another device")
-            borrowers.setdefault(lender.slice_id, set()).add(piece.slice_id)
-            sums = lent.setdefault(lender.slice_id, [lender.plan.share_milli, lender.plan.memory_bytes])
-            sums[0] -= piece.plan.share_milli
-            sums[1] -= piece.plan.memory_bytes if piece.plan.lender_memory else 0
-    require(all(min(sums) >= 0 for sums in lent.values()), "more is borrowed than was lent")
-    kept = {lender: set(others) for lender, others in state.borrowers.items()}
-    require(kept == borrowers, "the list of those who borrow is off")
-    lenders = {
-        lease.lease_id for lease in state.leases.values() if lease.use.lent and not lease.ended and not lease.ending
-    }
-    require(lenders == set(state.lenders), "the list of lenders is off")
-
-
 SUBJECT = Subject(
     name="use",
     apply={
@@ -165,5 +140,4 @@ SUBJECT = Subject(
         LeaseExempted: _exempted,
     },
     index=index,
-    check=_check_loans,
 )

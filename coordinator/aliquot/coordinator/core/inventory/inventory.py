@@ -114,36 +114,6 @@ class Inventory:
         """Capacity and use by (pool, model): live objects, read only."""
         return self._totals
 
-    def canonical(self) -> tuple[Any, ...]:
-        """Everything that facts determine, in an order that does not depend on history: what a state hash covers."""
-        return tuple(
-            (
-                node_id,
-                node.spec,
-                node.grantable,
-                node.cpu_used_milli,
-                node.host_memory_used_bytes,
-                tuple(sorted(node.groups.items())),
-                tuple(
-                    sorted(
-                        (
-                            d.spec.uuid,
-                            d.share_used_milli,
-                            d.memory_used_bytes,
-                            d.slices,
-                            d.foreign_bytes,
-                            d.healthy,
-                            d.present,
-                            d.withheld_for,
-                            d.admits,
-                        )
-                        for d in node.devices
-                    )
-                ),
-            )
-            for node_id, node in sorted(self._nodes.items())
-        )
-
     # -- what if ---------------------------------------------------------------------------------------------
 
     @contextmanager

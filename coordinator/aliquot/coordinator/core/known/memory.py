@@ -122,10 +122,6 @@ class Memory:
         self.fold_due = False
         """Usage is to be folded."""
 
-        # -- what was measured
-        self.busy_permille: dict[str, int] = {}
-        """How busy elastic leases were lately."""
-
     def part(self, kind: type[_T], make: Callable[[], _T]) -> _T:
         """What one subject remembers in a class of its own; made when it is first asked for."""
         found = self._parts.get(kind)

@@ -23,6 +23,8 @@ KNOWN_PERMILLE = 800
 """So much of a stretch must be known for it to count."""
 BUCKETS = 20
 """Of looks, for the figures of efficiency: some ten minutes and more."""
+LATELY = 3
+"""Of these, for what a lease does just now."""
 
 
 class Span(NamedTuple):
@@ -155,6 +157,11 @@ class Window:
         known_ms = sum(known for _, known, _ in self._buckets)
         p95 = ratios[min(len(ratios) - 1, len(ratios) * 95 // 100)]
         return Efficiency(ratios[len(ratios) // 2], p95, min(1000, known_ms * 1000 // length_ms))
+
+    def lately_permille(self) -> int | None:
+        """What it made of its share in the latest looks; None: nothing is known of them."""
+        latest = [(ratio, known_ms) for ratio, known_ms, _ in list(self._buckets)[-LATELY:] if known_ms]
+        return sum(ratio * known_ms for ratio, known_ms in latest) // sum(ms for _, ms in latest) if latest else None
 
 
 class UseWindows:

@@ -8,6 +8,7 @@ from aliquot.coordinator.core.books.elastic import bounds_of
 from aliquot.coordinator.core.books.leases.records import Lease, queue_of
 from aliquot.coordinator.core.books.tenancy.scaling import Keep, ScaleRule, in_window
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.known.use_windows import UseWindows
 
 
 class Ceiling(NamedTuple):
@@ -35,7 +36,8 @@ def _applies(known: Planning, lease: Lease, queue: str, rule: ScaleRule, now_ms:
     if rule.waiting_at_least and _waiting(known, queue) < rule.waiting_at_least:
         return False
     if rule.busy_below_permille:
-        busy = known.memory.busy_permille.get(lease.lease_id)
+        window = known.memory.part(UseWindows, UseWindows).get(lease.lease_id)
+        busy = window.lately_permille() if window is not None else None
         return busy is not None and busy < rule.busy_below_permille
     return True
 

@@ -97,6 +97,8 @@ def too_slow(known: Planning, node: Node, unit: str, mb_s: int) -> str:
 def judge(known: Planning, node: Node, device: DeviceSpec, sign: Sign | None, now_ms: int) -> list[Fact]:
     """What follows from what an agent says of a device now; `sign` None: nothing is wrong with it."""
     covering = covering_of(known, device)
+    if sign is not None and sign.cause == known.devices[device.uuid].overruled:
+        return []
     if sign is None:
         if covering is not None:
             look_soon(known, covering.number, now_ms)

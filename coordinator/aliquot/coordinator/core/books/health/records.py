@@ -295,6 +295,8 @@ class IncidentClosed(Fact, frozen=True, tag="ill-"):
     number: int
     outcome: str
     by: str = ""
+    overrules: bool = False
+    """What the agent says of its devices counts no more, until it says something else."""
 
 
 class CopiesMeasured(Fact, frozen=True, tag="copies"):

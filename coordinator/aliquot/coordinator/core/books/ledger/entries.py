@@ -1,9 +1,8 @@
-"""Entries: what the ledger is made of. Each is a transaction whose postings add up to zero in every unit."""
+"""Entries: what the ledger is made of. Each is one amount, from the pool to a tenant or from a tenant to its credit."""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
 
 import msgspec
 
@@ -60,33 +59,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         if (start, end) == (self.from_ms, self.to_ms):
             return self
         return msgspec.structs.replace(self, from_ms=start, to_ms=end)
-
-
-class Posting(NamedTuple):
-    """One side of an entry."""
-
-    account: str
-    """`tenant/T`, `supply/MODEL` or `cash`."""
-    unit: str
-    """`share_milli_ms`, `memory_byte_ms` or `money_micro`."""
-    amount: int
-
-
-def postings(entry: Entry) -> tuple[Posting, ...]:
-    """Both sides of an entry: what a tenant used, the pool supplied; what a tenant has to its credit, came in."""
-    tenant = f"tenant/{entry.tenant}"
-    if entry.kind is EntryKind.CREDIT:
-        return (
-            Posting("cash", "money_micro", entry.money_micro),
-            Posting(tenant, "money_micro", -entry.money_micro),
-        )
-    supply = f"supply/{entry.model or 'any'}"
-    return (
-        Posting(tenant, "share_milli_ms", entry.share_milli_ms),
-        Posting(supply, "share_milli_ms", -entry.share_milli_ms),
-        Posting(tenant, "memory_byte_ms", entry.memory_byte_ms),
-        Posting(supply, "memory_byte_ms", -entry.memory_byte_ms),
-    )
 
 
 class HourTotal(msgspec.Struct, frozen=True, array_like=True):

@@ -29,7 +29,7 @@ class ScaleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting_at_least: int = 0
     """So many requests wait in the queue, or below it; 0: however many."""
     busy_below_permille: int = 0
-    """The lease's own parts were less busy than this lately, and that was measured; 0: however busy."""
+    """In the latest looks it made less of its share than this, and that was measured; 0: however busy."""
 
 
 def in_window(rule: ScaleRule, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """What was declared, and what each tenant and queue holds of it.
 
 The declarations and the faded averages are books: durable, and part of the State's hash. What is held right now is an
-index over the leases: kept up to date by `evolve`, recounted by `rebuild`, compared by `invariants`.
+index over the leases: kept up to date by `evolve`, recounted by `rebuild`, compared by the tests' invariants.
 """
 
 from __future__ import annotations
