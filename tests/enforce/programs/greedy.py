@@ -9,6 +9,7 @@ import sys
 import time
 
 from aliquot.agent.doctor.cuda import Driver
+
 from bench.lib.cuda_ways import WAYS
 
 if os.environ.pop("LD_PRELOAD", None):
