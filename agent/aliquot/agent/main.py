@@ -19,12 +19,12 @@ from pathlib import Path
 from aliquot.agent.agent import Agent
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.kinds import make_backend
-from aliquot.agent.reloading import read_again
-from aliquot.agent.settings import ENV_PREFIX, Settings
+from aliquot.agent.settings import ENV_PREFIX, LIVE, Settings
 from aliquot.common import config
 from aliquot.common import logging as logs
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import beat, notify
+from aliquot.common.reloading import read_again
 from aliquot.common.runtime import say_ready, version
 from aliquot.common.services import WORD, install_service
 
@@ -94,7 +94,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
 
     def hang_up() -> None:
         nonlocal settings
-        settings = read_again(settings, read)
+        settings = read_again(settings, read, LIVE)
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     starting = asyncio.create_task(_start(settings, backend), name="start")

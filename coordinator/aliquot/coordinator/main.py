@@ -18,13 +18,14 @@ from functools import partial
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
 from aliquot.common.notify import beat, notify
+from aliquot.common.reloading import read_again
 from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready, version
 from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
 from aliquot.coordinator.settings.arguments import parse_settings
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.reloading import read_again
+from aliquot.coordinator.settings.reloading import LIVE
 from aliquot.coordinator.settings.stores import make_journal
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.coordinator.writing.journal.base import Journal
@@ -41,7 +42,7 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         loop.add_signal_handler(number, coordinator.stop)
 
     def hang_up() -> None:
-        coordinator.adopt(read_again(coordinator.settings, read))
+        coordinator.adopt(read_again(coordinator.settings, read, LIVE))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()
