@@ -75,6 +75,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "metrics_port": _PORT,
             "node_name": "the Node's name, by which the scheduler knows it",
             "node_id": "made once, and kept on the node",
+            "join_file": "agent.invitesSecret; without one the pod's own token",
             "tls.ca_file": _CERTIFICATE,
             "tls.certificate_file": "a node's own, from joining",
             "tls.key_file": "a node's own, from joining",

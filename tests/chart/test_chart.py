@@ -102,7 +102,7 @@ def test_nobody_has_more_than_it_needs(rendered: Documents) -> None:
                 assert security["capabilities"]["drop"] == ["ALL"]
                 assert not security["allowPrivilegeEscalation"]
             assert container["resources"]["limits"]["memory"]
-            if container["name"] not in ("agent", "node", "join"):
+            if container["name"] not in ("agent", "node"):
                 assert security["runAsNonRoot"]
                 assert not spec.get("hostPID")
             for mount in container["volumeMounts"]:
@@ -237,7 +237,7 @@ def test_who_reads_the_kernels_log_is_privileged_and_nobody_else(tmp_path: Path)
         spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
         agent = spec["containers"][0]
         rights = [each["securityContext"].get("privileged") for each in containers(spec)]
-        assert rights == [privileged, None, None], "not who joins, nor the part beside the agent"
+        assert rights == [privileged, None], "not the part beside the agent"
         read = settings_of(found, spec, agent, AgentSettings, tmp_path)
         mounted = {mount["mountPath"] for mount in agent["volumeMounts"]}
         assert (read.kernel_log in mounted) is bool(privileged)
@@ -256,10 +256,33 @@ def test_agents_share_the_hosts_ipc_only_for_mps() -> None:
 def test_simulated_cards_are_made_before_anybody_looks_for_them() -> None:
     found = documents({"agent": {"simulated": "A100-40,A100-40"}})
     spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
-    for container in (spec["initContainers"][0], spec["containers"][0]):
-        (script,) = container["args"]
-        assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
-        assert script.index("simgpu create") < script.index("simgpu env") < script.index("exec aliquot-agent")
+    (script,) = spec["containers"][0]["args"]
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+    assert script.index("simgpu create") < script.index("simgpu env") < script.index("exec aliquot-agent")
+
+
+@pytest.mark.parametrize("secret", ["", "invites"])
+def test_nodes_join_by_the_account_of_their_agents_or_by_invites(secret: str, tmp_path: Path) -> None:
+    found = documents({"agent": {"invitesSecret": secret}})
+    spec = named(found, "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
+    agent = spec["containers"][0]
+    variables = {each["name"]: each.get("value", "") for each in agent["env"]}
+    file = variables["ALIQUOT_AGENT_JOIN_FILE"]
+    (mount,) = [each for each in agent["volumeMounts"] if file.startswith(f"{each['mountPath']}/")]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    if secret:
+        assert volume["secret"]["secretName"] == secret
+        assert volume["secret"]["optional"], "it may come later, and each node's key, too"
+        assert file.endswith("/$(ALIQUOT_AGENT_NODE_NAME)")
+    else:
+        (source,) = volume["projected"]["sources"]
+        assert file == f"{mount['mountPath']}/{source['serviceAccountToken']['path']}"
+        coordinator = named(found, "StatefulSet", "aliquot-coordinator")["spec"]["template"]["spec"]
+        read = settings_of(found, coordinator, coordinator["containers"][0], CoordinatorSettings, tmp_path)
+        assert read.access.pods.nodes == (f"{manifests.NAMESPACE}/{spec['serviceAccountName']}",)
+        assert source["serviceAccountToken"]["audience"] == read.access.pods.audience
+    # Ready is who has joined.
+    assert agent["readinessProbe"]["exec"]["command"] == ["test", "-e", "/var/lib/aliquot/agent/pool.record"]
 
 
 def test_prometheus_and_whom_it_asks_have_the_same_token(tmp_path: Path) -> None:
@@ -536,7 +559,7 @@ def test_every_program_has_its_place_in_the_chart() -> None:
     }
     project = tomllib.loads((manifests.REPOSITORY / "pyproject.toml").read_text())["project"]
     assert set(project["scripts"]) <= started
-    assert {"extender", "controllers", "webhook", "notify", "nodes", "join"} <= started
+    assert {"extender", "controllers", "webhook", "notify", "nodes"} <= started
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -36,12 +37,16 @@ def scheduler_config() -> dict[str, Any]:
 def chart_rules() -> tuple[Rule, ...] | None:
     """Of extender and controllers; None where there is no Helm to render the chart."""
     documents = _documents()
-    if documents is None:
-        return None
+    return None if documents is None else rules_of(documents, ACCOUNT)
+
+
+def rules_of(documents: Iterable[dict[str, Any]], account: str) -> tuple[Rule, ...]:
+    """What an account may do, by what is rendered."""
+    documents = list(documents)
     roles = {(each["kind"], each["metadata"]["name"]): each for each in documents if each["kind"].endswith("Role")}
     found: list[Rule] = []
     for binding in documents:
-        if not binding["kind"].endswith("RoleBinding") or binding["subjects"][0]["name"] != ACCOUNT:
+        if not binding["kind"].endswith("RoleBinding") or binding["subjects"][0]["name"] != account:
             continue
         role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
         if role is not None:  # others are Kubernetes' own, for the stock scheduler

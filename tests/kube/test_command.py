@@ -16,12 +16,16 @@ from aliquot.common.errors import ConfigError
 from aliquot.kube import planning
 from aliquot.kube.api.cluster import from_kubeconfig
 from aliquot.kube.core import names
+from aliquot.kube.rights import NEEDED
+from tests.chart.conftest import documents as chart_documents
 from tests.identity import ADMIN_TOKEN
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.fake_api.policies import VERSION
 from tests.kube.fake_api.server import ADMIN
 from tests.kube.making import make_pod
+from tests.kube.rights import rules_of
 from tests.kube.test_admission import documents
+from tools import manifests
 
 
 async def aliquot(cluster: KubeCluster, *arguments: str) -> tuple[int, str]:
@@ -68,6 +72,7 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
         found: list[dict[str, Any]] = json.loads(text)
         bad = {(one["subject"], one["text"].split(" ")[0].rstrip(":")) for one in found if one["mark"] == "bad"}
         assert bad == {
+            ("accounts", "nothing"),
             ("policies", "aliquot-assignments"),
             ("policies", "aliquot-pods"),
             ("webhook", "aliquot-pods"),
@@ -84,6 +89,67 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
             cluster.api.store.create(kind, "", document)
         code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config))
         assert "aliquot-pods is in force" in text
+
+
+def installed(cluster: KubeCluster) -> None:
+    """What the chart has that the doctor looks at, with its roles in force; nothing of it runs."""
+    kinds = {
+        "Deployment": ("apps/v1", "deployments"),
+        "DaemonSet": ("apps/v1", "daemonsets"),
+        "ValidatingAdmissionPolicy": (VERSION, "validatingadmissionpolicies"),
+        "ValidatingAdmissionPolicyBinding": (VERSION, "validatingadmissionpolicybindings"),
+    }
+    every = chart_documents()
+    for each in every:
+        if each["kind"] in kinds:
+            meta = each["metadata"]
+            cluster.api.store.create(cluster.api.store.kind(*kinds[each["kind"]]), meta.get("namespace", ""), each)
+    for account in ("aliquot-kube", "aliquot-webhook", "aliquot-agent"):
+        cluster.api.rules[f"system:serviceaccount:{manifests.NAMESPACE}:{account}"] = rules_of(every, account)
+
+
+async def accounts(cluster: KubeCluster, config: Path) -> dict[str, list[str]]:
+    _, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config), "--json")
+    found: dict[str, list[str]] = {}
+    for one in json.loads(text):
+        if one["subject"] in ("accounts", "policies"):
+            found.setdefault(one["mark"], []).append(one["text"])
+    return found
+
+
+async def test_the_doctor_looks_at_what_our_accounts_may_do(tmp_path: Path) -> None:
+    """Not at what its caller may: an administrator may everything."""
+    async with kube_cluster(1) as cluster:
+        config = kubeconfig(tmp_path / "config", cluster.api.url)
+        installed(cluster)
+        found = await accounts(cluster, config)
+        assert sorted(text.split("`")[1] for text in found["good"] if "may do what" in text) == sorted(NEEDED)
+        assert not any("may not" in text for text in found.get("bad", ()))
+        user = f"system:serviceaccount:{manifests.NAMESPACE}:aliquot-kube"
+        cluster.api.rules[user] = tuple(
+            rule._replace(resources=rule.resources - {"services", "pods/binding"}) for rule in cluster.api.rules[user]
+        )
+        bad = " ".join((await accounts(cluster, config))["bad"])
+        assert "of `aliquot-kube controllers` may not: create services" in bad
+        assert "of `aliquot-kube extender` may not: create pods/binding" in bad
+
+
+async def test_the_doctor_sees_a_policy_that_is_about_another_account(tmp_path: Path) -> None:
+    async with kube_cluster(1) as cluster:
+        config = kubeconfig(tmp_path / "config", cluster.api.url)
+        installed(cluster)
+        deployments = cluster.api.store.kind("apps/v1", "deployments")
+        for key, item in list(deployments.items.items()):
+            spec = item["spec"]["template"]["spec"]
+            if spec.get("serviceAccountName") == "aliquot-kube":
+                changed = {**spec, "serviceAccountName": "somebody"}
+                whole = {**item, "metadata": {**item["metadata"]}, "spec": {"template": {"spec": changed}}}
+                cluster.api.store.write(deployments, key, whole, "MODIFIED")
+        bad = " ".join((await accounts(cluster, config))["bad"])
+        assert (
+            f"aliquot-assignments is about another account than system:serviceaccount:{manifests.NAMESPACE}:somebody"
+            in bad
+        )
 
 
 def test_a_version_that_kubernetes_took_back_is_refused_with_its_successor(tmp_path: Path) -> None:

@@ -23,12 +23,14 @@ class ApiServer:
         self.own_token = secrets.token_urlsafe()
         """Of who may ask for reviews."""
         self.known: dict[str, tuple[str, list[str]]] = {}
+        self.nodes: dict[str, str] = {}
+        """By token: on which node its pod runs."""
         self.knows_audiences = True
         self.asked = 0
         self.gate = threading.Event()
         self.gate.set()
 
-    def token(self, namespace: str, account: str, *, known: bool = True, **claims: Any) -> str:
+    def token(self, namespace: str, account: str, *, known: bool = True, node: str = "", **claims: Any) -> str:
         """A projected token of a pod."""
         user = f"system:serviceaccount:{namespace}:{account}"
         whole: dict[str, Any] = {"sub": user, "aud": ["aliquot"], "exp": int(time.time()) + 3600} | claims
@@ -37,6 +39,7 @@ class ApiServer:
         text = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
         if known:
             self.known[text] = user, found["aud"]
+            self.nodes[text] = node
         return text
 
     def review(self, authorization: str, path: str, document: Any) -> tuple[int, Any]:
@@ -50,7 +53,10 @@ class ApiServer:
         common = [audience for audience in audiences if audience in document["spec"]["audiences"]]
         if not user or not common:
             return 201, {"status": {"authenticated": False, "error": "not known"}}
-        status: dict[str, Any] = {"authenticated": True, "user": {"username": user, "uid": "1", "groups": []}}
+        known: dict[str, Any] = {"username": user, "uid": "1", "groups": []}
+        if self.nodes.get(document["spec"]["token"]):
+            known["extra"] = {"authentication.kubernetes.io/node-name": [self.nodes[document["spec"]["token"]]]}
+        status: dict[str, Any] = {"authenticated": True, "user": known}
         if self.knows_audiences:
             status["audiences"] = common
         return 201, {"status": status}

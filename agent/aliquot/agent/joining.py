@@ -32,18 +32,20 @@ from aliquot.agent.membership import Joining, Membership
 from aliquot.agent.settings import Settings
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
-from aliquot.common.connection_string import ConnectionString
+from aliquot.common.connection_string import PREFIX, ConnectionString, decode
 from aliquot.common.errors import AliquotError, ConfigError, SecurityError
 from aliquot.common.files import make_private
 from aliquot.common.names import validate_node
 from aliquot.common.tls import ClientTls, fingerprints, is_local_address
-from aliquot.common.tokens import bearer, token_sha256
-from aliquot.v1 import enrolment_pb2, enrolment_pb2_grpc
+from aliquot.common.tokens import bearer, invite_id_of, token_sha256
+from aliquot.v1 import access_pb2, access_pb2_grpc, enrolment_pb2, enrolment_pb2_grpc
 
 log = logging.getLogger(__name__)
 
 TRIES_S = 60.0
 _CALL_S = 10.0
+_DOTS_IN_A_TOKEN = 2
+"""Of a service account: header, claims and signature."""
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 
@@ -94,6 +96,31 @@ async def join(settings: Settings, string: ConnectionString, make_backend: Calla
     )
     write_membership(directory, membership)
     return Joined(membership, name)
+
+
+async def join_when_it_can(settings: Settings, file: Path, make_backend: Callable[[], DeviceBackend]) -> None:
+    """Join as soon as the file is there and the pool lets this node in; whoever has joined before is left as it is."""
+    said, backoff = "", Backoff()
+    while _joined_before(settings.state_dir) is None:
+        try:
+            joined = await join(settings, await asyncio.to_thread(_string_in, settings, file), make_backend)
+            log.info("joined pool %s", joined.membership.pool_id)
+        except (AliquotError, OSError) as error:
+            why = error.explain() if isinstance(error, AliquotError) else str(error)
+            if why != said:
+                log.warning("this node has not joined the pool, and tries again: %s", why)
+            said = why
+            await asyncio.sleep(backoff.next_s())
+
+
+def _string_in(settings: Settings, file: Path) -> ConnectionString:
+    """What is in the file: a string that an operator was given, else a token of Kubernetes. Raises as `decode`."""
+    text = file.read_text(encoding="utf-8").strip()
+    if text.startswith(PREFIX) or text.count(".") != _DOTS_IN_A_TOKEN:
+        return decode(text)
+    ca_file = settings.tls.ca_file
+    ca_pem = ca_file.read_text(encoding="utf-8") if ca_file is not None else ""
+    return ConnectionString(settings.coordinator, text, ca_pem, node=settings.node_name or host_name())
 
 
 def _joined_before(directory: Path) -> Membership | None:
@@ -161,9 +188,13 @@ async def _ask_at(
         await connect(channel)
         stub = enrolment_pb2_grpc.EnrolmentServiceStub(channel)
         try:
-            answer: enrolment_pb2.JoinResponse = await stub.Join(
-                asked, metadata=(bearer(string.token),), timeout=_CALL_S
-            )
+            invite = string.token
+            if invite_id_of(invite) is None:
+                # Kubernetes says which node it is of, and the pool makes an invite for that one.
+                vouched = access_pb2.LoginRequest(service_account_token=invite, joins=True)
+                door = access_pb2_grpc.AccessServiceStub(channel)
+                invite = (await door.Login(vouched, timeout=_CALL_S)).token
+            answer: enrolment_pb2.JoinResponse = await stub.Join(asked, metadata=(bearer(invite),), timeout=_CALL_S)
         except grpc.aio.AioRpcError as error:
             ended = ending_of_error(error)
             if error.code() in _AWAY:

@@ -114,6 +114,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     notify("READY=1", f"STATUS={len(agent.state.devices)} devices, node {agent.state.node_id}")
     running = asyncio.create_task(agent.run(), name="agent")
     beating = asyncio.create_task(beat(), name="systemd watchdog")
+    joining = asyncio.create_task(_join_by_itself(settings, agent), name="join")
     try:
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -121,11 +122,19 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
         log.info("ending: reservations stay, and their limits are taken up again at the next start")
         notify("STOPPING=1")
     finally:
-        for task in (running, beating, waiting):
+        for task in (running, beating, joining, waiting):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await agent.close()
+
+
+async def _join_by_itself(settings: Settings, agent: Agent) -> None:
+    if settings.join_file is not None:
+        from aliquot.agent.joining import join_when_it_can  # noqa: PLC0415 - as above
+
+        await join_when_it_can(settings, settings.join_file, lambda: make_backend(settings.devices))
+        agent.stream.connect_again()
 
 
 async def _start(settings: Settings, backend: DeviceBackend) -> Agent:

@@ -198,6 +198,10 @@ class Settings(msgspec.Struct, frozen=True):
     """Empty: the host's name."""
     node_id: str = ""
     """Empty: made once and kept in the state directory."""
+    join_file: Path | None = None
+    """What the node joins with by itself, as soon as it is there: what an operator's `aliquot node invite` printed, or
+    the token of the service account of the agent's pod.
+    """
     pool: str = ""
     failure_domain: str = ""
     label: tuple[str, ...] = ()

@@ -122,6 +122,7 @@ class Stream:
         self._addresses = Addresses(self._coordinators.addresses)
         self._renewal: Renewal | None = None
         self._backoff = Backoff(random=world.random)
+        self._again = asyncio.Event()
         self._heartbeat_ms = DEFAULT_HEARTBEAT_MS
         self.sessions = 0
         """Handshakes that succeeded, for metrics."""
@@ -144,8 +145,15 @@ class Stream:
             finally:
                 self._state.connected = False
             if wait_s or not self._addresses.referred:
-                await asyncio.sleep(self._backoff.next_s(wait_s))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._backoff.next_s(wait_s)):
+                        await self._again.wait()
+                self._again.clear()
                 self._addresses.waited()
+
+    def connect_again(self) -> None:
+        """Without waiting any longer: the node has joined, and would be refused no more."""
+        self._again.set()
 
     def _look_again(self) -> None:
         """The node may have joined, or joined anew, since it last tried."""

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from aliquot.client import AsyncPool, PoolError
+from aliquot.client import AsyncPool, PoolError, Request
 from aliquot.common.errors import AliquotError
+from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, KubeNotFound
@@ -19,22 +20,13 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.pods import flatten
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.rights import EXTENDER, NEEDED, program_of
 from aliquot.kube.webhook import CONFIGURATION
 
 _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
 _MUTATING_MINOR: Final = 36
 _OLDEST_MINOR: Final = 30
 """From which on validating policies are there."""
-_NEEDED: Final = (
-    ("list", resources.PODS, ""),
-    ("watch", resources.PODS, ""),
-    ("create", resources.PODS, "binding"),
-    ("delete", resources.PODS, ""),
-    ("patch", resources.PODS, ""),
-    ("create", resources.EVENTS, ""),
-    ("get", resources.NAMESPACES, ""),
-    ("update", resources.LEASES, ""),
-)
 
 
 class Mark(enum.StrEnum):
@@ -63,12 +55,14 @@ class Doctor:
         self._pool = pool
         self._scheduler = scheduler
         self._minor = 0
+        self._account_of: dict[str, str] = {}
+        """By program, as policies name it; of those that were found here."""
 
     async def findings(self) -> AsyncIterator[Finding]:
         """One after another; what can't be looked at is a finding, too."""
         for look in (
             self._server,
-            self._permissions,
+            self._accounts,
             self._policies,
             self._coordinator,
             self._nodes,
@@ -89,22 +83,35 @@ class Doctor:
         mend = "upgrade the cluster" if old else ""
         yield Finding(Mark.BAD if old else Mark.GOOD, "kubernetes", str(found["gitVersion"]), mend)
 
-    async def _permissions(self) -> AsyncIterator[Finding]:
+    async def _accounts(self) -> AsyncIterator[Finding]:
+        """Whether our programs run here, and their accounts may do what they must."""
+        for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
+            for item in msgspec.json.decode(await self._client.get(kind.path()))["items"]:
+                spec = item["spec"]["template"]["spec"]
+                for container in spec["containers"]:
+                    program = program_of(container)
+                    if program:
+                        where = item["metadata"]["namespace"], spec.get("serviceAccountName", "default")
+                        self._account_of[program] = "system:serviceaccount:{}:{}".format(*where)
+                        yield await self._rights(program, *where)
+        if EXTENDER not in self._account_of:
+            text = f"nothing here runs `{EXTENDER}`: pods are placed only if it runs elsewhere"
+            yield Finding(Mark.BAD, "accounts", text, "helm install aliquot deploy/chart/aliquot")
+
+    async def _rights(self, program: str, namespace: str, account: str) -> Finding:
+        user = f"system:serviceaccount:{namespace}:{account}"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
         missing = []
-        for verb, resource, sub in _NEEDED:
-            group = resource.version.rpartition("/")[0]
-            asked = {"verb": verb, "group": group, "resource": resource.plural, "subresource": sub}
-            review = {"spec": {"resourceAttributes": asked}}
-            answer = msgspec.json.decode(await self._client.post(resources.ACCESS_REVIEWS.path(), review))
-            if not answer["status"]["allowed"]:
-                missing.append(f"{verb} {resource.plural}{'/' + sub if sub else ''}")
+        for right in NEEDED[program]:
+            for verb in right.verbs:
+                asked = {"user": user, "groups": groups, "resourceAttributes": right.attributes(verb, namespace)}
+                answer = msgspec.json.decode(await self._client.post(resources.ACCESS_REVIEWS.path(), {"spec": asked}))
+                if not answer["status"]["allowed"]:
+                    missing.append(f"{verb} {'/'.join(filter(None, (right.resource.plural, right.subresource)))}")
         if missing:
-            text = f"this account may not: {', '.join(missing)}"
-            yield Finding(
-                Mark.BAD, "permissions", text, "helm upgrade aliquot deploy/chart/aliquot: its roles have them"
-            )
-        else:
-            yield Finding(Mark.GOOD, "permissions", "this account may do what the extender does")
+            text = f"{namespace}/{account} of `{program}` may not: {', '.join(missing)}"
+            return Finding(Mark.BAD, "accounts", text, "helm upgrade aliquot deploy/chart/aliquot: its roles have them")
+        return Finding(Mark.GOOD, "accounts", f"{namespace}/{account} may do what `{program}` does")
 
     async def _policies(self) -> AsyncIterator[Finding]:
         mend = "kubectl apply -f deploy/kube/admission.yaml"
@@ -116,11 +123,20 @@ class Doctor:
         for name, resource, without in wanted:
             bindings = Resource(resource.version, resource.plural.removesuffix("ies") + "ybindings", namespaced=False)
             there = [await self._there(kind, name) for kind in (resource, bindings)]
-            if all(there):
+            stranger = self._account_of.get(EXTENDER, "") if name == "aliquot-assignments" and all(there) else ""
+            if stranger and stranger not in await self._conditions(resource, name):
+                text = f"{name} is about another account than {stranger}: it denies us our own assignments"
+                yield Finding(Mark.BAD, "policies", text, f"write {stranger} in its matchConditions")
+            elif all(there):
                 yield Finding(Mark.GOOD, "policies", f"{name} is in force")
             else:
                 what = "its binding is missing" if there[0] else "it is missing"
                 yield Finding(Mark.BAD, "policies", f"{name}: {what}; {without}", mend)
+
+    async def _conditions(self, resource: Resource, name: str) -> str:
+        """Of a policy, as text."""
+        found = msgspec.json.decode(await self._client.get(resource.path(name=name)))
+        return " ".join(each["expression"] for each in found["spec"].get("matchConditions") or ())
 
     async def _webhook(self) -> Finding:
         """What counts pods' asks."""
@@ -172,6 +188,13 @@ class Doctor:
                 yield Finding(Mark.GOOD, "nodes", f"{name} offers {allocatable[names.GPU_PERCENT]} percent")
         if not ours & there.keys():
             yield Finding(Mark.BAD, "nodes", "no node of this cluster is in the pool", "aliquot node invite NODE")
+            return
+        # As the extender asks: by the names that this cluster has for them.
+        some = sorted(ours & there.keys())[:MAX_NODE_IDS_PER_REQUEST]
+        explanation = await self._pool.explain(Request("0.01", node_ids=tuple(some)))
+        if explanation.impossible:
+            text = f"the pool can place nothing on {', '.join(some[:3])}: {explanation.summary}"
+            yield Finding(Mark.BAD, "nodes", text, "aliquot nodes; aliquot devices")
 
     async def _controllers(self) -> AsyncIterator[Finding]:
         answer = msgspec.json.decode(await self._client.get(resources.LEASES.path()))["items"]

@@ -31,6 +31,7 @@ KINDS = (
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
     ("apps/v1", "deployments", "Deployment", True),
+    ("apps/v1", "daemonsets", "DaemonSet", True),
     ("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
     ("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest", True),
     ("coordination.k8s.io/v1", "leases", "Lease", True),
@@ -165,8 +166,8 @@ class FakeApi:
         if not rest:
             return 200, self._discovery(version)
         plural, name, sub = (*rest, "", "")[:3]
-        if plural in {"tokenreviews", "selfsubjectaccessreviews"}:
-            return 201, self._review(plural, msgspec.json.decode(await request.read()), user)
+        if plural in {"tokenreviews", "subjectaccessreviews"}:
+            return 201, self._review(plural, msgspec.json.decode(await request.read()))
         kind = self.store.kind(version, plural)
         verb = {
             "GET": "get" if name else "list",
@@ -386,8 +387,9 @@ class FakeApi:
                     status="status" in (version.get("subresources") or {}),
                 )
 
-    def _review(self, plural: str, document: Object, user: str) -> bytes:
-        if plural == "selfsubjectaccessreviews":
+    def _review(self, plural: str, document: Object) -> bytes:
+        if plural == "subjectaccessreviews":
+            user = document["spec"]["user"]
             asked = document["spec"]["resourceAttributes"]
             what = f"{asked['resource']}/{asked['subresource']}" if asked.get("subresource") else asked["resource"]
             where = asked.get("namespace", ""), asked.get("name", "")

@@ -105,11 +105,13 @@ _OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """A Kubernetes cluster that vouches for its pods. Without rules it is not asked."""
+    """A Kubernetes cluster that vouches for its pods. Without rules and nodes it is not asked."""
 
     audience: str = "aliquot"
     """What tokens must be projected for: others are for the cluster itself, or for others in it."""
     rules: tuple[PodRule, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Service accounts, each NAMESPACE/NAME, whose pods bring in the node on which they run: the agents'."""
     api: str = ""
     """The API server's address; by default that of the cluster in which the coordinator runs."""
     token_file: Path = _OF_THE_POD / "token"
@@ -117,8 +119,8 @@ class PodSettings:
     ca_file: Path = _OF_THE_POD / "ca.crt"
 
     def __post_init__(self) -> None:
-        if self.rules and not self.audience:
-            raise ValueError("pods.rules without an audience")
+        if (self.rules or self.nodes) and not self.audience:
+            raise ValueError("pods.rules and pods.nodes need an audience")
         if self.api:
             try:
                 check_url(self.api)
@@ -141,3 +143,5 @@ class Vouched:
     grants: tuple[Grant, ...]
     expires_ms: int
     """When the voucher ends, and so the session at the latest."""
+    node: str = ""
+    """Of a pod that may bring in its node: which that is."""

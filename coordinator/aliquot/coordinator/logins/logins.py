@@ -21,7 +21,7 @@ class Logins:
     def __init__(self, oidc: OidcSettings, pods: PodSettings, clock: Clock) -> None:
         # Both check signatures, with libraries that take as much memory as all of our own modules.
         self._oidc: OidcLogins | None = load("login by OpenID")(oidc, clock) if oidc.issuer else None
-        self._pods: PodLogins | None = load("login of pods")(pods, clock) if pods.rules else None
+        self._pods: PodLogins | None = load("login of pods")(pods, clock) if pods.rules or pods.nodes else None
 
     def describe(self) -> access_pb2.DescribeLoginResponse:
         """What a caller needs to know to be vouched for."""
@@ -41,7 +41,17 @@ class Logins:
             return await self._oidc.vouch(request.id_token, request.nonce)
         if request.service_account_token and self._pods is not None:
             return await self._pods.vouch(request.service_account_token)
-        raise LoginNotOffered(
-            "this pool does not take that kind of login",
-            hint="ask an administrator for a login string: aliquot access token NAME",
-        )
+        raise _not_offered()
+
+    async def node_of(self, request: access_pb2.LoginRequest) -> Vouched:
+        """Who wants to join, with its node. Raises LoginNotOffered, and what those raise who are asked."""
+        if request.service_account_token and self._pods is not None:
+            return await self._pods.node_of(request.service_account_token)
+        raise _not_offered()
+
+
+def _not_offered() -> LoginNotOffered:
+    return LoginNotOffered(
+        "this pool does not take that kind of login",
+        hint="ask an administrator for a login string: aliquot access token NAME",
+    )

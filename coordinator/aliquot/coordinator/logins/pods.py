@@ -31,6 +31,8 @@ ASKING_MAX: Final = 8
 WAITING_MAX: Final = 256
 TOKEN_CHARS_MAX: Final = 16 * 1024
 _ACCOUNT: Final = "system:serviceaccount:"
+_NODE: Final = "authentication.kubernetes.io/node-name"
+"""Among what Kubernetes says of a token beside the account, from 1.30 on."""
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _HINT: Final = "project one with the audience that the coordinator names: docs/access.md, Pods"
 
@@ -42,20 +44,14 @@ class PodLogins:
         self.settings = settings
         self._clock = clock
         self._url = _api(settings) + _REVIEWS
-        self._verdicts: dict[bytes, tuple[int, str]] = {}
-        """SHA-256 of a token -> when Kubernetes was asked, and the account; empty: the token does not count."""
+        self._verdicts: dict[bytes, tuple[int, tuple[str, str]]] = {}
+        """SHA-256 of a token -> when Kubernetes was asked; the account (empty: it doesn't count), its pod's node."""
         self._asking = asyncio.Semaphore(ASKING_MAX)
         self._waiting = 0
 
     async def vouch(self, text: str) -> Vouched:
         """Whose token this is. Raises LoginRefused, LoginRuleMissing, ProviderUnavailable, Overloaded."""
-        expires_ms = self._expiry_ms(text)
-        if expires_ms <= self._clock.now_ms():
-            raise LoginRefused("the service account's token has expired", hint="read its file again")
-        account = await self._account(text)
-        namespace, _, name = account.removeprefix(_ACCOUNT).partition(":")
-        if not account.startswith(_ACCOUNT) or not namespace or not name:
-            raise LoginRefused("Kubernetes does not take this for a service account's token", hint=_HINT)
+        namespace, name, _, expires_ms = await self._shown(text)
         grants = self.settings.grants_of(namespace, name)
         if not grants:
             raise LoginRuleMissing(
@@ -63,6 +59,29 @@ class PodLogins:
                 hint="an administrator adds a rule to access.pods.rules",
             )
         return Vouched(BY, f"{PODS}{namespace}/{name}", grants, expires_ms)
+
+    async def node_of(self, text: str) -> Vouched:
+        """Which node the pod of this token may bring in. Raises what `vouch` raises."""
+        namespace, name, node, expires_ms = await self._shown(text)
+        if f"{namespace}/{name}" not in self.settings.nodes:
+            raise LoginRuleMissing(
+                f"the service account {name} of namespace {namespace} may bring no node into this pool",
+                hint="an administrator adds it to access.pods.nodes",
+            )
+        if not node:
+            raise LoginRefused("Kubernetes does not say on which node this token's pod runs", hint=_HINT)
+        return Vouched(BY, f"{PODS}{namespace}/{name}", (), expires_ms, node)
+
+    async def _shown(self, text: str) -> tuple[str, str, str, int]:
+        """Namespace and name of its account, its pod's node, and when it ends."""
+        expires_ms = self._expiry_ms(text)
+        if expires_ms <= self._clock.now_ms():
+            raise LoginRefused("the service account's token has expired", hint="read its file again")
+        account, node = await self._account(text)
+        namespace, _, name = account.removeprefix(_ACCOUNT).partition(":")
+        if not account.startswith(_ACCOUNT) or not namespace or not name:
+            raise LoginRefused("Kubernetes does not take this for a service account's token", hint=_HINT)
+        return namespace, name, node, expires_ms
 
     def _expiry_ms(self, text: str) -> int:
         """When it ends by its own words, which count once Kubernetes has said that it is genuine."""
@@ -76,7 +95,7 @@ class PodLogins:
             pass
         raise LoginRefused(f"this is no service account's token for the audience {self.settings.audience}", hint=_HINT)
 
-    async def _account(self, text: str) -> str:
+    async def _account(self, text: str) -> tuple[str, str]:
         key = hashlib.sha256(text.encode()).digest()
         known = self._verdicts.get(key)
         if known is not None and self._clock.monotonic_ms() - known[0] < VERDICT_MS:
@@ -115,8 +134,8 @@ class PodLogins:
         own = settings.token_file.read_text().strip()
         return exchange(self._url, document=review, token=own, context=context)
 
-    def _read(self, answer: Answer) -> str:
-        """The account; empty where the token does not count."""
+    def _read(self, answer: Answer) -> tuple[str, str]:
+        """The account, empty where the token does not count, and the node of its pod, where Kubernetes says it."""
         status: Any = answer.document.get("status")
         if answer.status not in (200, 201) or not isinstance(status, dict):
             said = plain_text(str(answer.document.get("message", "")), 200)
@@ -126,10 +145,11 @@ class PodLogins:
             )
         audiences, user = status.get("audiences"), status.get("user")
         if status.get("authenticated") is not True or not isinstance(user, dict):
-            return ""
+            return "", ""
         if not isinstance(audiences, list) or self.settings.audience not in audiences:
-            return ""  # API servers that know no audiences vouch for tokens that are meant for others
-        return str(user.get("username", ""))
+            return "", ""  # API servers that know no audiences vouch for tokens that are meant for others
+        nodes = (user.get("extra") or {}).get(_NODE) or [""]
+        return str(user.get("username", "")), str(nodes[0])
 
 
 def _api(settings: PodSettings) -> str:

@@ -10,9 +10,10 @@ from aliquot.common import limits, names, tokens
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.access import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
-from aliquot.coordinator.core.books.enrolment import SALT_BYTES
+from aliquot.coordinator.core.books.enrolment import SALT_BYTES, Invite
 from aliquot.coordinator.core.books.roles import LEAST, Action, Grant, Role, may_give
 from aliquot.coordinator.core.deciding.enrolment import behind
+from aliquot.coordinator.logins.config import Vouched
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.caller import Caller, caller
 from aliquot.coordinator.rpc.service import Introduction, Led, Service
@@ -26,6 +27,8 @@ _TTL_MS_MAX = 10 * 366 * 86_400_000
 _TRUSTS_MAX = 16
 _BEHIND_MAX = 1_000
 SOCKET_NOTE = "made over the coordinator's own socket"
+_JOINING_MS = 60_000
+"""How long a node may take from Kubernetes' word to its key."""
 
 
 class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
@@ -186,6 +189,8 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.IssueTokenResponse:
         """A session; told once it is durable, so that no failover takes it back."""
         try:
+            if request.joins:
+                return await self._invited(await self._logins.node_of(request), context)
             vouched = await self._logins.vouch(request)
             token, text = self._make(vouched.principal, vouched.expires_ms, grants=vouched.grants)
             by = Actor(vouched.by, "", context.peer(), "Login")
@@ -195,6 +200,15 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
             self.metrics.denials.note("", context.peer(), "Login", error.reason, error.message)
             raise
         return await self._told(issued, text)
+
+    async def _invited(self, vouched: Vouched, context: Context) -> access_pb2.IssueTokenResponse:
+        """An invite as an operator would make it, for the one node that Kubernetes names."""
+        invite_id, text = tokens.make_invite(self._entropy(tokens.ENTROPY_BYTES))
+        wanted = Invite(invite_id, tokens.token_sha256(text), vouched.node, 0, 0, by=vouched.principal)
+        by = Actor(vouched.by, "", context.peer(), "Login")
+        command = c.InviteNode(wanted, _JOINING_MS)
+        await self._writer.submit(c.OnBehalf(by, names.plain_text(vouched.node, 256), command))
+        return access_pb2.IssueTokenResponse(token=text)
 
     # -- the pool's own authority
 

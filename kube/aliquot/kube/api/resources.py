@@ -50,8 +50,10 @@ MUTATING_WEBHOOKS: Final = Resource(
 VALIDATING_POLICIES: Final = Resource(
     "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
 )
-ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
+ACCESS_REVIEWS: Final = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
 DEPLOYMENTS: Final = Resource("apps/v1", "deployments")
+DAEMON_SETS: Final = Resource("apps/v1", "daemonsets")
+SERVICES: Final = Resource("v1", "services")
 POD_TEMPLATES: Final = Resource("v1", "podtemplates")
 PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io/v1", "provisioningrequests")
 AUTOSCALERS: Final = Resource("autoscaling/v2", "horizontalpodautoscalers")
