@@ -35,6 +35,8 @@ WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal --reruns 1
 # The tests of remote GPUs need PyTorch and models people use; TORCH=no leaves them out. A newer one brings gigabytes of CUDA packages.
 TORCH ?= torch==2.13.0 transformers==5.23.0 accelerate==1.15.0
+# What recipes of remote GPUs are written with; each takes the PyTorch that is there.
+RECIPES ?= peft==0.21.2 diffusers==0.42.1 lightning==2.6.6 torchmetrics==1.9.0
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
@@ -102,6 +104,7 @@ one: proto native ## run the tests of T, without the coverage gate: make one T=t
 	$(BIN)/python -m pytest $(T) $(if $(K),-k '$(K)') $(ARGS)
 
 test-long: proto native page ## run every test, slow ones too, with many more generated examples
+	$(if $(filter no,$(TORCH)),,$(BIN)/python -m pip install --quiet --disable-pip-version-check $(RECIPES))
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) --timeout=1800 $(ARGS)
 
 simulate: proto ## run the whole cluster from SEEDS seeds, with faults, under an auditor (docs/simulation.md)

@@ -1,8 +1,9 @@
 """What work on a remote device costs: operators issued, training steps beside the same steps here, bytes on the wire.
 
-The server is a process of its own on this machine, one thread on each end, so ratios are about the way there and not
-about devices. Local and remote runs take turns, and medians are compared. `--rgpu PYTHON` compares with the published
-`rgpu`, installed where that interpreter finds it.
+The server is a process of its own on this machine, behind the product's own transport (gRPC, TLS), one thread on each
+end, so ratios are about the way there and not about devices. A relay of ours adds delays, and holds back what is lost.
+Local and remote runs take turns, and medians are compared. `--rgpu PYTHON` compares with the published `rgpu`,
+installed where that interpreter finds it.
 
     python bench/remote.py --json
 """
@@ -28,10 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import aliquot.remote.torch as remote
+from aliquot.remote.core.endpoint import Endpoint, parse
+from bench.lib.delaying import DelayingProxy
 from bench.lib.remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
 from bench.lib.remote_rgpu import milliseconds
+from bench.lib.remote_server import ServerProcess, channel
+from bench.lib.remote_starts import starts
 from tests.remote import probe
-from tests.remote.channels import ServerProcess
 
 
 def issue_us(device: torch.device, *, grad: bool, rounds: int = 15, operators: int = 400) -> float:
@@ -132,7 +136,7 @@ def second_client_bytes(server: ServerProcess) -> int:
     model = Transformer()
     sent = []
     for _ in range(2):
-        device = remote.attach(server.connect())
+        device = remote.attach(server.channel())
         session = remote.session_of(device)
         before = session.counters.data_bytes
         remote.upload(copy.deepcopy(model), device)
@@ -140,6 +144,26 @@ def second_client_bytes(server: ServerProcess) -> int:
         remote.detach(device)
     assert sent[0] > 1 << 20
     return sent[1]
+
+
+WAYS = ((0.0, 0.0), (1.0, 0.0), (10.0, 0.0), (10.0, 0.01), (50.0, 0.0))
+"""Delay each way in milliseconds, and how much of what is sent is lost."""
+
+
+def delays(server: ServerProcess) -> list[dict[str, float]]:
+    """A row for each way there: a round trip, and a step of three linear layers whose loss is read."""
+    there, rows = parse(server.endpoint), []
+    for delay_ms, lost in WAYS:
+        relay = DelayingProxy(there.port, delay_ms / 1e3, lost=lost)
+        device = remote.attach(channel(str(Endpoint("127.0.0.1", relay.port, there.certificate_sha256)), "torch"))
+        trip = in_turns({"trip": remote.session_of(device).synchronize}, 10, 2)["trip"]
+        step = in_turns({"step": steps(mlp(device)[0], 1, item=True)}, 10, 3)["step"]
+        rows.append(
+            {"delay_ms": delay_ms, "lost": lost, "trip_ms": round(trip * 1e3, 2), "mlp_ms": round(step * 1e3, 2)}
+        )
+        remote.detach(device)
+        relay.close()
+    return rows
 
 
 def beside_rgpu(device: torch.device, interpreter: str | None) -> dict[str, Any]:
@@ -205,12 +229,14 @@ def main() -> None:
 
 def everything(server: ServerProcess, arguments: argparse.Namespace) -> dict[str, Any]:
     """All fields."""
-    device = remote.attach(server.connect())
+    device = remote.attach(server.channel())
     fields = measure(device, arguments)
     fields |= beside_rgpu(device, arguments.rgpu)
     fields["second_client_weight_bytes"] = second_client_bytes(server)
     results = probe.run(device)
     fields["probe_passed"], fields["probe_total"] = sum(not error for _, _, error in results), len(results)
+    fields["delays"] = delays(server)
+    fields |= starts()
     fields["load_average"] = round(os.getloadavg()[0], 1)
     remote.detach(device)
     return fields

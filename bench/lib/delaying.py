@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections import deque
 
+RETRANSMIT_S = 0.2
+"""Linux's shortest time before something is sent again."""
 _CHUNK = 256 << 10
 _UNDER_WAY_MAX = 256
 
 
 class DelayingProxy:
-    """Forwards from a free port of the loopback to another, `delay_s` later. `cut` breaks every connection."""
+    """Forwards from a free port of the loopback to another, `delay_s` later. `cut` breaks every connection.
 
-    def __init__(self, port: int, delay_s: float) -> None:
+    `lost`: how much is lost on the way, from 0 to 1. TCP sends that again, so that it comes later, and all behind it.
+    """
+
+    def __init__(self, port: int, delay_s: float, *, lost: float = 0.0) -> None:
         self._target = port
         self._delay_s = delay_s
+        self._lost = lost
+        self._dice = random.Random(1)  # the same losses in each run
         self._writers: set[asyncio.StreamWriter] = set()
+        self._hung: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -30,6 +39,10 @@ class DelayingProxy:
                 writer.transport.abort()
 
         self._loop.call_soon_threadsafe(abort)
+
+    def hang(self) -> None:
+        """Forward nothing more over the connections that there are, and leave them open."""
+        self._hung |= self._writers
 
     def close(self) -> None:
         """Forward nothing more."""
@@ -45,6 +58,9 @@ class DelayingProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _again_s(self) -> float:
+        return RETRANSMIT_S + 2 * self._delay_s if self._dice.random() < self._lost else 0.0
 
     async def _listen(self) -> int:
         self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
@@ -95,7 +111,8 @@ class DelayingProxy:
                     data = b""
                 async with changed:
                     await changed.wait_for(lambda: len(waiting) < _UNDER_WAY_MAX)
-                    waiting.append((loop.time() + self._delay_s, data))
+                    if writer not in self._hung:
+                        waiting.append((loop.time() + self._delay_s + self._again_s(), data))
                     changed.notify_all()
             await forwarding
         except (OSError, ConnectionError):

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from aliquot.v1 import access_pb2, admin_pb2, admin_pb2_grpc, leases_pb2, pool_pb2, types_pb2
-from tests.access.people import OTHER, OWN, give, introduce, refusal, watching
+from tests.access.people import OTHER, OWN, Person, give, introduce, refusal, watching
 from tests.coordinator.pool import allocation, reason_of, running, settings_for
 
 
@@ -154,3 +154,25 @@ async def test_who_has_one_tenant_need_not_name_it() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="needs user on default"):
             await two.leases.Allocate(request)
         assert (await people.admin.leases.Allocate(request)).lease.request.tenant == "default"
+
+
+async def test_a_tenant_is_told_what_it_has_used_of_its_budget_and_of_no_other() -> None:
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+
+        async def alerts(who: Person) -> list[str]:
+            asked = who.stub(admin_pb2_grpc.AdminServiceStub).GetTenancy(admin_pb2.GetTenancyRequest())
+            return [text.partition(" has used ")[0] for text in (await asked).alerts]
+
+        spent = admin_pb2.Budget(period="month", share_milli_ms=1)
+        items = [
+            admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=name, budget=spent)) for name in ("default", OWN, OTHER)
+        ]
+        await people.admin.stub(admin_pb2_grpc.AdminServiceStub).Apply(admin_pb2.ApplyRequest(tenants=items))
+        for tenant in (OWN, OTHER):
+            await people.admin.lease(tenant)
+        both = [f"BUDGET_USED_UP: tenant {name}" for name in sorted((OWN, OTHER))]
+        seen: list[str] = []
+        while seen != both:
+            seen = await alerts(people.admin)
+        assert await alerts(people["manager"]) == await alerts(people["viewer"]) == [f"BUDGET_USED_UP: tenant {OWN}"]

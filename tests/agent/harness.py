@@ -263,6 +263,11 @@ class Node:
                     found.append(int(entry.name))
         return found
 
+    def attached(self) -> list[int]:
+        """The pids that the agent has on record as attached."""
+        records = (self.state_dir / "attachments").glob("*.record")
+        return [item.pid for path in records for item in read_record(path, "attachments", StoredLease).attachments]
+
     def _end_attached(self) -> None:
         """What the agent has started, or was told of by its pid, with their sessions."""
         for pid in self.hosted():

@@ -103,9 +103,27 @@ async def test_one_that_dies_is_started_again(serving: Node, coordinator: Coordi
     before = coordinator.last("l-1.1.0")
     assert before is not None
     os.kill(pid_of(await asyncio.to_thread(ask, before.endpoint)), signal.SIGKILL)
-    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    told = await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    assert "ended by SIGKILL" in told.detail
     after = await coordinator.until_status("l-1.1.0", ACTIVE)
     assert (await asyncio.to_thread(ask, after.endpoint))["ALIQUOT_LEASE_ID"] == "l-1"
+
+
+async def test_one_that_died_is_forgotten_and_what_attached_itself_is_not(
+    serving: Node, coordinator: Coordinator
+) -> None:
+    await grant(serving, coordinator, remote(serving.uuids[0]))
+    first = coordinator.last("l-1.1.0")
+    assert first is not None
+    dead = pid_of(await asyncio.to_thread(ask, first.endpoint))
+    job = serving.job("sleep", "120")
+    await auntil(lambda: job.pid in serving.attached(), "the job is attached")
+    assert dead in serving.attached()
+    os.kill(dead, signal.SIGKILL)
+    await coordinator.until_status("l-1.1.0", agent_pb2.SLICE_STATUS_PENDING)
+    again = await coordinator.until_status("l-1.1.0", ACTIVE)
+    now = pid_of(await asyncio.to_thread(ask, again.endpoint))
+    assert {dead, now, job.pid} & set(serving.attached()) == {now, job.pid}
 
 
 async def test_one_that_hangs_is_ended_and_started_again(serving: Node, coordinator: Coordinator) -> None:

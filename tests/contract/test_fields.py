@@ -116,6 +116,17 @@ def test_what_a_field_can_not_carry_is_refused_with_the_path_to_it() -> None:
         write(Quota(limit=Amount(share_milli=-5)), admin_pb2.Quota())
 
 
+def test_the_path_is_told_whatever_other_tables_of_these_names_there_are() -> None:
+    with pytest.raises(InvalidRequest, match=r"^limit\.share_milli can't be sent"):
+        write(Quota(limit=Amount(share_milli=-5)), admin_pb2.Quota())
+    other = dataclasses.make_dataclass("Amount", [("memory_bytes", int)])
+    assert (
+        Writer(admin_pb2.Amount, other, {"memory_bytes": "memory_bytes"}, rest="no").message(other(3)).memory_bytes == 3
+    )
+    with pytest.raises(InvalidRequest, match=r"^limit\.share_milli can't be sent"):
+        write(Quota(limit=Amount(share_milli=-5)), admin_pb2.Quota())
+
+
 @dataclasses.dataclass(frozen=True)
 class Part:
     share_milli: int

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from aliquot.coordinator.agents.authority import Authority
+from aliquot.coordinator.rpc import server
+from aliquot.remote.wire import options as remote_options
 from aliquot.v1 import leases_pb2
 from tests.coordinator.pool import allocation, running
 
@@ -38,3 +44,22 @@ async def test_a_call_that_may_last_is_not_kept_with_more_than_it_needs(path: st
             await (call.read() if path.endswith("Watch") else call)
         assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert "bytes; at most" in str(refusal.value.details())
+
+
+@pytest.mark.parametrize(
+    "options", [server.SERVER_OPTIONS, remote_options.SERVER_OPTIONS], ids=["coordinator", "remote"]
+)
+async def test_who_never_shakes_hands_is_put_out(options: Sequence[tuple[str, int]]) -> None:
+    """By itself gRPC holds the socket for two minutes."""
+    pair = Authority(bytes(32)).serve_as(["localhost"], time.time_ns() // 1_000_000)
+    listening = grpc.aio.server(options=options)
+    credentials = grpc.ssl_server_credentials([(pair.key_pem, pair.chain_pem)])
+    port = listening.add_secure_port("127.0.0.1:0", credentials)
+    await listening.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        await listening.stop(None)

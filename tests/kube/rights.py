@@ -1,4 +1,4 @@
-"""The chart as rendered: what its account may do, which the fake API server holds our parts to, and its scheduler."""
+"""The chart as rendered: what its accounts may do, which the fake API server holds our parts to, and its scheduler."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.kube.fake_api.rights import Rule
 from tests.kube.fake_api.server import ADMIN, FakeApi
 from tools import manifests
 
-TOKEN = "token-of-aliquot-kube"
 ACCOUNT = "aliquot-kube"
 
 
 @cache
 def _documents() -> list[dict[str, Any]] | None:
-    """Of extender and controllers; None where there is no Helm to render the chart."""
+    """Of all parts whose roles are of use here; None where there is no Helm to render the chart."""
     try:
-        rendered = manifests.render({"kube": {"remotePods": True}})
+        rendered = manifests.render({"kube": {"remotePods": True}, "ordering": {"enabled": True}})
     except ModuleNotFoundError:
         return None
-    return [each for each in yaml.safe_load_all(rendered["kube.yaml"]) if each]
+    parts = (rendered[f"{part}.yaml"] for part in ("kube", "ordering"))
+    return [each for part in parts for each in yaml.safe_load_all(part) if each]
 
 
 def scheduler_config() -> dict[str, Any]:
@@ -34,8 +34,8 @@ def scheduler_config() -> dict[str, Any]:
 
 
 @cache
-def chart_rules() -> tuple[Rule, ...] | None:
-    """Of extender and controllers; None where there is no Helm to render the chart."""
+def chart_rules(account: str = ACCOUNT) -> tuple[Rule, ...] | None:
+    """What an account may; None where there is no Helm to render the chart."""
     documents = _documents()
     return None if documents is None else rules_of(documents, ACCOUNT)
 
@@ -55,12 +55,12 @@ def rules_of(documents: Iterable[dict[str, Any]], account: str) -> tuple[Rule, .
     return tuple(found)
 
 
-def limited(api: FakeApi) -> str:
-    """The token of the chart's account, which may there what its roles say; without Helm the administrator's."""
-    rules = chart_rules()
+def limited(api: FakeApi, account: str = ACCOUNT) -> str:
+    """The token of an account of the chart's, which may there what its roles say; without Helm the administrator's."""
+    rules = chart_rules(account)
     if rules is None:
         return ADMIN
-    user = f"system:serviceaccount:{manifests.NAMESPACE}:{ACCOUNT}"
-    api.tokens[TOKEN] = user
+    user, token = f"system:serviceaccount:{manifests.NAMESPACE}:{account}", f"token-of-{account}"
+    api.tokens[token] = user
     api.rules[user] = rules
-    return TOKEN
+    return token

@@ -24,12 +24,14 @@ from aliquot.kube.core.ordering import KubeNode, Means, matched, protection
 from aliquot.kube.ordering.carrier import Carrier
 from tests.coordinator.pool import eventually, running
 from tests.identity import ADMIN_TOKEN
-from tests.kube.fake_api.server import ADMIN, FakeApi, fake_api
+from tests.kube.fake_api.server import FakeApi, fake_api
 from tests.kube.fake_api.store import Object
 from tests.kube.making import make_node
+from tests.kube.rights import limited
 from tests.kube.test_command import kubeconfig
+from tools import manifests
 
-NAMESPACE = "aliquot-nodes"
+NAMESPACE = manifests.NAMESPACE
 SHAPE = NodeShape(name="big", model="A100-80", devices=2, nodes_max=4, lead_s=60, labels={"zone": "a"})
 ATOMIC = ordering.CLASSES[1]
 
@@ -42,6 +44,7 @@ class Place:
     sdk: AsyncPool
     address: str
     client: KubeClient
+    """With the rights of the chart's account."""
     lease_id: str
     order: NodeOrder
 
@@ -91,7 +94,7 @@ async def place() -> AsyncIterator[Place]:
         fake_api() as api,
         running() as pool,
         AsyncPool(pool.address, token=ADMIN_TOKEN, tenant="team") as sdk,
-        KubeClient(Cluster(api.url, lambda: ADMIN)) as client,
+        KubeClient(Cluster(api.url, lambda: limited(api, "aliquot-ordering"))) as client,
     ):
         await sdk.declare([NodeDeclaration("own", [DeviceDeclaration("A100-80")], agentless=True)])
         await sdk.allocate("1", until=WaitUntil.GRANTED, detached=True)

@@ -175,7 +175,8 @@ async def test_the_program_makes_its_certificate_and_is_believed(tmp_path: Path)
 
             await eventually(trusted, "its authority")
             document = msgspec.json.decode(await client.get(resources.MUTATING_WEBHOOKS.path(name="aliquot-pods")))
-            document["webhooks"][0]["clientConfig"]["service"]["port"] = int(port)
+            for each in document["webhooks"]:
+                each["clientConfig"]["service"]["port"] = int(port)
             await client.put(resources.MUTATING_WEBHOOKS.path(name="aliquot-pods"), document)
             item = pod_document("a", {names.GPU_PERCENT: 25}, spec={"schedulerName": "default-scheduler"})
             made = msgspec.json.decode(await client.post(PATH, item))

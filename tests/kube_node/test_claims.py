@@ -138,6 +138,8 @@ async def test_no_claim_is_prepared_without_its_lease(place: Place) -> None:
     assert "is not what lease l-1 has on this node" in await refused("more", **changed)
     assert not place.cgroups_of("l-1")
 
+    # What no waiting mends is said at once: whoever waited here would wait for hours.
+    place.service.claims.plugin._prepare.__self__._prepare_s = 36_000  # type: ignore[attr-defined]
     pod, claim = await claimed(place, "shared", "l-1")
     users = [("shared", pod.uid), ("other", "uid-of-another")]
     place.cluster.claims["default", claim.name] = allocated(place, claim, users, place.annotations("l-1"))

@@ -231,3 +231,11 @@ def test_the_core_serves_large_requests_under_churn() -> None:
     assert results[True].wait("4", 1.0) <= rules.patience + 1e-9
     assert results[False].moved == 0
     assert 0 < results[True].moved <= SAVED_MIN + sum(results[True].asked.values()) * MOVES_PERMILLE // 1000
+
+
+def test_numbers_as_spreadsheets_write_them_are_read_and_others_are_named_with_their_line(tmp_path: Path) -> None:
+    (node,) = read_nodes(write(tmp_path / "n.csv", "name,model,gpus,cpu_milli\nn0,T4,4.0,64000.\n"))
+    assert (len(node.devices), node.cpu_milli) == (4, 64_000)
+    for wrong in ("4.5", "four", "-1"):
+        with pytest.raises(ConfigError, match=f"line 3: gpus is '{wrong}'"):
+            read_nodes(write(tmp_path / "n.csv", f"name,model,gpus\nn0,T4,1\nn1,T4,{wrong}\n"))

@@ -186,6 +186,19 @@ def test_it_says_what_part_of_the_pool_a_tenant_holds(share: int, memory_gib: in
     assert any("holds, and lately held, 150.0 % of the pool" in note for note in notes), "the sum of both"
 
 
+def test_others_who_hold_as_much_do_not_hold_less() -> None:
+    books = Books()
+    books.connect(node("one"))
+    declare(books, root(QueuePolicy.FAIR_SHARE), queue("default", policy=QueuePolicy.FAIR_SHARE))
+    for name, share in (("little", 500), ("as-much", 1000), ("mine", 1000), ("much", 1000), ("much", 250)):
+        books.activate(books.allocate(request(share, tenant=name)))
+    for name in ("little", "as-much", "much"):
+        books.allocate(request(1000, tenant=name, count=4))
+    waiting = books.allocate(request(1000, tenant="mine", count=4))
+    notes = explain(books, waiting.lease_id).notes
+    assert any("1 of the 3 other tenants that wait there hold less" in note for note in notes), notes
+
+
 def test_an_owner_is_told_when_borrowers_must_go_and_that_they_are_going() -> None:
     books = full_pool(tenant="guest", grace_ms=10**7, min_run_ms=10**7)
     declare(books, tenant("owner", 2))

@@ -58,11 +58,11 @@ def run_remote(environment: dict[str, str]) -> Run:
     """`aliquot run --remote` of this Python with arguments."""
 
     def run(
-        *arguments: str, gpu: str = SMALL, options: Sequence[str] = (), **more: str
+        *arguments: str, gpu: str = SMALL, options: Sequence[str] = (), limit_s: float = 240, **more: str
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "aliquot.cli", "run", "--remote", "--gpu", gpu, *options, "--", sys.executable]
         return subprocess.run(
-            [*command, *arguments], env=environment | more, capture_output=True, text=True, timeout=240, check=False
+            [*command, *arguments], env=environment | more, capture_output=True, text=True, timeout=limit_s, check=False
         )
 
     return run

@@ -225,3 +225,10 @@ def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_pat
     theirs, torch_there, finders = run(ALIQUOT_REMOTE_CUDA="").split()
     assert (theirs, torch_there) == ("1", "False")
     assert run(ALIQUOT_REMOTE_CUDA="1").split() == ["1", "False", str(int(finders) + 1)]
+
+
+def test_nvidia_smi_says_what_the_lease_has_and_that_it_stands_in(run_remote: Run) -> None:
+    asked = "import subprocess; print(subprocess.check_output(['nvidia-smi', *{}], text=True), end='')"
+    query = ["--query-gpu=name,memory.total,utilization.gpu", "--format=csv,noheader,nounits"]
+    assert run_remote("-c", asked.format(query)).stdout == "A100-40, 4096, [N/A]\n"
+    assert "aliquot: parts of GPUs on other machines" in run_remote("-c", asked.format([])).stdout

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from aliquot.cli.localpool import LocalPool
+from aliquot.client import Pool
 from aliquot.client.admin import MaintenanceWindow
 from tests.client.real_pool import real_pool
 from tests.polling import eventually
@@ -52,7 +54,25 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPool]:
         yield pool
 
 
-def test_a_program_goes_on_by_the_server_that_its_lease_has_moved_to(two_nodes: LocalPool, tmp_path: Path) -> None:
+@contextmanager
+def away(pool: Pool, node_id: str, way: str) -> Iterator[None]:
+    """A node that its leases have to leave."""
+    if way == "drain":
+        pool.drain(node_id)
+        yield
+        pool.uncordon(node_id)
+        return
+    now = datetime.now(UTC).replace(tzinfo=None)
+    start, end = (each.isoformat(timespec="seconds") for each in (now, now + timedelta(hours=1)))
+    pool.admin.declare_maintenance(MaintenanceWindow("away", start=start, end=end, node_ids=(node_id,)))
+    yield
+    pool.admin.end_maintenance("away")
+
+
+@pytest.mark.parametrize(("way", "reason"), [("maintenance", "PREEMPTED"), ("drain", "DRAINED")])
+def test_a_program_goes_on_by_the_server_that_its_lease_has_moved_to(
+    two_nodes: LocalPool, tmp_path: Path, way: str, reason: str
+) -> None:
     told, hooks = tmp_path / "told", tmp_path / "hooks"
     environment = os.environ | {
         "ALIQUOT_COORDINATOR": two_nodes.address,
@@ -73,22 +93,15 @@ def test_a_program_goes_on_by_the_server_that_its_lease_has_moved_to(two_nodes: 
         try:
             eventually(lambda: told.exists() and told.read_text().endswith("\n"))
             (lease,) = pool.leases()
-            now = datetime.now(UTC).replace(tzinfo=None)
-            window = MaintenanceWindow(
-                "away",
-                start=now.isoformat(timespec="seconds"),
-                end=(now + timedelta(hours=1)).isoformat(timespec="seconds"),
-                node_ids=(lease.slices[0].node_id,),
-            )
-            pool.admin.declare_maintenance(window)
-            out, said = running.communicate(timeout=120)
+            node_id = lease.slices[0].node_id
+            with away(pool, node_id, way):
+                out, said = running.communicate(timeout=120)
         finally:
             running.terminate()
-            pool.admin.end_maintenance("away")
         eventually(lambda: not list(pool.leases()))
     lines = [line.split() for line in told.read_text().splitlines()]
     assert (running.returncode, len(lines), len({device for device, _ in lines})) == (5, 2, 2), said
     assert [signal for _, signal in lines] == ["USR1", "USR1"]
-    assert out == "PREEMPTED True\n", "it had notice, and the documented error when that was over"
+    assert out == f"{reason} True\n", "it had notice, and the documented error when that was over"
     assert hooks.read_text().split() == ["before", "after"]
     assert "moved: the program is started again" in said

@@ -39,6 +39,20 @@ def behind(served: Served, delay_s: float = 0.0) -> tuple[Served, DelayingProxy]
     return Served(served.server, endpoint, served.certificate, served.engines), proxy
 
 
+def test_a_connection_that_hangs_is_given_up_and_the_session_goes_on() -> None:
+    with serving() as served:
+        far, proxy = behind(served)
+        channel = far.open()
+        channel.send(b"before")
+        assert channel.receive() == b"before"
+        proxy.hang()  # nothing says that it is over: only that no answer comes
+        channel.send(b"after")
+        assert channel.receive() == b"after"
+        assert channel.figures()["resumed"] == 1
+        channel.close()
+        proxy.close()
+
+
 def test_frames_come_back_in_order() -> None:
     with serving() as served:
         channel = served.open()

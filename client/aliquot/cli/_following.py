@@ -1,7 +1,8 @@
 """`run --on-move`: a program whose lease was moved is started again at its new place.
 
 A lease is moved by granting it elsewhere under a higher `lease_epoch` and telling its old place to go: the program gets
-SIGTERM and its grace there. So when it ends and the epoch has risen meanwhile, it ended for the move.
+SIGTERM and its grace there. So when it ends and the epoch has risen meanwhile, it ended for the move. Where there is no
+other place yet (its node is drained, say), the lease goes back to its queue, and the program waits as it did at first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import enum
 import subprocess
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aliquot.client import HeldLease, LeaseState, SliceState
@@ -47,7 +49,7 @@ class Following(NamedTuple):
         """The number of the lease's present place: it rises with every move."""
         return lease.info.lease_epoch
 
-    def moved_from(self, lease: HeldLease, place: int, code: int) -> bool:
+    def moved_from(self, lease: HeldLease, place: int, code: int, say: Callable[[str], None]) -> bool:
         """Whether a program that ended with this code is to be started again; then waits until it can be.
 
         Raises `HookFailed`.
@@ -55,10 +57,12 @@ class Following(NamedTuple):
         if self.on_move is OnMove.NONE or (self.on_move is OnMove.SIGNAL and code >= 0):
             return False
         lease.refresh()
-        if lease.info.lease_epoch <= place or lease.state in _OVER:
+        if lease.state in _OVER or (lease.info.lease_epoch <= place and lease.state not in _SENT_BACK):
             return False
         _call(self.before, "--before-move")
-        while not _is_there(lease):
+        if lease.state in _SENT_BACK:
+            say("the lease lost its place; waiting for another one, Ctrl-C withdraws it")
+        while not _is_there(lease, place):
             if lease.loss is not None or lease.state in _OVER:
                 return False
             time.sleep(LOOK_S)
@@ -67,13 +71,15 @@ class Following(NamedTuple):
         return True
 
 
-def _is_there(lease: HeldLease) -> bool:
-    """Whether the lease has its new place, and nothing of its old one any more."""
-    return lease.state is LeaseState.ACTIVE and all(part.state is SliceState.ACTIVE for part in lease.slices)
+def _is_there(lease: HeldLease, place: int) -> bool:
+    """Whether the lease has another place than this one, and nothing of its old one any more."""
+    active = lease.state is LeaseState.ACTIVE and all(part.state is SliceState.ACTIVE for part in lease.slices)
+    return active and lease.info.lease_epoch > place
 
 
-_OVER = frozenset({LeaseState.ENDED, LeaseState.QUEUED})
-"""States in which no new place is about to come up."""
+_OVER = frozenset({LeaseState.ENDED})
+_SENT_BACK = frozenset({LeaseState.PREEMPTING, LeaseState.QUEUED})
+"""States of a lease that goes back to its queue, or has come there."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

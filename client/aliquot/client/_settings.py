@@ -26,7 +26,7 @@ from pathlib import Path
 from aliquot.client import local
 from aliquot.client._token import Token
 from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
-from aliquot.client.local import ADMIN_TOKEN, access_folders
+from aliquot.client.local import ADMIN_SOCKET, ADMIN_TOKEN, access_folders
 from aliquot.common.config import DEFAULT_ORIGIN, Loaded, load
 from aliquot.common.connection_string import ConnectionString
 from aliquot.common.errors import ConfigError
@@ -72,8 +72,8 @@ class ClientSettings:
 
     def client_tls(self, known: Credential | None = None) -> ClientTls | None:
         """The files for TLS, or None for plain text. `known` brings an authority, where none is named."""
-        if self.coordinator and all(address.startswith("unix:") for address in self.coordinator):
-            return None  # this machine's own socket: whom to trust elsewhere says nothing of it
+        if self.coordinator and all(address.endswith(f"/{ADMIN_SOCKET}") for address in self.coordinator):
+            return None  # whoever may enter its folder is trusted; whom to trust elsewhere says nothing of it
         tls = self.tls
         if tls.enabled or tls.ca_file or tls.certificate_file:
             return ClientTls(tls.ca_file, tls.certificate_file, tls.key_file)

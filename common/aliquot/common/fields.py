@@ -28,6 +28,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import count
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -40,6 +41,7 @@ M = TypeVar("M", bound=Message)
 V = TypeVar("V")
 _SHOWN_CHARS = 32
 _FILES = "<fields of "
+_numbers = count(1)
 _TARGET = re.compile(r"into\.(\w+)")
 _SECONDS, _MILLISECONDS = "_s", "_ms"
 _MISSING: Any = object()
@@ -299,7 +301,8 @@ class _Code:
     def function(self) -> Any:  # noqa: ANN401 - a function
         """Compile it. Its text is kept where tracebacks look for it."""
         text = self._head + ("".join(self._lines) or "    pass\n")
-        file = f"{_FILES}{self._title}>"
+        # Two tables may have the same title: in coordinator and client, say. Each has its own lines.
+        file = f"{_FILES}{self._title}, {next(_numbers)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), self._known)  # noqa: S102 - written above, from our own tables
         return self._known["generated"]

@@ -26,7 +26,7 @@ def read_nodes(path: Path) -> list[NodeSpec]:
         if path.suffix.lower() == ".csv":
             columns, rows = read_csv(path)
             refuse_unknown(path, columns, NODE_COLUMNS)
-            return [_from_row(row) for _, row in rows]
+            return [_from_row(row, line) for line, row in rows]
         document = read_document(path)
         return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except AliquotError as error:
@@ -73,15 +73,26 @@ def _copy(node: NodeSpec, name: str) -> NodeSpec:
     )
 
 
-def _from_row(row: Mapping[str, str]) -> NodeSpec:
+def _whole(row: Mapping[str, str], line: int, *names: str) -> int | None:
+    """A number that spreadsheets may have written as 4.0; None: the row has none. Raises `ConfigError`."""
+    name = next((name for name in names if row.get(name)), "")
+    number, _, part = row.get(name, "").partition(".")
+    if name and (not number.isdecimal() or part.strip("0")):
+        raise ConfigError(f"line {line}: {name} is {row[name]!r}", hint="write a whole number")
+    return int(number) if name else None
+
+
+def _from_row(row: Mapping[str, str], line: int) -> NodeSpec:
     name = row.get("name") or row["sn"]
     model = row.get("model") or ""
     memory = row.get("memory_per_gpu")
-    cpu = int(row["cpu_milli"]) if row.get("cpu_milli") else parse_milli(row["cpu"]) if row.get("cpu") else UNKNOWN
-    host = int(row["memory_mib"]) * MIB if row.get("memory_mib") else UNKNOWN
+    cpu, host_mib = _whole(row, line, "cpu_milli"), _whole(row, line, "memory_mib")
+    if cpu is None:
+        cpu = parse_milli(row["cpu"]) if row.get("cpu") else UNKNOWN
+    host = UNKNOWN if host_mib is None else host_mib * MIB
     if row.get("host_memory"):
         host = parse_bytes(row["host_memory"])
-    count = int(row.get("gpus") or row.get("gpu") or 0)
+    count = _whole(row, line, "gpus", "gpu") or 0
     devices = tuple(_device(name, index, model, parse_bytes(memory) if memory else 0) for index in range(count))
     return NodeSpec(name, name, devices, pool=row.get("pool") or "default", cpu_milli=cpu, host_memory_bytes=host)
 

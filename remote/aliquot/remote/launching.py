@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 CUDA_VARIABLE = "ALIQUOT_REMOTE_CUDA"
 STARTUP = Path(__file__).parent / "compat" / "startup"
 """What Python runs before the program, which then finds `cuda` where PyTorch is imported (decision 0054)."""
+PROGRAMS = STARTUP.parent / "programs"
+"""What stands in for `nvidia-smi`, by which scripts look for GPUs."""
 LOOK_S = 2.0
 """How often the lease is looked at; at once when the pool says something of it."""
 
@@ -53,7 +55,8 @@ def cuda_here(present: Mapping[str, str]) -> dict[str, str]:
     if present.get(CUDA_VARIABLE, "1") != "1":
         return {}
     paths = [str(STARTUP), *filter(None, present.get("PYTHONPATH", "").split(os.pathsep))]
-    return {CUDA_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths)}
+    programs = [str(PROGRAMS), *filter(None, present.get("PATH", "").split(os.pathsep))]
+    return {CUDA_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(programs)}
 
 
 def _keep(lease: HeldLease, path: Path, news: threading.Event, over: threading.Event) -> None:

@@ -15,6 +15,7 @@ import weakref
 import torch
 from torch import nn
 from torch.utils import benchmark
+from torch.utils.checkpoint import checkpoint
 
 IDIOMS = {}
 
@@ -308,6 +309,73 @@ def errors_come_where_they_are_made():
         assert "out of bounds" in str(error), error
     else:
         raise AssertionError("there is no class 7 of 3")
+
+
+@idiom
+def dropout_is_the_same_again_where_a_checkpoint_computes_again():
+    torch.ones(1, device="cuda")
+    x = torch.ones(64, device="cuda", requires_grad=True)
+
+    def gradient(run):
+        torch.manual_seed(3)
+        return torch.autograd.grad(run(lambda v: nn.functional.dropout(v * 2)).sum(), x)[0]
+
+    plain = gradient(lambda block: block(x))
+    assert torch.equal(gradient(lambda block: checkpoint(block, x, use_reentrant=False)), plain)
+
+
+@idiom
+def shapes_change_in_place_under_vmap():
+    rows = torch.arange(6.0, device="cuda").view(2, 3)
+    assert torch.func.vmap(lambda row: row.unsqueeze(0).clone().squeeze_(0) + 1)(rows).shape == (2, 3)
+    weight, bias = torch.ones(3, 3, device="cuda"), torch.ones(3, device="cuda")
+    assert torch.func.jacfwd(lambda row: nn.functional.linear(row, weight, bias))(rows[0]).shape == (3, 3)
+
+
+@idiom
+def weights_are_detached_in_inference_mode():
+    weight = nn.Parameter(torch.ones(3, device="cuda"))
+    with torch.inference_mode():
+        assert weight.detach().clone().to(weight.device).sum().item() == 3
+
+
+@idiom
+def norms_are_of_half_precision():
+    for dtype in (torch.bfloat16, torch.float16):
+        layer = nn.LayerNorm(8).cuda().to(dtype)
+        x = torch.randn(2, 8, device="cuda", dtype=dtype, requires_grad=True)
+        layer(x).float().pow(2).sum().backward()
+        assert x.grad.isfinite().all()
+
+
+@idiom
+def one_image_alone_has_its_channels_last():
+    x = torch.randn(1, 16, 8, device="cuda").mT.reshape(1, 8, 4, 4).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(nn.GroupNorm(4, 8).cuda()(nn.Conv2d(8, 8, 1).cuda()(x)).mean().cpu(), torch.zeros(()))
+
+
+@idiom
+def data_parallel_takes_what_is_on_the_cpu():
+    model = nn.DataParallel(nn.Linear(3, 3)).cuda()
+    assert model(torch.ones(2, 3)).is_cuda
+
+
+@idiom
+def padding_is_masked_in_an_encoder():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).cuda().eval()
+    mask = torch.tensor([[False, False, True], [False, False, False]], device="cuda")
+    with torch.no_grad():
+        assert encoder(torch.randn(2, 3, 8, device="cuda"), src_key_padding_mask=mask).shape == (2, 3, 8)
+
+
+@idiom
+def operators_of_the_program_run_here():
+    @torch.library.custom_op("idioms::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    doubled.register_fake(lambda x: torch.empty_like(x))
+    assert doubled(torch.ones(3, device="cuda")).sum().item() == 6
 
 
 if __name__ == "__main__":

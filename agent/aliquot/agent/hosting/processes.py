@@ -118,8 +118,8 @@ class ProcessHost:
     async def health(self, holder: Holder) -> str:
         """See `Host`."""
         child = self._children.get(holder)
-        if child is not None:
-            child.poll()  # one that has ended is not left as a zombie
+        if child is not None and child.poll() is not None:
+            return f"its process has ended {_ending(child.returncode)}"
         answer = await self._ask(holder)
         if answer is None:
             return "its process does not answer"
@@ -246,7 +246,7 @@ class ProcessHost:
                 raise HostError("its lease is being ended")
             child = self._children.get(holder)
             if child is not None and child.poll() is not None:
-                raise HostError(f"{name} has ended with {child.returncode} before it answered")
+                raise HostError(f"{name} has ended {_ending(child.returncode)} before it answered")
             if child is None and not self._containment.service_of(holder):
                 raise HostError(f"{name} has ended before it answered")
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -305,6 +305,16 @@ class _Begun:
     uid: int
     variables: Mapping[str, str]
     word: bytes
+
+
+def _ending(code: int) -> str:
+    """How a process has ended, for people."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:  # those of real time have no name
+        return f"by signal {-code}"
 
 
 def _start_ahead(name: str, uid: int, folder: Path, loaded: Mapping[str, str]) -> subprocess.Popen[bytes]:

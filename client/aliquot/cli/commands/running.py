@@ -133,7 +133,7 @@ def _inside(
                         place = follow.place_of(lease)
                         code = lease.exit_code = _start(out, lease, command, foreground, launcher)
                         foreground.pid = 0  # what comes now is for this process
-                        if foreground.forwarded or not follow.moved_from(lease, place, code):
+                        if foreground.forwarded or not follow.moved_from(lease, place, code, out.note):
                             break
                         out.note("moved: the program is started again")
                     asked_for = code >= 0 or -code in foreground.forwarded or -code == signal.SIGINT

@@ -76,6 +76,8 @@ class TenancyView:
     guarantee_scale_millionths: int
     alerts: tuple[str, ...]
     holds: tuple[Hold, ...]
+    tenant_alerts: tuple[tuple[str, str], ...] = ()
+    """Those of `alerts` that are about one tenant, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class DurableBooks:
         usable, whole = totals.usable.amount, _whole(totals)
         promise = promised(books)
         scale = scale_of(promise, usable)
+        of_tenants = (*self._budget_alerts(now_ms), *self._held_alerts(now_ms))
 
         def account(key: AccountKey, spec: Spec, declared: Tenant | Queue | None) -> AccountView[Spec]:
             account = books.account(*key)
@@ -200,25 +203,26 @@ class DurableBooks:
             guarantee_scale_millionths=scale,
             alerts=(
                 *_reduced(promise, usable, scale),
-                *self._budget_alerts(now_ms),
-                *self._held_alerts(now_ms),
+                *(text for _, text in of_tenants),
                 *self._window_alerts(),
             ),
+            tenant_alerts=of_tenants,
             holds=self._holds,
         )
 
-    def _budget_alerts(self, now_ms: int) -> Iterable[str]:
+    def _budget_alerts(self, now_ms: int) -> Iterable[tuple[str, str]]:
         for name, meter in sorted(self.meters.items()):
             permille = meter.permille(now_ms)
             if permille >= 800:
                 word = "BUDGET_USED_UP" if permille >= 1000 else "BUDGET_NEARLY_USED_UP"
-                yield f"{word}: tenant {name} has used {permille / 10:g} % of its budget of this {meter.budget.period}"
+                period = meter.budget.period
+                yield name, f"{word}: tenant {name} has used {permille / 10:g} % of its budget of this {period}"
 
-    def _held_alerts(self, now_ms: int) -> Iterable[str]:
+    def _held_alerts(self, now_ms: int) -> Iterable[tuple[str, str]]:
         for name in sorted(self._tenancy.offences):
             held = held_by(self._tenancy, name, "", now_ms)
             if held is not None:
-                yield f"TENANT_HELD: {held.story(now_ms)}"
+                yield name, f"TENANT_HELD: {held.story(now_ms)}"
 
     def _window_alerts(self) -> Iterable[str]:
         for (kind, name), item in sorted(self._tenancy.in_force.items()):

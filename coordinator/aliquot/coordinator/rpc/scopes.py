@@ -62,7 +62,7 @@ def declared_names(command: Apply) -> str:
 
 
 def seen_by(who: Caller, view: TenancyView) -> TenancyView:
-    """Without other tenants: those of the caller, those above them, and what is declared for all."""
+    """Without other tenants: those of the caller, those above them, their alerts, and what is declared for all."""
     if who.sees_all:
         return view
     scopes = [grant.scope for grant in who.grants]
@@ -71,4 +71,6 @@ def seen_by(who: Caller, view: TenancyView) -> TenancyView:
         for each in view.tenants
         if who.may(Action.READ_LEASES, each.spec.name) or any(covers(each.spec.name, scope) for scope in scopes)
     )
-    return replace(view, tenants=tenants, alerts=(), holds=())
+    names = {each.spec.name for each in tenants}
+    alerts = tuple(text for name, text in view.tenant_alerts if name in names)
+    return replace(view, tenants=tenants, alerts=alerts, holds=())

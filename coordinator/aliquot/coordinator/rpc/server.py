@@ -31,6 +31,7 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_send_message_length", 4 * MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", 8_192),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger who never shakes hands holds a socket no longer
     # Half-open connections are found out; callers that ping more often than this are cut off (agents: every 5 s).
     *noticing(every_ms=60_000, within_ms=20_000),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -41,6 +41,7 @@ def install() -> None:
     module: Any = torch._C
     module._scatter, module._broadcast, module._broadcast_coalesced = _scatter, _broadcast, _broadcast_coalesced
     module._gather = _gather
+    torch.nn.parallel._functions._get_stream = lambda device: torch.cuda.Stream(device.index)
 
 
 def _scatter(

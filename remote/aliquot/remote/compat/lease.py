@@ -91,6 +91,8 @@ class Devices:
                 waiting.cancel()
             if self.chosen_seed is not None:
                 self.seed(self.chosen_seed)
+            # Checkpointing keeps the state of generators only where it finds this.
+            torch.cuda._initialized = True
             atexit.register(leaving.settle)
 
     def session(self, device: torch.device | str | int | None = None) -> DeviceSession:

@@ -116,6 +116,8 @@ def _unpinned(plain: Callable[..., Any]) -> Callable[..., Any]:
         kwargs.pop("pin_memory", None)
         return plain(*args, **kwargs)
 
+    if builtin := torch.jit._builtins._find_builtin(plain):
+        torch.jit._builtins._register_builtin(make, builtin)  # TorchScript knows functions by what they are
     return make
 
 

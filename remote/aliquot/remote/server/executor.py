@@ -39,6 +39,9 @@ _UNFORESEEN_BYTES = 1 << 20
 _TENSOR, _FLOAT, _INT, _FIXED = range(4)
 
 
+_Mend = Callable[[torch.Tensor, Layout], torch.Tensor]
+
+
 class TemplateError(ValueError):
     """A definition that can't be run."""
 
@@ -124,7 +127,7 @@ class Executable:
         self._checked = False
         # Where sizes come from numbers of the stream, each run is foreseen.
         self._varies = template.operator.startswith(_SHAPED_BY_NUMBERS)
-        self._mended: list[bool] = [False] * len(self.results)
+        self._mended: list[_Mend | None] = [None] * len(self.results)
 
     def _add(self, place: int | str, arg: messages.Arg, store: Store, device: torch.device) -> None:
         start = len(self._parts)
@@ -262,14 +265,15 @@ class Executable:
                 continue
             tensor = returned[index]
             if not self._checked:
-                self._mended[index] = self._differs(tensor, layout, returned, index, words, at, store)
-            if self._mended[index]:
-                tensor = make_predicted(tensor, layout)
+                self._mended[index] = self._mend(tensor, layout, returned, index, words, at, store)
+            mend = self._mended[index]
+            if mend is not None:
+                tensor = mend(tensor, layout)
             store.put(words[made], tensor, layout)
             made += 1
         self._checked = True
 
-    def _differs(  # noqa: PLR0917
+    def _mend(  # noqa: PLR0917
         self,
         tensor: object,
         layout: Layout,
@@ -278,15 +282,23 @@ class Executable:
         words: Sequence[int],
         at: int,
         store: Store,
-    ) -> bool:
-        """Whether a result must be copied to be what the client believes: its own, and lying as predicted."""
+    ) -> _Mend | None:
+        """What makes a result what the client believes it to be: its own, and lying as predicted."""
         if not isinstance(tensor, torch.Tensor):
             raise TemplateError(f"a tensor was expected, {type(tensor).__name__} was made")
         if not as_predicted(tensor, layout):
-            return True
+            return make_predicted
+        # Kernels choose by strides, those of single elements too: whether images have their channels last.
+        mend = None if tensor.stride() == layout.stride else _restrided
         if not layout.extent_bytes:
-            return False
+            return mend
         place = tensor.untyped_storage().data_ptr()
         others = [other for number, other in enumerate(returned) if number != index]
         others += self._values(words, at + 2, store)
-        return any(isinstance(other, torch.Tensor) and other.untyped_storage().data_ptr() == place for other in others)
+        if any(isinstance(other, torch.Tensor) and other.untyped_storage().data_ptr() == place for other in others):
+            return make_predicted
+        return mend
+
+
+def _restrided(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    return tensor.as_strided(layout.shape, layout.stride)

@@ -167,14 +167,17 @@ class Store:
             self.free(handle)
 
 
+def lies_as(tensor: torch.Tensor, layout: Layout) -> bool:
+    """Whether its elements lie as in a layout of its shape: strides where there is one element alone don't count."""
+    steps = zip(layout.shape, layout.stride, tensor.stride(), strict=True)
+    return all(step == other or size <= 1 for size, step, other in steps)
+
+
 def as_predicted(tensor: torch.Tensor, layout: Layout) -> bool:
     """Whether a result is what the client believes it to be, alone in a storage of exactly its size."""
     return (
         tuple(tensor.shape) == layout.shape
-        and all(
-            step == other or size <= 1
-            for size, step, other in zip(layout.shape, layout.stride, tensor.stride(), strict=True)
-        )
+        and lies_as(tensor, layout)
         and tensor.dtype is layout.torch_dtype
         and tensor.storage_offset() == 0
         and not tensor.is_conj()

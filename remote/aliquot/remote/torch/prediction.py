@@ -8,6 +8,7 @@ meta kernel, are asked for instead: one wait each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -64,6 +65,9 @@ def scalars_of(func: Any) -> frozenset[int | str]:
 
 def miss(session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call an operator that was not called like this before."""
+    kernel = _own_kernel(func)
+    if kernel is not None:
+        return func._op_dk(kernel, *args, **kwargs)
     if func not in SCALARS:
         scalars_of(func)
         return issue(session, func, args, kwargs)
@@ -79,6 +83,16 @@ def miss(session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[s
 
 
 tensors.miss = miss
+
+
+@cache
+def _own_kernel(func: Any) -> torch._C.DispatchKey | None:
+    """Of an operator that the program has defined itself (`torch.library`): it runs here, on our tensors."""
+    if func.namespace in ("aten", "aliquot"):
+        return None
+    keys = (torch._C.DispatchKey.CompositeExplicitAutograd, torch._C.DispatchKey.CUDA)
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return next((key for key in keys if has(func.name(), key)), None)
 
 
 def _forget(session: Session) -> None:
@@ -236,7 +250,16 @@ def _corrected(session: Session, func: Any, args: Sequence[Any], returned: Any) 
     """A prediction, where a CPU's kernel is known to differ from the meta kernel."""
     if makes_no_statistics(session, func, args):
         return returned[0], returned[1].new_empty(0), returned[2].new_empty(0)
+    weight = _WEIGHT_OF_NORM.get(func)
+    if weight is not None and session.welcome.device == "cpu":
+        of_weight = args[weight].dtype if len(args) > weight and args[weight] is not None else args[0].dtype
+        kept = args[0].dtype if of_weight is args[0].dtype else torch.float32
+        return returned[0], returned[1].to(kept), returned[2].to(kept)
     return returned
+
+
+_WEIGHT_OF_NORM = {_aten.native_layer_norm.default: 2, _aten.native_group_norm.default: 1}
+"""Which argument it is: a CPU keeps statistics in the type of the input, unless the weight has another."""
 
 
 def makes_no_statistics(session: Session, func: Any, args: Sequence[Any]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from aliquot.remote.core.layouts import contiguous_stride, count, extent
 from aliquot.remote.errors import RemoteError
@@ -18,7 +19,9 @@ _aten = torch.ops.aten
 
 def _same(_: Any, args: Sequence[Any], __: dict[str, Any]) -> RemoteTensor:
     source: RemoteTensor = args[0]
-    return wrap(source._allocation, source._layout, source._offset)
+    # What detaches an ordinary tensor in inference mode shares its counter of versions, which inference tensors lack.
+    with torch.inference_mode(torch.is_inference_mode_enabled() and source.is_inference()):
+        return wrap(source._allocation, source._layout, source._offset)
 
 
 def _as_strided(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:
@@ -79,7 +82,8 @@ def _changed_in_place(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
 def _reshape_object(source: RemoteTensor, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Have the tensor object itself follow: the operator is run on it as on a tensor without elements."""
     before = torch._C._meta_in_tls_dispatch_include()
-    with torch._C._DisableTorchDispatch():
+    # Under vmap and its kind the object would be taken for one that is still to be interpreted.
+    with temporarily_clear_interpreter_stack(), torch._C._DisableTorchDispatch():
         torch._C._set_meta_in_tls_dispatch_include(True)
         try:
             func(source, *args[1:], **kwargs)
@@ -147,6 +151,7 @@ for _operator in (
     _aten.transpose_.default,
     _aten.squeeze_.default,
     _aten.squeeze_.dim,
+    _aten.squeeze_.dims,
     _aten.unsqueeze_.default,
 ):
     SPECIAL[_operator] = _changed_in_place
@@ -163,6 +168,12 @@ def _arange_out(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Remot
     return _set(None, (out, made), {})
 
 
+def _same_storage_numel(one: RemoteTensor, other: RemoteTensor) -> bool:
+    """Whether tangents may share a layout: of both, how many elements their memory has."""
+    counts = [each._allocation.size_bytes // each._layout.dtype.itemsize for each in (one, other)]
+    return counts[0] == counts[1]
+
+
 def _assert_there(_: Any, args: Sequence[Any], __: dict[str, Any]) -> None:
     """Waits: where the assertion fails on a GPU, nothing works there any more."""
     if not args[0].item():
@@ -172,3 +183,6 @@ def _assert_there(_: Any, args: Sequence[Any], __: dict[str, Any]) -> None:
 SPECIAL[_aten.arange.out] = SPECIAL[_aten.arange.start_out] = _arange_out
 SPECIAL[_aten._assert_async.default] = SPECIAL[_aten._assert_async.msg] = _assert_there
 SPECIAL[_aten.is_pinned.default] = lambda *_: False
+# There are no nested tensors: who asks whether one can be made goes on with a mask.
+SPECIAL[_aten._nested_tensor_from_mask_left_aligned.default] = lambda *_: False
+SPECIAL[_aten._has_same_storage_numel.default] = lambda _, args, __: _same_storage_numel(*args)

@@ -37,4 +37,5 @@ SERVER_OPTIONS: Final = (
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.max_concurrent_streams", 8),
     ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
 )

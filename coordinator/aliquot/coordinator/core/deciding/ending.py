@@ -92,7 +92,7 @@ def send_back(
 def leave(known: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds in a place that closes, with its own grace where `grace_ms` is 0.
 
-    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    An elastic lease goes on without it where it can; a preemptible or movable one goes back to its queue.
     """
     if lease.ending or lease.waiting:
         return []
@@ -100,7 +100,7 @@ def leave(known: Planning, lease: Lease, there: list[Slice], detail: str, grace_
     fewer = resizing.go_on_without(known, lease, there, detail, now_ms, notice_ms=grace_ms) if there else []
     if fewer is not None:
         return fewer
-    if lease.request.preemptible:
+    if lease.request.preemptible or lease.request.movable:
         return send_back(known, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
     return end(known, lease, EndReason.DRAINED, now_ms, detail=detail, grace_ms=grace_ms)
 

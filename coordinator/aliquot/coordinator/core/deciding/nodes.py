@@ -188,7 +188,7 @@ def write_off(known: Planning, command: c.WriteOff, now_ms: int) -> Decision[Non
 def drain_lease(known: Planning, lease: Lease, node_id: str, detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
     """Facts that end what a lease holds on a node, with its own grace where `grace_ms` is 0.
 
-    An elastic lease goes on without it where it can, a preemptible one goes back to its queue.
+    An elastic lease goes on without it where it can; a preemptible or movable one goes back to its queue.
     """
     there = [piece for piece in lease.current if piece.plan.node_id == node_id]
     return lifecycle.leave(known, lease, there, detail, grace_ms, now_ms)
