@@ -62,7 +62,7 @@ def table(results: dict[str, str]) -> str:
     for name, problem in results.items():
         said = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) or ""
         about = " ".join(said.split()).rstrip(".")
-        lines.append(f"| `{name}` | {about} | {'no: ' + problem.splitlines()[-1] if problem else 'yes'} |")
+        lines.append(f"| `{name}` | {about} | {'[no](remote-scripts.md#what-does-not)' if problem else 'yes'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,11 +15,12 @@ from aliquot.agent.core.model import Actual, Holder, Reservation
 from aliquot.agent.core.pacing import Pace, Use, keep_pace
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
-from aliquot.agent.enforce.assembly import asks_nobody, check_processes, keeps_account
+from aliquot.agent.enforce.assembly import asks_nobody, check_processes, keeps_account, release
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.chooser import Chooser, TierUnavailable
 from aliquot.agent.enforce.pacing import library_of, share_note
 from aliquot.agent.processes.containment import Containment
+from aliquot.agent.processes.signals import Target
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.common.quantity import human_bytes
 from aliquot.common.tiers import Tier
@@ -157,6 +158,10 @@ class LimitSetter:
         excess_bytes = enforcer.observe(limited, usage.observed_bytes)
         if excess_bytes:
             log.info("slice %s holds %s beyond its own account", record.slice_id, human_bytes(excess_bytes))
+
+    def release(self, target: Target) -> None:
+        """Before a process is killed: see `assembly.release`."""
+        release(self._chooser.of(Tier.MPS), target.holder, target.process.pid)
 
     def keep_pace(self, device: DeviceState, now_ms: int) -> None:
         """Hold a device's slices to their parts of its time, by what each has used of late: after each look at that."""

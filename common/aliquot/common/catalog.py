@@ -264,3 +264,9 @@ def _cleaned(name: str) -> str:
     """An unknown name, with only what can be written in a request. Applying it twice changes nothing more."""
     kept = re.sub(r"[^A-Z0-9._-]+", "-", _plain_product(name))
     return _VENDOR_PREFIX.sub("", kept).strip("._-")[:MAX_MODEL_CHARS].strip("._-") or "UNKNOWN"
+
+
+def with_families(models: Iterable[str]) -> tuple[str, ...]:
+    """These names, where a family's stands for each of its models, and for devices that only say the family; sorted."""
+    asked = frozenset(models)
+    return tuple(sorted(asked.union(model.name for model in BY_NAME.values() if model.family in asked)))

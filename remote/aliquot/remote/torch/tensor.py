@@ -86,7 +86,7 @@ _addresses = _Addresses()
 class Storage:
     """What a tensor says of its memory, to those who compare storages or add up their sizes."""
 
-    __slots__ = ("_allocation", "device")
+    __slots__ = ("__weakref__", "_allocation", "device")
 
     def __init__(self, allocation: Allocation, device: torch.device) -> None:
         self._allocation = allocation
