@@ -27,7 +27,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-from bench.lib.remote_starts import starts
 
 import aliquot.remote.torch as remote
 from aliquot.remote.core.endpoint import Endpoint, parse
@@ -35,6 +34,7 @@ from bench.lib.delaying import DelayingProxy
 from bench.lib.remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
 from bench.lib.remote_rgpu import milliseconds
 from bench.lib.remote_server import ServerProcess, channel
+from bench.lib.remote_starts import starts
 from tests.remote import probe
 
 
