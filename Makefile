@@ -42,7 +42,7 @@ SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image bundle demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
+.PHONY: help venv proto native page sync dist image bundle release demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,8 +56,13 @@ venv: .venv/installed ## create .venv with every extra (again when pyproject.tom
 	if [[ .venv/installed -nt pyproject.toml && .venv/installed -nt hatch_build.py ]]; then exit 0; fi; \
 	echo "installing into .venv (about a minute the first time)"; \
 	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' $(filter-out no,$(TORCH)); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
 	touch .venv/installed
+
+# Only what tests and types need it for waits for PyTorch: not the demonstration, nor what is built.
+.venv/torch: .venv/installed
+	@$(if $(filter-out no,$(TORCH)),$(BIN)/python -m pip install --quiet --disable-pip-version-check $(filter-out no,$(TORCH)))
+	@touch $@
 
 proto: venv ## generate the stubs of proto/aliquot/v1 and the SDK for threads (only what changed)
 	@$(BIN)/python hatch_build.py
@@ -88,6 +93,9 @@ build/tools/installed: tools/release.txt | venv
 bundle: venv build/tools/installed ## everything for a machine without a network in build/bundle (PYTHON=3.12 PLATFORM=manylinux_2_28_x86_64)
 	PYTHONPATH=build/tools $(BIN)/python -m tools.bundling --python $(BUNDLE_PYTHON) $(if $(PLATFORM),--platform $(PLATFORM)) $(ARGS)
 
+release: venv build/tools/installed ## build a release twice into build/release, compare, say what it consists of; nothing is published
+	PYTHONPATH=build/tools $(BIN)/python -m tools.release $(ARGS)
+
 image: dist ## assemble the images' layers into build/image (OCI layouts, with an SBOM each; BASE= a layout of their base)
 	for part in coordinator:none-any daemonset:none-manylinux; do rm -rf build/image/$${part%%:*}; \
 	$(BIN)/python tools/image.py deploy/$${part%%:*}/Containerfile --wheel dist/aliquot-*-py3-$${part##*:}*.whl \
@@ -96,14 +104,14 @@ image: dist ## assemble the images' layers into build/image (OCI layouts, with a
 demo: proto native page ## start a simulated pool, run real processes in it, break things, show who used what
 	$(BIN)/aliquot demo $(ARGS)
 
-test: proto native page ## run the tests, with the coverage gate on the two pure cores
+test: proto native page .venv/torch ## run the tests, with the coverage gate on the two pure cores
 	$(BIN)/python $(PYTEST) -m 'not slow' $(or $(ARGS),$(COVERAGE))
 
-one: proto native ## run the tests of T, without the coverage gate: make one T=tests/ledger (a folder, file or test) K='a word of names'
+one: proto native .venv/torch ## run the tests of T, without the coverage gate: make one T=tests/ledger (a folder, file or test) K='a word of names'
 	@[[ -n "$(T)" ]] || { echo "say which: make one T=tests/ledger" >&2; exit 2; }
 	$(BIN)/python -m pytest $(T) $(if $(K),-k '$(K)') $(ARGS)
 
-test-long: proto native page ## run every test, slow ones too, with many more generated examples
+test-long: proto native page .venv/torch ## run every test, slow ones too, with many more generated examples
 	$(if $(filter no,$(TORCH)),,$(BIN)/python -m pip install --quiet --disable-pip-version-check $(RECIPES))
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python $(PYTEST) --timeout=1800 $(ARGS)
 
@@ -119,11 +127,11 @@ mutate: proto native ## put mistakes into AREA (core, agent-core, client, store,
 fuzz: proto ## attack a coordinator with mutated messages for MINUTES (2; hours by hand), on the loopback
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) --json $(ARGS)
 
-fuzz-remote: proto native ## attack the engines of remote GPUs with FRAMES (1000000) frames each that are nearly right
+fuzz-remote: proto native .venv/torch ## attack the engines of remote GPUs with FRAMES (1000000) frames each that are nearly right
 	$(BIN)/python -m tests.remote_fuzz --frames $(or $(FRAMES),1000000) --json $(ARGS)
 
 # All of them run, so that one look shows everything.
-check: proto page ## generated code, lint, formatting, types, layers
+check: proto page .venv/torch ## generated code, lint, formatting, types, layers
 	@failed=(); \
 	run() { echo "$$*"; "$$@" || failed+=("$$(basename "$$1")"); }; \
 	run $(BIN)/ruff check; \
@@ -136,13 +144,13 @@ format: venv ## apply the formatter and the linter's safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: proto native page ## run every benchmark in bench/ for a few seconds each (one JSON line each)
+bench: proto native page .venv/torch ## run every benchmark in bench/ for a few seconds each (one JSON line each)
 	@for script in $(sort $(wildcard bench/*.py)); do \
 	    case $$script in */against.py) continue ;; esac; \
 	    echo "== $$script"; $(BIN)/python $$script --json $(ARGS) | tail -n 1; \
 	done
 
-bench-against: proto native ## compare the main benchmarks with those of BASE=<commit>, by turns (under 20 minutes; QUICK=1: under five)
+bench-against: proto native .venv/torch ## compare the main benchmarks with those of BASE=<commit>, by turns (under 20 minutes; QUICK=1: under five)
 	@[[ -n "$(BASE)" ]] || { echo "say what to compare with: make bench-against BASE=<commit>" >&2; exit 2; }
 	@$(BIN)/python bench/against.py $(BASE) $(if $(QUICK),--quick) $(ARGS)
 

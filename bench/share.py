@@ -68,10 +68,10 @@ CASES = (
 class Shared(World):
     """A card with the leases of a case."""
 
-    def __init__(self, directory: Path, tier: str, case: Case, *, throttle: bool) -> None:
+    def __init__(self, directory: Path, tier: str, case: Case, *, throttle: bool, mps_protocol: int) -> None:
         self._case = case
         environment = {"ALIQUOT_AGENT_ENFORCEMENT_THROTTLE": "yes" if throttle else "no"}
-        super().__init__(directory, parse_tier(tier, "tier"), 1000, environment)
+        super().__init__(directory, parse_tier(tier, "tier"), 1000, environment, mps_protocol=mps_protocol)
 
     def grant(self, *leases: str, share_milli: int = 0, full: bool = False) -> None:
         """Those of the case instead."""
@@ -110,6 +110,7 @@ def main() -> int:
     parser.add_argument("--measure", type=float, default=15, help="seconds")
     parser.add_argument("--settle", type=float, default=12, help="seconds before that")
     parser.add_argument("--off", action="store_true", help="leases are not held to their shares")
+    parser.add_argument("--mps-protocol", type=int, default=3, help="2: a server for each tenant; 3: one for all")
     parser.add_argument("--case", default="", help="only cases with this in their names")
     options = parser.parse_args()
     results = []
@@ -144,7 +145,7 @@ def main() -> int:
 
 def measure(directory: Path, program: Path, tier: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """One case in one tier."""
-    made = Shared(directory, tier, case, throttle=not options.off)
+    made = Shared(directory, tier, case, throttle=not options.off, mps_protocol=options.mps_protocol)
     try:
         programs = []
         for number in range(len(case.shares_milli)):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aliquot import simgpu
-from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
+from aliquot.common.cuda import OUT_OF_MEMORY
 from aliquot.common.tiers import Tier
 from bench.lib.cuda_ways import WAYS
 from tests.enforce import scripts
@@ -29,6 +29,8 @@ SIMULATED = Path(simgpu.__file__).parent / "native"
 MIB = 1 << 20
 STRANGER_UID = 65534
 CASES: dict[str, Case] = {}
+MPS_OWN: set[str] = set()
+"""Titles of those that attack what only `mps` has."""
 PRELOADS_OWN: set[str] = set()
 """Titles of those that attack what only the tier `preload` has."""
 
@@ -207,6 +209,30 @@ def another_device(world: World) -> Verdict:
     if answer is not None and answer["error"] == OUT_OF_MEMORY and not world.held_bytes(started):
         return denied()
     return killed(started.ended_within_ms(), "a lease has nothing on that device")
+
+
+def case_of_mps(title: str) -> Callable[[Case], Case]:
+    """For an attempt at something of `mps`, of which other tiers have none."""
+
+    def register(function: Case) -> Case:
+        MPS_OWN.add(title)
+        CASES[title] = lambda world: function(world) if world.tier is Tier.MPS else not_run("this tier has no server")
+        return function
+
+    return register
+
+
+@case_of_mps("a limit asked for on a GPU that the program can't see")
+def unseen(world: World) -> Verdict:
+    """NVIDIA's server drops all limits of a client that does so, its own included."""
+    command = ("env", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2G,1=4G", sys.executable, "-m", "aliquot.agent.doctor.probe")
+    return verdict_of(world, world.start(*command, "--most", str(6 << 30), "--hold"))
+
+
+@case_of_mps("the server's folder not looked for")
+def without_server(world: World) -> Verdict:
+    command = ("env", "-u", "CUDA_MPS_PIPE_DIRECTORY", sys.executable, "-m", "aliquot.agent.doctor.probe")
+    return verdict_of(world, world.start(*command, "--most", str(6 << 30), "--hold"))
 
 
 @case_of_preload("limit file attacked by the lease's user", "such file")

@@ -232,5 +232,10 @@ def neighbours_part(world: DmemWorld) -> Verdict:
     neighbour = world.start(*world.taker(most=str(LIMIT_BYTES)), lease=NEIGHBOUR)
     answer = neighbour.answer()
     if answer is None or answer["held_bytes"] != LIMIT_BYTES or answer["spilled_bytes"]:
-        return killed(None, f"the neighbour got {answer}")
+        books = world.machine.books()
+        seen = [(held.pid, held.cgroup, held.memory_bytes, held.spilled_bytes) for held in books.held]
+        limits = {group: of for group, of in books.limits.items() if of}
+        tier, ended = world.tier_of(NEIGHBOUR), neighbour.process.poll()
+        told = f"tier {tier}, ended {ended}, {neighbour.said}; {seen}; {limits}"
+        return killed(None, f"the neighbour got {answer}: {told}")
     return verdict

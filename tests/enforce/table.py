@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from aliquot.common.tiers import Tier
 from tests.enforce import cases_dmem
@@ -25,13 +26,15 @@ from tests.enforce.world import World, world
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs/enforcement.md",)
 BYPASS, DMEM = "bypass table", "dmem table"
-COLUMNS = {
-    "driver, own books": (Tier.DRIVER, False),
-    "driver, nested": (Tier.DRIVER, True),
-    "preload": (Tier.PRELOAD, False),
-    "watchdog": (Tier.WATCHDOG, False),
+COLUMNS: dict[str, tuple[Tier, dict[str, Any]]] = {
+    "driver, own books": (Tier.DRIVER, {}),
+    "driver, nested": (Tier.DRIVER, {"nested": True}),
+    "mps, a server a tenant": (Tier.MPS, {"mps_protocol": 2}),
+    "mps, one server, the driver behind": (Tier.MPS, {"mps_protocol": 3}),
+    "preload": (Tier.PRELOAD, {}),
+    "watchdog": (Tier.WATCHDOG, {}),
 }
-"""The tier, and whether the driver's limits nest."""
+"""The tier, and what its world is like."""
 POLL_MS = 1000
 """The agent's default: what users get."""
 
@@ -66,14 +69,14 @@ def dmem_column() -> dict[str, Verdict]:
     return found
 
 
-def column(tier: Tier, nested: bool) -> dict[str, Verdict]:
+def column(tier: Tier, kind: Mapping[str, Any]) -> dict[str, Verdict]:
     """Every attempt in one tier."""
     problem = why_not(tier)
     if problem:
         return {title: not_run(problem) for title in CASES}
     with (
         tempfile.TemporaryDirectory(prefix="aliquot-bypass-") as directory,
-        world(Path(directory) / tier.word, tier, POLL_MS, nested=nested) as made,
+        world(Path(directory) / tier.word, tier, POLL_MS, **kind) as made,
     ):
         return {title: attempt(made, title) for title in CASES}
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from aliquot.common.tiers import Tier
-from tests.enforce.cases import CASES, PRELOADS_OWN
+from tests.enforce.cases import CASES, MPS_OWN, PRELOADS_OWN
+from tests.enforce.conftest import why_not
 from tests.enforce.verdict import Kind, Verdict
-from tests.enforce.world import World
+from tests.enforce.world import World, world
 
 KILLED_UNDER_PRELOAD = {
     "LD_PRELOAD unset",
@@ -38,6 +43,17 @@ UNDER_WATCHDOG = (
     "setuid binary",
 )
 """One of each kind: to the watchdog they are all alike."""
+UNDER_MPS = (
+    "allocate: malloc",
+    "allocate: managed",
+    "static binary",
+    "LD_PRELOAD unset",
+    "processes racing at the limit",
+    *sorted(MPS_OWN),
+)
+"""Those that a client's limit denies, and those that it says nothing of."""
+PAST_MPS = {"allocate: managed", "processes racing at the limit", *MPS_OWN}
+"""What the server's limit does not hold: the driver's behind it does, but for managed memory, or the watchdog."""
 UNDER_NESTED = (
     "allocate: malloc",
     "child of a child",
@@ -55,7 +71,7 @@ def attempt(world: World, title: str) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize("title", CASES)
+@pytest.mark.parametrize("title", [title for title in CASES if title not in MPS_OWN])
 def test_preload_denies_or_the_watchdog_ends(worlds: dict[Tier, World], title: str) -> None:
     verdict = attempt(worlds[Tier.PRELOAD], title)
     allowed = {Kind.DENIED, Kind.KILLED} if title in KILLED_UNDER_PRELOAD else {Kind.DENIED}
@@ -63,7 +79,7 @@ def test_preload_denies_or_the_watchdog_ends(worlds: dict[Tier, World], title: s
 
 
 @pytest.mark.root("to set the memory limit of a cgroup")
-@pytest.mark.parametrize("title", [title for title in CASES if title not in PRELOADS_OWN])
+@pytest.mark.parametrize("title", [title for title in CASES if title not in PRELOADS_OWN | MPS_OWN])
 def test_driver_denies(worlds: dict[Tier, World], title: str) -> None:
     verdict = attempt(worlds[Tier.DRIVER], title)
     allowed = {Kind.DENIED}
@@ -85,3 +101,24 @@ def test_nested_limits_deny_too(nested_world: World, title: str) -> None:
 def test_watchdog_ends(worlds: dict[Tier, World], title: str) -> None:
     verdict = attempt(worlds[Tier.WATCHDOG], title)
     assert verdict.kind is Kind.KILLED, verdict
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def mps_world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """A server for each tenant, and an older driver; and one for all, with the driver's limits behind it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="aliquot-enforce-") as folder,
+        world(Path(folder) / "mps", Tier.MPS, mps_protocol=request.param) as made,
+    ):
+        made.driver_behind = request.param > 2 and not why_not(Tier.DRIVER)
+        yield made
+
+
+@pytest.mark.parametrize("title", UNDER_MPS)
+def test_mps_denies_or_what_stands_behind_it_does(mps_world: World, title: str) -> None:
+    try:
+        verdict = attempt(mps_world, title)
+    finally:
+        mps_world.settle()
+    held_by_watchdog = title in PAST_MPS and (not mps_world.driver_behind or title == "allocate: managed")
+    assert verdict.kind is (Kind.KILLED if held_by_watchdog else Kind.DENIED), verdict

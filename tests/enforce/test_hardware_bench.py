@@ -12,7 +12,7 @@ import pytest
 
 from aliquot import simgpu
 from tests.agent.harness import ROOT
-from tests.enforce.test_mps import control_program
+from tests.enforce.world import mps_program
 
 RUNS = """
 import json, sys
@@ -51,7 +51,7 @@ def test_what_is_missing_is_said_and_the_rest_runs(tmp_path: Path) -> None:
 
 @pytest.mark.root("to limit a cgroup")
 def test_the_loop_runs_under_every_tier_that_can_be_had(tmp_path: Path) -> None:
-    found = run(tmp_path, "-c", RUNS, str(tmp_path), path=str(control_program(tmp_path)))
+    found = run(tmp_path, "-c", RUNS, str(tmp_path), path=str(mps_program(tmp_path)))
     for tier in ("preload", "watchdog", "driver", "mps"):
         if "not run" in found[tier]:
             assert "cgroup" in str(found[tier]["not run"])

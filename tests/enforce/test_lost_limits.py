@@ -14,9 +14,8 @@ from aliquot.common.tiers import Tier
 from tests.agent.harness import until
 from tests.enforce.cases import verdict_of
 from tests.enforce.conftest import why_not
-from tests.enforce.test_mps import control_program
 from tests.enforce.verdict import Kind
-from tests.enforce.world import LEASE, LIMIT_BYTES, World, world
+from tests.enforce.world import LEASE, LIMIT_BYTES, World, mps_program, world
 
 UNKNOWN_ERROR = 999
 
@@ -77,8 +76,9 @@ def test_a_report_says_which_tier_and_frameworks_are_told(worlds: dict[Tier, Wor
 
 def test_a_tier_that_is_gone_for_good_is_reported_and_the_next_one_holds(tmp_path: Path) -> None:
     """MPS is uninstalled under a running job: it lives on under the watchdog, and everybody is told."""
-    program = control_program(tmp_path)
-    with world(tmp_path / "world", Tier.MPS, environment={"PATH": f"{program}:{os.environ['PATH']}"}) as made:
+    program = mps_program(tmp_path)
+    path = {"PATH": f"{program}:{os.environ['PATH']}"}
+    with world(tmp_path / "world", Tier.MPS, environment=path, mps_protocol=2) as made:
         job = made.probe("--most", "64Mi")
         assert job.answer() is not None
         for installed in program.iterdir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,33 +13,35 @@ import pytest
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.base import EnforcementError, Limited, NothingSet
 from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.mps_control import PROGRAM
 from aliquot.common.tiers import Tier
 from tests.agent.harness import Node, until
 from tests.enforce.cases import verdict_of
 from tests.enforce.verdict import Kind
-from tests.enforce.world import LEASE, world
+from tests.enforce.world import LEASE, Program, World, mps_environment, world
 
 GIB = 1 << 30
-FAKE = Path(__file__).parent / "programs/fake_mps_control.py"
 DEVICE = DeviceInfo("GPU-1", 0, "NVIDIA A100-SXM4-40GB", "A100-40", "nvidia", 40 * GIB, 0)
-
-
-def control_program(directory: Path) -> Path:
-    """A folder with what stands in for the control program."""
-    program = directory / "bin" / PROGRAM
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
-    program.chmod(0o755)
-    return program.parent
 
 
 @pytest.fixture
 def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MpsEnforcer:
-    monkeypatch.setenv("PATH", f"{control_program(tmp_path)}:{os.environ['PATH']}")
-    return MpsEnforcer(tmp_path / "mps")
+    """With a control program that has no names: a daemon for each tenant."""
+    monkeypatch.setenv("PATH", mps_environment(tmp_path, 2)["PATH"])
+    made = MpsEnforcer(tmp_path / "mps")
+    assert not made.together
+    return made
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MpsEnforcer:
+    """With one that has: a namespace for each lease."""
+    monkeypatch.setenv("PATH", mps_environment(tmp_path, 3)["PATH"])
+    made = MpsEnforcer(tmp_path / "named")
+    assert made.together
+    return made
 
 
 def piece(lease: str, gib: int, share_milli: int = 250, tenant: str = "research") -> Limited:
@@ -95,14 +98,6 @@ def test_a_daemon_that_died_or_was_told_otherwise_is_noticed_and_set_right(mps: 
     assert mps.read_back(mine)
 
 
-def test_processes_that_missed_the_daemon_are_named(mps: MpsEnforcer) -> None:
-    mine = piece("l-1", 4)
-    mps.apply(mine)
-    state = daemon_of(mps, mine)
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"servers": {"4711": [100, 101]}}))
-    assert mps.escaped(mine, [100, 101, 102]) == [102]
-
-
 def test_a_daemon_serves_one_user(mps: MpsEnforcer) -> None:
     mine = piece("l-1", 4)
     mps.apply(mine)
@@ -137,7 +132,7 @@ def test_a_fault_is_told_once_and_only_its_own_tenants_daemon_is_started_anew(mp
     assert not mps.read_back(second)
     assert mps.read_back(other)
     assert len(told) == 1
-    assert "l-1.1.0, l-2.1.0" in told[0]
+    assert "tenant 'research' (slices l-1.1.0, l-2.1.0): a fatal fault" in told[0]
     mps.apply(first)
     mps.apply(second)
     assert mps.read_back(first)
@@ -164,15 +159,15 @@ def test_a_process_outside_the_daemon_is_told_once_after_two_looks(mps: MpsEnfor
     mine = piece("l-1", 4)
     mps.apply(mine)
     change(mps, mine, servers={"4711": [100]})
-    mps.look_for_escaped(mine, [100, 101])
+    mps.look_at_clients(mine, [100, 101])
     assert told == []
     for _ in range(3):
-        mps.look_for_escaped(mine, [100, 101])
+        mps.look_at_clients(mine, [100, 101])
     assert len(told) == 1
     assert "process 101 of slice l-1.1.0 is not under MPS" in told[0]
-    mps.look_for_escaped(mine, [100, 102])
+    mps.look_at_clients(mine, [100, 102])
     assert len(told) == 1
-    mps.look_for_escaped(mine, [100, 102])
+    mps.look_at_clients(mine, [100, 102])
     assert len(told) == 2
 
 
@@ -182,8 +177,7 @@ def happened(node: Node) -> str:
 
 def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path: Path) -> None:
     """By a real agent and real processes, which are clients of the daemon that stands in if they look for it."""
-    path = f"{control_program(tmp_path)}:{os.environ['PATH']}"
-    with world(tmp_path / "world", Tier.MPS, environment={"PATH": path}) as made:
+    with world(tmp_path / "world", Tier.MPS, mps_protocol=2) as made:
         assert verdict_of(made, made.probe()).kind is Kind.DENIED
         escaped = ("env", "-u", "CUDA_MPS_PIPE_DIRECTORY", sys.executable, "-m", "aliquot.agent.doctor.probe", "--hold")
         quiet = made.start(*escaped, "--most", "64Mi")
@@ -195,7 +189,7 @@ def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path
         state = next((made.enforcement_dir / "mps").glob("*/pipe/daemon.json"))
         (server,) = json.loads(state.read_text())["servers"]
         befall(state, {"states": {server: "FAULT"}, "mark": "old"})
-        until(lambda: "a fatal fault in a program" in happened(made.node), "the fault is told")
+        until(lambda: "a fatal fault in one of its programs" in happened(made.node), "the fault is told")
         until(lambda: "mark" not in text_of(state), "the daemon is a fresh one")
         until(lambda: made.tier_of(LEASE) is Tier.MPS, "the lease is held by it again")
 
@@ -206,3 +200,141 @@ def text_of(state: Path) -> str:
         return state.read_text()
     except FileNotFoundError:
         return "mark"
+
+
+def state_of(mps: MpsEnforcer, limited: Limited) -> Path:
+    """Of the daemon that serves all tenants of a device."""
+    return mps._control(limited).pipe_directory / "daemon.json"
+
+
+def test_one_server_has_a_namespace_for_each_lease_of_all_tenants(named: MpsEnforcer) -> None:
+    mine, other = piece("l-1", 4, share_milli=500), piece("L-2", 8, share_milli=333, tenant="teaching")
+    for each in (mine, other):
+        named.apply(each)
+        named.apply(each)
+    assert named.read_back(mine)
+    assert named.read_back(other)
+    (server,) = json.loads(state_of(named, mine).read_text())["named"].values()
+    assert server["devices"] == DEVICE.uuid
+    said = {(s["pinned-memory-limit"], s["active-thread-percentage"]) for s in server["namespaces"].values()}
+    assert said == {("4096M", "50"), ("8192M", "34")}
+    pipes = {named.environment(each)["CUDA_MPS_PIPE_DIRECTORY"] for each in (mine, other)}
+    assert len(pipes) == 2
+    assert all(Path(pipe, "control").is_file() for pipe in pipes)
+    named.admit(mine, 1000)
+    named.admit(other, 1001)
+    named.clear(mine)
+    assert named.read_back(other)
+    assert len(json.loads(state_of(named, other).read_text())["named"]["aliquot"]["namespaces"]) == 1
+    named.clear(other)
+    assert not state_of(named, other).exists()
+
+
+def test_a_namespace_that_says_something_else_is_not_in_force(named: MpsEnforcer) -> None:
+    mine = piece("l-1", 4)
+    named.apply(mine)
+    state = state_of(named, mine)
+    state.write_text(state.read_text().replace('"4096M"', '"40G"'))
+    assert not named.read_back(mine)
+    named.apply(mine)
+    assert named.read_back(mine)
+    state.write_text(state.read_text().replace(DEVICE.uuid, "GPU-unknown"))
+    assert not named.read_back(mine), "clients of a server for a device that is not there run without any limit"
+
+
+def test_a_client_is_let_go_before_it_is_killed(mps: MpsEnforcer, named: MpsEnforcer) -> None:
+    for each in (mps, named):
+        mine, other = piece("l-1", 4), piece("l-2", 4)
+        each.apply(mine)
+        each.release(other.spec.holder, 99)
+        each.release(mine.spec.holder, 100)
+        assert json.loads(state_of(each, mine).read_text())["terminated"] == [100]
+
+
+def test_what_a_slice_holds_together_is_limited_behind_where_it_can_be(tmp_path: Path, named: MpsEnforcer) -> None:
+    mine, behind = piece("l-1", 4), Behind()
+    named._behind = behind
+    named.apply(mine)
+    assert named.read_back(mine)
+    assert behind.limits == {"l-1.1.0"}
+    behind.limits.clear()
+    assert not named.read_back(mine), "somebody lifted it"
+    named.apply(mine)
+    named.clear(mine)
+    assert behind.limits == set()
+    behind.why_not = "no root"
+    named.apply(mine)
+    assert named.read_back(mine)
+    assert behind.limits == set()
+
+
+class Behind(NothingSet):
+    """A tier that limits all processes of a slice together."""
+
+    tier = Tier.DRIVER
+
+    def __init__(self) -> None:
+        self.why_not = ""
+        self.limits: set[str] = set()
+
+    def available(self, limited: Limited) -> str:
+        return self.why_not
+
+    def apply(self, limited: Limited) -> None:
+        self.limits.add(limited.spec.slice_id)
+
+    def read_back(self, limited: Limited) -> bool:
+        return limited.spec.slice_id in self.limits
+
+    def clear(self, limited: Limited) -> None:
+        self.limits.discard(limited.spec.slice_id)
+
+
+BUSY = """
+import json, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
+cuda = Cuda()
+kernel = cuda.load_kernel(SPIN_KERNEL, "spin")
+for _ in range(60):
+    cuda.launch(kernel, 1_000_000_000)
+print(json.dumps({"busy": True}), flush=True)
+time.sleep(600)
+"""
+
+
+def busy(made: World) -> Program:
+    program = made.python(BUSY)
+    assert program.answer() is not None
+    return program
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_server_that_is_wedged_is_seen_and_replaced(tmp_path: Path, protocol: int) -> None:
+    """By a client that somebody has killed with work queued; not by one that the agent has ended."""
+    with world(tmp_path / "world", Tier.MPS, mps_protocol=protocol) as made:
+        first = busy(made)
+        (state,) = (made.enforcement_dir / "mps").glob("*/pipe/daemon.json")
+        until(lambda: str(first.pid) in str(clients_told(made, state)), "the daemon has a client")
+        made.renew()
+        assert first.pid in json.loads(state.read_text())["terminated"]
+        assert verdict_of(made, made.probe()).kind is Kind.DENIED, "its server takes others as before"
+
+        made.settle()
+        killed, number = busy(made), number_of(state)
+        until(lambda: killed.pid in clients_told(made, state), "the daemon has a client")
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.process.wait()
+        until(lambda: "it takes no new programs" in happened(made.node), "the wedge is told", 120)
+        until(lambda: number_of(state) != number, "the daemon is a fresh one")
+        until(lambda: made.tier_of(made.lease) is Tier.MPS, "the lease is held by it again")
+        assert verdict_of(made, made.probe()).kind is Kind.DENIED
+
+
+def number_of(state: Path) -> int:
+    """Which daemon it is; 0: there is none now."""
+    return int(json.loads(state.read_text())["number"]) if state.exists() else 0
+
+
+def clients_told(made: World, state: Path) -> list[int]:
+    return [each.pid for each in made.node.scenario.devices()[0].processes if each.mps_server]

@@ -16,7 +16,7 @@ import pytest
 
 from aliquot import simgpu
 from tests.agent.harness import ROOT
-from tests.enforce.test_mps import control_program
+from tests.enforce.world import mps_program
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 CHECKPOINTS = r"""
@@ -144,7 +144,7 @@ def test_a_driver_that_can_not_bring_it_back_is_told(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @needs_torch
 def test_two_tenants_and_what_breaks_mps(tmp_path: Path) -> None:
-    tenants, mps = run(tmp_path, "tenants", "mps", programs=str(control_program(tmp_path)))
+    tenants, mps = run(tmp_path, "tenants", "mps", programs=str(mps_program(tmp_path)))
     assert tenants["status"] == "ok", tenants
     for tier in ("watchdog", "preload", "mps"):
         assert [each["tokens"] > 0 for each in tenants[tier]["both"]] == [True, True], tenants

@@ -36,6 +36,24 @@ SPAN_S = 10.0
 """How long a process that is over its limit may live before it counts as a gap."""
 
 
+FAKE_MPS = Path(__file__).parent / "programs/fake_mps_control.py"
+NO_SUCH_FUNCTION = 13
+
+
+def mps_program(directory: Path, protocol: int = 2) -> Path:
+    """A folder with what stands in for the control program of MPS."""
+    program = directory / f"bin{protocol}" / "nvidia-cuda-mps-control"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nFAKE_MPS_PROTOCOL={protocol} exec {sys.executable} {FAKE_MPS} "$@"\n')
+    program.chmod(0o755)
+    return program.parent
+
+
+def mps_environment(directory: Path, protocol: int) -> dict[str, str]:
+    """With that on the path."""
+    return {"PATH": f"{mps_program(directory, protocol)}:{os.environ['PATH']}"}
+
+
 class _Loop:
     """An event loop in a thread."""
 
@@ -113,15 +131,23 @@ class World:
         *,
         halves: bool = False,
         nested: bool = False,
+        mps_protocol: int = 3,
     ) -> None:
-        """`halves`: two leases of half a device each, which leave nothing of it, instead of three of 4 GiB. `nested`:
-        how the driver's limits of cgroups stand to each other, see `Scenario.set_limits_nested`.
+        """`mps_protocol`: what the control program of MPS speaks; with the older one comes an older driver, which has
+        no limits of cgroups. `halves`: two leases of half a device each, which leave nothing of it, instead of three of
+        4 GiB. `nested`: how the driver's limits of cgroups stand to each other, see `Scenario.set_limits_nested`.
         """
         self.tier = tier
+        self.driver_behind = tier is Tier.DRIVER
+        """Whether the driver limits all programs of a lease together."""
         self.directory = directory
         self._programs: list[Program] = []
         self.node: Node = make_node(directory / "node")
         self.node.scenario.set_limits_nested(nested=nested)
+        if tier is Tier.MPS:
+            self.node.environment |= mps_environment(directory, mps_protocol)
+            if mps_protocol < 3:
+                self.node.scenario.fail("nvmlDeviceSetMemoryLimits_v1", NO_SUCH_FUNCTION)
         self._loop = _Loop()
         self.coordinator = Coordinator()
         self.lease = LEASE
@@ -373,10 +399,11 @@ def world(
     *,
     halves: bool = False,
     nested: bool = False,
+    mps_protocol: int = 3,
 ) -> Iterator[World]:
     """A world that is closed again."""
     directory.mkdir(parents=True, exist_ok=True)
-    made = World(directory, tier, poll_ms, environment, halves=halves, nested=nested)
+    made = World(directory, tier, poll_ms, environment, halves=halves, nested=nested, mps_protocol=mps_protocol)
     try:
         yield made
     finally:

@@ -37,7 +37,7 @@ def scheduler_config() -> dict[str, Any]:
 def chart_rules(account: str = ACCOUNT) -> tuple[Rule, ...] | None:
     """What an account may; None where there is no Helm to render the chart."""
     documents = _documents()
-    return None if documents is None else rules_of(documents, ACCOUNT)
+    return None if documents is None else rules_of(documents, account)
 
 
 def rules_of(documents: Iterable[dict[str, Any]], account: str) -> tuple[Rule, ...]:

@@ -146,7 +146,7 @@ async def test_a_program_in_a_pod_opens_another_session_before_its_own_ends(
     cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     projected = tmp_path / "projected"
-    projected.write_text(cluster.token("training", "trainer", exp=int(time.time()) + 4) + "\n")
+    projected.write_text(cluster.token("training", "trainer", exp=int(time.time()) + 10) + "\n")
     monkeypatch.delenv("ALIQUOT_TOKEN", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("ALIQUOT_SERVICE_ACCOUNT_FILE", str(projected))

@@ -116,6 +116,7 @@ class Holding:
         self.cuda = CudaDriver(world.try_cuda)
         self.chooser = Chooser(_tiers(ground, following, self.cuda))
         self.limits = LimitSetter(state, self.chooser, ground.guard, following.containment)
+        following.signaller.before_kill = self.limits.release
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays, settings.watchdog.over_max)
         self.watchdog = Watchdog(
             state, following.containment, following.signaller, rules, world.clock, self.limits.observe
@@ -176,10 +177,8 @@ class Obeying:
         """The watchdog, which stands below, ends leases by the controller from here on."""
         settings, state, checkpoint, world = ground.settings, ground.state, ground.checkpoint, ground.world
         self.attacher = Attacher(
-            state=state,
             containment=following.containment,
             attachments=following.attachments,
-            chooser=holding.chooser,
             limits=holding.limits,
             processes=world.processes,
             socket_path=str(settings.socket),

@@ -4,7 +4,7 @@ It speaks the text commands (protocol 2) and, unless FAKE_MPS_PROTOCOL is 2, `mo
 simulated, their driver reads the files `control` that stand for sockets, and clients are those that it has taken in.
 """
 
-# ruff: noqa: T201
+# ruff: noqa: T201, C901, PLR0912
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT = {"limit": "", "percentage": 100, "servers": {"4711": []}, "terminated": []}
+DEFAULT_SPACE = {"pinned-memory-limit": "", "active-thread-percentage": "100"}
 PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/run/nvidia-mps"))
 STATE = PIPE / "daemon.json"
 SIMULATED = os.environ.get("ALIQUOT_SIMGPU", "")
@@ -26,6 +27,9 @@ USAGE = "usage: nvidia-cuda-mps-control [-d | -f]"
 def main() -> int:
     words = sys.argv[1:]
     protocol = "3" if "3" in words else "2"
+    if "--help" in words:
+        print(USAGE if os.environ.get("FAKE_MPS_PROTOCOL") == "2" else f"{USAGE} [-p, --protocol <2|3>]")
+        return 0
     if protocol == "3" and os.environ.get("FAKE_MPS_PROTOCOL") == "2":
         print(USAGE)
         return 1
@@ -59,6 +63,7 @@ def keep(daemon: dict[str, Any]) -> None:
         terms(PIPE, daemon["number"], daemon["limit"], daemon["percentage"])
         return
     for server, of in daemon["named"].items():
+        terms(PIPE / server, of["number"], "", 100)
         for name, space in of["namespaces"].items():
             terms(PIPE / server / name, of["number"], space["pinned-memory-limit"], space["active-thread-percentage"])
 
@@ -139,8 +144,11 @@ def named(daemon: dict[str, Any], words: list[str]) -> int:
                 state = daemon.get("states", {}).get(name, "Ready")
                 print(f"{name},0,{of['number']},{state},{PIPE / name},{of['devices']},-")
         case ["namespace", "create", name] if server in servers and name not in servers[server]["namespaces"]:
-            space = {"pinned-memory-limit": "", "active-thread-percentage": "100"}
-            servers[server]["namespaces"][name] = space
+            servers[server]["namespaces"][name] = DEFAULT_SPACE
+        case ["namespace", "list"] if server in servers:
+            for name, space in {"default": DEFAULT_SPACE, **servers[server]["namespaces"]}.items():
+                limits = f"{space['pinned-memory-limit'] or '-'},{space['active-thread-percentage']}"
+                print(f"{name},{server},Ready,{limits},0,{PIPE / server / name}")
         case ["namespace", "set", name] if name in servers.get(server, {}).get("namespaces", {}):
             servers[server]["namespaces"][name] |= options
         case ["namespace", "get", name, server, field] if name in servers.get(server, {}).get("namespaces", {}):

@@ -14,22 +14,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
-from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.dmem import DmemEnforcer, proof_name
+from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.signals import Outcome, PidFds, Signaller, Target
+from aliquot.common.cuda import OUT_OF_MEMORY
 from aliquot.common.tiers import Tier
 
 LIMIT_BYTES = 1 << 30
@@ -98,7 +100,10 @@ def _prove_one(
             return _prove_watchdog(backend, limited, subject)
         if isinstance(held, DmemEnforcer):
             return _prove_held(backend, held, limited, tree, subject, proven)
-        return _prove_denial(backend, enforcer, limited, tree, subject)
+        found = _prove_denial(backend, enforcer, limited, tree, subject)
+        if isinstance(enforcer, MpsEnforcer):
+            return replace(found, text=f"{found.text}; {enforcer.described(limited)}")
+        return found
     except (EnforcementError, DeviceError) as error:
         return Finding(subject, Mark.BAD, error.message)
     finally:

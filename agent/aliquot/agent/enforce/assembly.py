@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
+from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
@@ -44,7 +45,7 @@ def assemble(
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, own),
         Tier.DRIVER: lambda: paced(ByVendor(Tier.DRIVER, own)),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell),
+        Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell, ByVendor(Tier.DRIVER, own)),
         Tier.PRELOAD: lambda: library,
         Tier.WATCHDOG: lambda: paced(WatchdogEnforcer(blind, powerless, unusable)),
     }
@@ -81,7 +82,13 @@ def folders_of(enforcer: Enforcer, limited: Limited) -> list[str]:
 def check_processes(enforcer: Enforcer, limited: Limited, pids: Collection[int]) -> None:
     """Have a tier check that these processes of a slice are under its limit. Raises `EnforcementError`."""
     if isinstance(enforcer, MpsEnforcer):
-        enforcer.look_for_escaped(limited, pids)
+        enforcer.look_at_clients(limited, pids)
+
+
+def release(enforcer: Enforcer | None, holder: Holder, pid: int) -> None:
+    """Before a process of a holder is killed: have a tier let go of what would suffer by it. Raises nothing."""
+    if isinstance(enforcer, MpsEnforcer):
+        enforcer.release(holder, pid)
 
 
 def asks_nobody(enforcer: Enforcer) -> bool:

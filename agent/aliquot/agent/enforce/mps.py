@@ -1,24 +1,35 @@
 """Tier `mps`: the MPS server refuses what goes beyond a client's limit.
 
-One control daemon per device and tenant: a fatal fault ends the work of every client of a server, so tenants never
-share one. The limit is per client process, and a lease may have several; the watchdog stays on behind it. A process
-that doesn't find the daemon gets the whole device without being told, so the lease's processes are compared with
-the daemon's clients.
+Where the control program knows names (`mps_control`), one daemon a device serves all tenants, with a namespace for each
+lease: their programs run at the same time, and a fatal fault in one ends the work of all. Where it does not, each
+tenant has a daemon, and so a server, of its own on each device: servers take turns.
+
+The limit is per client process, and a lease may have several; so the driver's limit stands behind it where there is
+one, and the watchdog anywhere. A process that doesn't find the daemon gets the whole device without being told, so the
+lease's processes are compared with the daemon's clients.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import vendor_of
-from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, installed
+from aliquot.agent.enforce.mps_control import PROGRAM, MpsControl, NamedMpsControl, Part, installed, knows_names
 from aliquot.common.tiers import Tier
 
+log = logging.getLogger(__name__)
+
+SILENT_S = 30.0
+TRY_EVERY_S = 30.0
+"""How often it is tried whether a server takes others, beside each time that a client has gone: one may come unseen."""
 _Domain = tuple[str, str]
 
 
@@ -32,18 +43,32 @@ class MpsEnforcer:
         directory: Path,
         unusable: Callable[[DeviceInfo], str] = lambda device: "",
         tell: Callable[[str], None] = lambda text: None,
+        behind: Enforcer | None = None,
     ) -> None:
-        """`tell` takes what people should know of, a sentence each; from any thread."""
+        """`tell` takes what people should know of, a sentence each; from any thread. `behind`: a tier that limits all
+        processes of a slice together, used beside this one where it can be had.
+        """
         self._directory = directory
         self._unusable = unusable
         self._tell = tell
+        self._behind = behind
         self._limits: dict[_Domain, dict[str, SliceSpec]] = {}
         """By slice."""
         self._outside: dict[str, frozenset[int]] = {}
         """Processes that were not the daemon's clients when last looked for, by slice."""
         self._told: dict[str, set[int]] = {}
+        self._clients: dict[_Domain, frozenset[int]] = {}
+        """When last looked for."""
+        self._try_at_s: dict[_Domain, float] = {}
+        self._silent_until_s = 0.0
+        """A daemon has not answered before a kill: none is asked again so soon, as kills must not wait."""
         self._faulty: set[_Domain] = set()
         """Whose daemons are to be started anew."""
+
+    @functools.cached_property
+    def together(self) -> bool:
+        """Whether one server serves all tenants of a device, so that their programs run at the same time."""
+        return knows_names()
 
     def available(self, limited: Limited) -> str:
         """Empty where a daemon can be started for the device."""
@@ -58,45 +83,59 @@ class MpsEnforcer:
         return self._unusable(limited.device)
 
     def apply(self, limited: Limited) -> None:
-        """Have a daemon running that allows its clients no more than its largest lease. Raises `EnforcementError`."""
-        limits = self._limits.setdefault(_domain(limited), {})
+        """Have a daemon running that allows its clients no more than their leases. Raises `EnforcementError`."""
+        domain = self._domain(limited)
+        limits = self._limits.setdefault(domain, {})
         limits[limited.spec.slice_id] = limited.spec
         control = self._control(limited)
-        if control.alive() and control.failed_servers():
+        if control.alive() and (domain in self._faulty or control.failed()):
             control.restart()
-            self._faulty.discard(_domain(limited))
-        else:
-            control.start()
-        control.set_memory_limit(_most(limits))
+        control.start()
+        self._faulty.discard(domain)
+        control.set_parts(_parts(limits))
+        behind = self._behind_of(limited)
+        if behind is not None:
+            behind.apply(limited)
 
     def read_back(self, limited: Limited) -> bool:
-        """Whether the daemon answers and its default is what was set. Raises `EnforcementError`."""
-        limits = self._limits.get(_domain(limited), {})
+        """Whether the daemon says what was set, and what stands behind it does. Raises `EnforcementError`."""
+        domain = self._domain(limited)
+        limits = self._limits.get(domain, {})
         control = self._control(limited)
-        if limited.spec.slice_id not in limits or not control.alive():
+        if limited.spec.slice_id not in limits or domain in self._faulty or not control.alive():
             return False
-        if control.failed_servers():
-            self._tell_fault(limited, limits)
+        if control.failed():
+            self._tell_fault(limited, "a fatal fault in one of its programs has ended the work of all")
             return False
-        return control.memory_limit_bytes() == _most(limits) >> 20 << 20
+        behind = self._behind_of(limited)
+        if behind is not None and not behind.read_back(limited):
+            return False
+        return control.in_force(_parts(limits))
 
-    def _tell_fault(self, limited: Limited, slice_ids: Collection[str]) -> None:
+    def _tell_fault(self, limited: Limited, what: str) -> None:
         """Once, although every slice under the daemon is read back."""
-        if _domain(limited) in self._faulty:
+        domain = self._domain(limited)
+        if domain in self._faulty:
             return
-        self._faulty.add(_domain(limited))
+        self._faulty.add(domain)
+        whose = f"of tenant {domain[1]!r}" if domain[1] else "of all tenants"
+        slices = ", ".join(sorted(self._limits[domain]))
         self._tell(
-            f"{limited.device.uuid}: a fatal fault in a program of tenant {limited.spec.tenant!r} has ended the work "
-            f"of all its programs under MPS there (slices {', '.join(sorted(slice_ids))}). The daemon is started anew; "
-            "so must be what ran under it"
+            f"{limited.device.uuid}: the MPS server {whose} (slices {slices}): {what}. "
+            "The daemon is started anew; so must be what ran under it"
         )
 
     def clear(self, limited: Limited) -> None:
-        """Lower the daemon's limit to what the remaining leases need; the last one's end stops it."""
-        self._drop(_domain(limited), limited.spec.slice_id)
+        """Take the slice's part from the daemon; the last one's end stops it."""
+        behind = self._behind_of(limited)
+        if behind is not None:
+            behind.clear(limited)
+        self._drop(self._domain(limited), limited.spec.slice_id)
 
     def forget(self, holder: Holder) -> None:
         """The same for all that it had, on whichever devices."""
+        if self._behind is not None:
+            self._behind.forget(holder)
         for domain, limits in list(self._limits.items()):
             for spec in [spec for spec in limits.values() if spec.holder == holder]:
                 self._drop(domain, spec.slice_id)
@@ -108,28 +147,29 @@ class MpsEnforcer:
         self._told.pop(slice_id, None)
         control = self._control_of(domain)
         if limits:
-            control.set_memory_limit(_most(limits))
+            control.set_parts(_parts(limits))
         else:
             self._limits.pop(domain, None)
+            self._clients.pop(domain, None)
+            self._try_at_s.pop(domain, None)
             self._faulty.discard(domain)
             control.stop()
 
     def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Where the daemon is, and this lease's own, lower limits. A client can only lower what the daemon allows."""
-        spec, control = limited.spec, self._control(limited)
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(control.pipe_directory),
-            "CUDA_MPS_LOG_DIRECTORY": str(control.log_directory),
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={spec.memory_bytes >> 20}M",
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, -(-spec.share_milli // 10))),
-        }
+        """Where the daemon is, and what else a program must have set."""
+        own = self._control(limited).environment(limited.spec.slice_id, _part(limited.spec))
+        behind = self._behind_of(limited)
+        return own if behind is None else {**behind.environment(limited), **own}
+
+    def _behind_of(self, limited: Limited) -> Enforcer | None:
+        return None if self._behind is None or self._behind.available(limited) else self._behind
 
     def admit(self, limited: Limited, uid: int) -> None:
-        """Refuse a second user of a daemon: its server runs as one. Raises `EnforcementError`."""
-        owner = self._control(limited).pipe_directory.parent / "owner"
+        """Refuse a second user of a daemon whose server runs as one. Raises `EnforcementError`."""
+        owner = self._owner_file(self._domain(limited))
         try:
             known = owner.read_text(encoding="ascii") if owner.exists() else ""
-            if known and known != str(uid):
+            if known and known != str(uid) and not self.together:
                 raise EnforcementError(
                     f"the MPS daemon of tenant {limited.spec.tenant!r} serves uid {known} on this device, not uid {uid}"
                 )
@@ -137,20 +177,33 @@ class MpsEnforcer:
         except OSError as error:
             raise EnforcementError(f"the MPS daemon's folder can't be used: {error}") from error
 
-    def escaped(self, limited: Limited, pids: Collection[int]) -> list[int]:
-        """Of a lease's processes on the device, those the daemon doesn't know: nothing holds them but the watchdog.
+    def release(self, holder: Holder, pid: int) -> None:
+        """Before a process of a holder is killed: have its server let go of it. It is killed in any case."""
+        for domain, limits in list(self._limits.items()):
+            if any(spec.holder == holder for spec in limits.values()) and time.monotonic() >= self._silent_until_s:
+                try:
+                    self._control_of(domain).terminate(pid)
+                except EnforcementError as error:
+                    self._silent_until_s = time.monotonic() + SILENT_S
+                    log.warning("MPS may not take new clients after process %d: %s", pid, error.message)
 
-        Raises `EnforcementError`.
-        """
-        return sorted(set(pids) - set(self._control(limited).clients()))
-
-    def look_for_escaped(self, limited: Limited, pids: Collection[int]) -> None:
+    def look_at_clients(self, limited: Limited, pids: Collection[int]) -> None:
         """Tell of processes of the slice that two looks in a row found outside the daemon: one that has just begun may
-        not be its client yet. Raises `EnforcementError`.
+        not be its client yet. And now and then see whether the server still takes others. Raises `EnforcementError`.
         """
-        slice_id = limited.spec.slice_id
+        slice_id, domain, control = limited.spec.slice_id, self._domain(limited), self._control(limited)
+        clients = frozenset(control.clients())
+        gone = self._clients.get(domain, frozenset()) - clients
+        self._clients[domain] = clients
+        now_s = time.monotonic()
+        due = bool(gone) or now_s >= self._try_at_s.get(domain, 0.0)
+        if due:
+            self._try_at_s[domain] = now_s + TRY_EVERY_S
+        if due and control.hangs(self._owner(domain)):
+            said = control.last_words()
+            self._tell_fault(limited, f"it takes no new programs{f' (its log ends: {said})' if said else ''}")
         before = self._outside.get(slice_id)
-        now = frozenset(self.escaped(limited, pids)) if pids else frozenset[int]()
+        now = frozenset(pids) - clients
         self._outside[slice_id] = now
         told = self._told.setdefault(slice_id, set())
         told &= now
@@ -158,21 +211,41 @@ class MpsEnforcer:
             told.add(pid)
             self._tell(
                 f"process {pid} of slice {slice_id} is not under MPS (it did not find, or did not use, "
-                f"{self._control(limited).pipe_directory}): only the watchdog holds it"
+                f"{control.environment(slice_id, _part(limited.spec))['CUDA_MPS_PIPE_DIRECTORY']}): "
+                f"only {'the driver and ' if self._behind_of(limited) else ''}the watchdog holds it"
             )
 
+    def described(self, limited: Limited) -> str:
+        """What the daemon says of its servers, and the end of its log, for people. Raises `EnforcementError`."""
+        control = self._control(limited)
+        said = control.last_words()
+        listed = "; ".join(control.servers().splitlines())
+        return f"servers: {listed or 'none yet'}" + (f"; its log ends: {said}" if said else "")
+
+    def _owner_file(self, domain: _Domain) -> Path:
+        return self._control_of(domain).pipe_directory.parent / "owner"
+
+    def _owner(self, domain: _Domain) -> int | None:
+        """As whom a program must come for the server to take it."""
+        path = self._owner_file(domain)
+        return int(path.read_text(encoding="ascii")) if path.exists() else None
+
     def _control(self, limited: Limited) -> MpsControl:
-        return self._control_of(_domain(limited))
+        return self._control_of(self._domain(limited))
 
     def _control_of(self, domain: _Domain) -> MpsControl:
         uuid, tenant = domain
-        return MpsControl(self._directory / f"{uuid}.{quote(tenant, safe='')}", uuid)
+        kind = NamedMpsControl if self.together else MpsControl
+        return kind(self._directory / f"{uuid}.{quote(tenant, safe='')}", uuid)
+
+    def _domain(self, limited: Limited) -> _Domain:
+        """Whose programs share a server: where servers have no namespaces, those of one tenant."""
+        return limited.device.uuid, "" if self.together else limited.spec.tenant
 
 
-def _most(limits: Mapping[str, SliceSpec]) -> int:
-    """What the largest of its leases needs of a daemon."""
-    return max(spec.memory_bytes for spec in limits.values())
+def _parts(limits: Mapping[str, SliceSpec]) -> dict[str, Part]:
+    return {slice_id: _part(spec) for slice_id, spec in limits.items()}
 
 
-def _domain(limited: Limited) -> _Domain:
-    return limited.device.uuid, limited.spec.tenant
+def _part(spec: SliceSpec) -> Part:
+    return Part(spec.memory_bytes, max(1, -(-spec.share_milli // 10)))

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.enforce.base import EnforcementError, Enforcer, Limited
+from aliquot.agent.enforce.mps import MpsEnforcer
 from aliquot.agent.enforce.preload import PreloadEnforcer
-from aliquot.common.tiers import ON_SHARE, Tier
+from aliquot.common.tiers import ON_SHARE
 
 _NOTHING = "guarantees nothing: the driver gives each busy process as much time as any other"
 
@@ -78,7 +79,9 @@ def share_note(enforcer: Enforcer, limited: Limited) -> str:
             f"{share} is a guarantee, within 5 points of the device's time, while others are busy too, and no cap "
             "while there is time left; it holds among programs that load the preload library"
         )
-    if enforcer.tier is Tier.MPS:
+    if isinstance(enforcer, MpsEnforcer):
+        if enforcer.together:
+            return f"{share} is a cap on the multiprocessors, which other tenants' programs leave free for it"
         return (
             f"{share} is a cap on the multiprocessors, and no guarantee: each tenant has a server of its own, servers "
             f"take turns, so beside one busy tenant it comes to about {limited.spec.share_milli / 2000:g}"

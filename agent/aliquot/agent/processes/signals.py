@@ -132,6 +132,8 @@ class Signaller:
         self._processes = processes
         self._kernel: Kernel = kernel or PidFds()
         self._monotonic_s = monotonic_s
+        self.before_kill: Callable[[Target], None] = lambda target: None
+        """Told of each SIGKILL that is sent now; bounded in time, and raises nothing."""
         self.outcomes: dict[tuple[str, Outcome], int] = {}
         """(signal name, outcome) -> how often, for metrics."""
         self._sent_s: dict[tuple[ProcessKey, signal.Signals], float] = {}
@@ -201,6 +203,8 @@ class Signaller:
                 return Outcome.NOT_ITS_LEASE
             if self._kernel.ended(pinned):
                 return Outcome.GONE
+            if what is signal.SIGKILL:
+                self.before_kill(target)
             self._kernel.send(pinned, what)
         except ProcessLookupError:
             return Outcome.GONE

@@ -296,7 +296,8 @@ bool books_charge(struct place place, enum charge_kind kind, uint64_t bytes)
         account->managed_bytes += bytes < room ? bytes : room;
         return true;
     }
-    if (account->pinned_bytes && account->memory_bytes + bytes > account->pinned_bytes)
+    if (account->pinned_bytes &&
+        account->memory_bytes + books_shared_bytes(device, account) + bytes > account->pinned_bytes)
         return false;
     uint64_t limited = kind == CHARGE_CONTEXT && device->contexts_spared ? 0 : bytes;
     if (!within_limit(device, account, limited) || !fits(device, place.gpu_instance, bytes))

@@ -234,6 +234,11 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
         uint64_t left = used < limit->hard_bytes ? limit->hard_bytes - used : 0;
         room = left < room ? left : room;
     }
+    const struct sim_account *account = books_account(cuda_place(context->ordinal), false);
+    if (account && account->pinned_bytes) { /* of MPS: the total stays the card's */
+        uint64_t left = account->memory_bytes < account->pinned_bytes ? account->pinned_bytes - account->memory_bytes : 0;
+        room = left < room ? left : room;
+    }
     machine_unlock();
     *free_bytes = room;
     return CUDA_SUCCESS;

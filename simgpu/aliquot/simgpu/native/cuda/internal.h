@@ -99,6 +99,9 @@ void cuda_unlock(void);
 /* Takes this process in as a client of MPS where its environment says so (mps.c). False: there is no room. */
 bool mps_connect(int ordinal);
 
+/* At initialisation: does not come back while the server that this process would come to takes nobody any more. */
+void mps_wait(int ordinal);
+
 struct sim_device *cuda_device(int ordinal); /* NULL: no such ordinal */
 struct place cuda_place(int ordinal);
 uint64_t cuda_time_ns(int ordinal); /* this process's own time on the device: see common/sharing.c */

@@ -62,11 +62,26 @@ static void lower_pinned(struct terms *terms, int ordinal)
     }
 }
 
+void mps_wait(int ordinal)
+{
+    struct terms terms;
+    struct sim_device *device = cuda_device(ordinal);
+    if (cuda_place(ordinal).gpu_instance != NO_INSTANCE || !read_terms(&terms))
+        return;
+    machine_lock();
+    books_reap(device);
+    while (device->wedged_server == terms.server) {
+        machine_unlock();
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        machine_lock();
+    }
+    machine_unlock();
+}
+
 bool mps_connect(int ordinal)
 {
     struct terms terms;
     struct place place = cuda_place(ordinal);
-    struct sim_device *device = cuda_device(ordinal);
     const char *own = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     if (place.gpu_instance != NO_INSTANCE || !read_terms(&terms))
         return true;
@@ -75,12 +90,6 @@ bool mps_connect(int ordinal)
     if (percent && percent < terms.percent)
         terms.percent = percent;
     machine_lock();
-    books_reap(device);
-    while (device->wedged_server == terms.server) {
-        machine_unlock();
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        machine_lock();
-    }
     struct sim_account *account = books_account(place, true);
     if (account) {
         account->types |= TYPE_MPS;

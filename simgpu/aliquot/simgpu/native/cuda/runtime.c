@@ -183,6 +183,8 @@ static CUresult initialise(void)
     machine_unlock();
     if (!runtime.visible_count)
         return CUDA_ERROR_NO_DEVICE;
+    for (int ordinal = 0; ordinal < runtime.visible_count; ordinal++)
+        mps_wait(ordinal);
     *alive = 1;
     return CUDA_SUCCESS;
 }
