@@ -140,6 +140,7 @@ def second_client_bytes(server: ServerProcess) -> int:
         session = remote.session_of(device)
         before = session.counters.data_bytes
         remote.upload(copy.deepcopy(model), device)
+        session.synchronize()  # what was not done when a session is closed is not done any more
         sent.append(session.counters.data_bytes - before)
         remote.detach(device)
     assert sent[0] > 1 << 20
