@@ -202,7 +202,7 @@ def pool_steps(bench: Bench) -> dict[str, Any]:
         """
         import ctypes, json
         from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
-        from aliquot.agent.doctor.cuda import Driver
+        from aliquot.common.cuda import Driver
         d = Driver(); pool = c_void_p(); d.call("cuDeviceGetDefaultMemPool", byref(pool), c_int(0))
         def reserved():
             value = c_uint64(); d.call("cuMemPoolGetAttribute", pool, c_int(5), byref(value)); return value.value

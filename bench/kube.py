@@ -31,11 +31,11 @@ import msgspec
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from aliquot.common.runtime import event_loop_factory
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.api.resources import PODS
 from aliquot.kube.core import names
-from aliquot.kube.program import loop_factory
 from bench.lib.http_caller import Caller
 from bench.lib.pool import coordinator, cpu_s_of, declare, declared_nodes, in_process, percentile
 from tests.identity import ADMIN_TOKEN
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=5.0, help="for what the coordinator compiles once")
     parser.add_argument("--json", action="store_true", help="nothing but the last line")
     arguments = parser.parse_args()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         result = runner.run(run(arguments))
     if not arguments.json:
         for name, value in result.items():

@@ -140,6 +140,7 @@ def second_client_bytes(server: ServerProcess) -> int:
         session = remote.session_of(device)
         before = session.counters.data_bytes
         remote.upload(copy.deepcopy(model), device)
+        session.synchronize()  # what was not done when a session is closed is not done any more
         sent.append(session.counters.data_bytes - before)
         remote.detach(device)
     assert sent[0] > 1 << 20
@@ -235,10 +236,10 @@ def everything(server: ServerProcess, arguments: argparse.Namespace) -> dict[str
     fields["second_client_weight_bytes"] = second_client_bytes(server)
     results = probe.run(device)
     fields["probe_passed"], fields["probe_total"] = sum(not error for _, _, error in results), len(results)
+    remote.detach(device)  # PyTorch counts devices at the first backward: each row of the delays is this one anew
     fields["delays"] = delays(server)
     fields |= starts()
     fields["load_average"] = round(os.getloadavg()[0], 1)
-    remote.detach(device)
     return fields
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
 from aliquot.agent.doctor import probe
-from aliquot.agent.doctor.cuda import NOT_FOUND, Driver, DriverError
 from aliquot.agent.doctor.probe import Release, malloc
+from aliquot.common.cuda import NOT_FOUND, Driver, DriverError
 
 _DEVICE, _PINNED, _READ_WRITE, _FLOAT = 1, 1, 3, 0x20
 _RELAXED_CAPTURE = 2

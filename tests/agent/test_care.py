@@ -271,7 +271,7 @@ async def test_a_test_that_kills_its_card_is_told_and_the_card_is_off_the_bus(
         "import sys\n"
         "if 'aliquot.agent.doctor.card' in ' '.join(sys.orig_argv):\n"
         "    from aliquot import simgpu\n"
-        "    from aliquot.agent.doctor import cuda\n"
+        "    from aliquot.common import cuda\n"
         "    call = cuda.Driver.call\n"
         "    def dying(self, name, *arguments):\n"
         "        if name == 'cuMemAlloc_v2':\n"

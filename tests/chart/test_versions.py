@@ -63,8 +63,6 @@ def there(found: Documents, kind: str) -> list[str]:
 def test_kubernetes_takes_what_is_rendered_for_it(variant: str, version: str) -> None:
     found = documents(VARIANTS[variant], version)
     taken(found, version)
-    mutating = "MutatingAdmissionPolicy" in {each["kind"] for each in found}
-    assert mutating is (there(found, "ValidatingAdmissionPolicy") != [] and minor(version) >= 36)
     webhook = "kube" not in VARIANTS[variant] or VARIANTS[variant]["kube"].get("enabled", True)
     assert there(found, "MutatingWebhookConfiguration") == (["aliquot-pods"] if webhook else [])
 
@@ -113,10 +111,6 @@ def test_what_is_applied_beside_the_chart_is_taken_as_far_as_its_comments_say(ve
     found = [
         each for name in ("crds.yaml", "admission.yaml") for each in yaml.safe_load_all((folder / name).read_text())
     ]
-    if minor(version) < 36:
-        mutating = {each["kind"] for each in found if each["kind"].startswith("Mutating")}
-        assert mutating == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
-        found = [each for each in found if each["kind"] not in mutating]
     taken(found, version)
 
 

@@ -15,7 +15,7 @@ uvloop = pytest.importorskip("uvloop")
 
 _SPAWNING = """
 import asyncio, sys
-from aliquot.coordinator.runtime import event_loop_factory
+from aliquot.common.runtime import event_loop_factory
 import grpc, grpc.aio
 
 async def main():

@@ -12,7 +12,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from aliquot.agent import reloading as of_agents
+from aliquot.agent import settings as of_agents
+from aliquot.common.reloading import leaves
 from aliquot.coordinator.settings import reloading as of_coordinators
 from aliquot.coordinator.settings.config import Settings
 from aliquot.v1 import leases_pb2_grpc, pool_pb2, pool_pb2_grpc
@@ -119,7 +120,7 @@ def test_the_manual_lists_what_can_be_reloaded() -> None:
     table, _, after = section.partition("\n\nThe log names")
     listed = re.findall(r"`([a-z_.]+)`", "\n".join(line.split("|")[1] for line in table.strip().splitlines()[2:]))
     assert sorted(listed) == sorted(of_coordinators.LIVE)
-    known = {name for name, _ in of_coordinators.leaves(Settings())}
+    known = {name for name, _ in leaves(Settings())}
     assert known >= of_coordinators.LIVE, "a setting that nobody has"
     agents = re.search(r"An agent does the same on SIGHUP, with ([^.]*) only", after)
     assert agents is not None

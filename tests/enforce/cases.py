@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aliquot import simgpu
-from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
+from aliquot.common.cuda import OUT_OF_MEMORY
 from aliquot.common.tiers import Tier
 from bench.lib.cuda_ways import WAYS
 from tests.enforce import scripts

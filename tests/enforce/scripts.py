@@ -5,7 +5,7 @@ from __future__ import annotations
 _HEAD = """
 import ctypes, json, os, sys, time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from aliquot.agent.doctor.cuda import Driver, DriverError
+from aliquot.common.cuda import Driver, DriverError
 from bench.lib.cuda_ways import WAYS
 MIB = 1 << 20
 LIMIT = 4096 * MIB

@@ -20,7 +20,7 @@ from aliquot.agent.enforce.preload_files import LeaseFiles
 GIB = 1 << 30
 RELEASING = """
 import sys
-from aliquot.agent.doctor.cuda import Driver
+from aliquot.common.cuda import Driver
 from bench.lib.cuda_ways import WAYS
 driver = Driver()
 held = [WAYS["malloc"](driver, 512 << 20) for _ in range(int(sys.argv[1]))]

@@ -15,7 +15,7 @@ from tests.enforce.world import NEIGHBOUR, Program, World, world
 
 GREEDY = """
 import json, random, sys, time
-from aliquot.agent.doctor.cuda import Driver, DriverError
+from aliquot.common.cuda import Driver, DriverError
 from bench.lib.cuda_ways import WAYS
 dice, driver, held, refused, other = random.Random(int(sys.argv[1])), Driver(), [], 0, 0
 print(json.dumps({"ready": True}), flush=True)
@@ -35,7 +35,7 @@ print(json.dumps({"refused": refused, "other": other}), flush=True)
 
 MODEST = """
 import json, random, sys, time
-from aliquot.agent.doctor.cuda import Driver, DriverError
+from aliquot.common.cuda import Driver, DriverError
 from bench.lib.cuda_ways import WAYS
 until, driver, rounds = time.monotonic() + float(sys.argv[2]), Driver(), 0
 room = driver.memory_info()[0] // (2 << 20) * (2 << 20)

@@ -198,7 +198,7 @@ def test_a_copy_that_fails_leaves_nothing_that_looks_like_a_journal(tmp_path: Pa
 
 def test_facts_are_exported_one_a_line(tmp_path: Path, capsys: Capture) -> None:
     story = written(tmp_path / "j.db", 2)
-    assert aliquot("journal", "export", tmp_path / "j.db") == 0
+    assert aliquot("journal", "dump", tmp_path / "j.db", "--json") == 0
     facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [fact["seq"] for fact in facts] == list(range(1, story.state.seq + 1))
     assert facts[0]["fact"] == "LeaderStarted"
@@ -240,18 +240,15 @@ def lines(capsys: Capture, *arguments: object) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("action", ["dump", "export"])
-def test_facts_from_one_to_another_are_shown(tmp_path: Path, capsys: Capture, action: str) -> None:
+def test_facts_from_one_to_another_are_shown(tmp_path: Path, capsys: Capture) -> None:
     story = written(tmp_path / "j.db", 3)
     last = story.state.seq
     for after, up_to in ((0, 1), (1, 2), (1, last - 1), (last - 1, last), (last, last), (2, last + 5)):
-        said = lines(capsys, action, tmp_path / "j.db", "--after", after, "--up-to", up_to, "--json")
+        said = lines(capsys, "dump", tmp_path / "j.db", "--after", after, "--up-to", up_to, "--json")
         assert [json.loads(line)["seq"] for line in said] == list(range(after + 1, min(up_to, last) + 1))
-        said = lines(capsys, action, tmp_path / "j.db", "--after", after, "--up-to", up_to)
-        if action == "dump":
-            assert [int(line.split()[0]) for line in said if not line.startswith("--")] == list(
-                range(after + 1, min(up_to, last) + 1)
-            )
+        said = lines(capsys, "dump", tmp_path / "j.db", "--after", after, "--up-to", up_to)
+        shown = [int(line.split()[0]) for line in said if not line.startswith("--")]
+        assert shown == list(range(after + 1, min(up_to, last) + 1))
 
 
 def test_facts_are_shown_with_their_number_time_and_fields(tmp_path: Path, capsys: Capture) -> None:
@@ -262,7 +259,7 @@ def test_facts_are_shown_with_their_number_time_and_fields(tmp_path: Path, capsy
     assert first == f"-- facts 1 to {last}, record {groups[0].digest.hex()[:12]}"
     assert facts[0].startswith("        1 1970-01-01T00:00:01.001+00:00 LeaderStarted ")
     assert "at_ms=" not in facts[0]
-    exported = [json.loads(line) for line in lines(capsys, "export", tmp_path / "j.db")]
+    exported = [json.loads(line) for line in lines(capsys, "dump", tmp_path / "j.db", "--json")]
     assert exported[0]["at_ms"] == 1001
     assert "78" * 32 in json.dumps(exported), "bytes are shown in hexadecimal"
 

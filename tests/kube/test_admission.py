@@ -37,8 +37,6 @@ async def api() -> AsyncIterator[FakeApi]:
             plural = {
                 "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
                 "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-                "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-                "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
             }[document["kind"]]
             api.store.create(api.store.kind(policies.VERSION, plural), "", document)
         make_node(api, "node-0")
@@ -101,28 +99,3 @@ async def test_an_agents_account_writes_of_its_own_node_alone(api: FakeApi) -> N
         api.store.extra.clear()  # a token that is of no pod
         with pytest.raises(KubeForbidden):
             await agents.patch(f"{node}/status", {"status": {"capacity": {names.GPU_PERCENT: "1"}}})
-
-
-@pytest.mark.parametrize(
-    ("pod", "matches"),
-    [
-        (pod_document("a", {names.GPU_PERCENT: 25}), True),
-        (pod_document("a", {names.GPU: 1}), True),
-        (pod_document("a", annotations={names.REQUEST: "0.5"}), True),
-        (pod_document("a", {"memory": 1}), False),
-        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "volcano"}), False),
-        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"}), True),
-    ],
-)
-def test_which_pods_are_changed(pod: dict[str, Any], matches: bool) -> None:
-    (policy,) = [document for document in documents() if document["kind"] == "MutatingAdmissionPolicy"]
-    found = [policies.evaluate(one["expression"], object=pod) for one in policy["spec"]["matchConditions"]]
-    assert all(found) is matches
-
-
-def test_what_the_cluster_needs_to_start_is_left_alone() -> None:
-    (policy,) = [document for document in documents() if document["kind"] == "MutatingAdmissionPolicy"]
-    (expression,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
-    assert expression["operator"] == "NotIn"
-    assert {"kube-system", "aliquot-system"} <= set(expression["values"])
-    assert [one["patchType"] for one in policy["spec"]["mutations"]] == ["ApplyConfiguration", "JSONPatch"]

@@ -74,7 +74,6 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
         assert bad == {
             ("accounts", "nothing"),
             ("policies", "aliquot-assignments"),
-            ("policies", "aliquot-pods"),
             ("webhook", "aliquot-pods"),
             ("nodes", "node-1"),
             ("controllers", "no"),
@@ -88,7 +87,7 @@ async def test_the_doctor_names_what_is_missing_and_how_to_mend_it(tmp_path: Pat
             kind = cluster.api.store.kind(VERSION, f"{prefix.lower()}admission{plurals['Policy' + rest]}")
             cluster.api.store.create(kind, "", document)
         code, text = await aliquot(cluster, "kube", "doctor", "--kubeconfig", str(config))
-        assert "aliquot-pods is in force" in text
+        assert "aliquot-assignments is in force" in text
 
 
 def installed(cluster: KubeCluster) -> None:

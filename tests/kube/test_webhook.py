@@ -1,4 +1,4 @@
-"""The webhook: the pods that a mutating policy would see, counted whatever way they ask, over TLS."""
+"""The webhook: pods that ask for parts are counted whatever way they ask, and go to our scheduler, over TLS."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from tests.kube.fake_api import policies
 from tests.kube.fake_api.server import ADMIN, FakeApi, fake_api
 from tests.kube.fake_api.webhooks import patched
 from tests.kube.making import pod_document
-from tests.kube.test_admission import documents as admission
 
 PATH = resources.PODS.path("default")
 VALUE = {"fieldRef": {"fieldPath": f"metadata.annotations['{names.LEASE_ID}']"}}
@@ -101,18 +100,36 @@ def test_a_webhook_without_a_certificate_says_what_to_do(tmp_path: Path) -> None
         webhook.Certificate(tmp_path)
 
 
-def test_webhook_and_policy_are_asked_for_the_same_pods() -> None:
-    (policy,) = [each for each in admission() if each["kind"] == "MutatingAdmissionPolicy"]
-    hook = configuration()["webhooks"][-1]
-    assert hook["matchConditions"] == policy["spec"]["matchConditions"]
-    assert hook["rules"] == policy["spec"]["matchConstraints"]["resourceRules"]
-    assert hook["namespaceSelector"] == policy["spec"]["matchConstraints"]["namespaceSelector"]
-    for field in ("failurePolicy", "reinvocationPolicy"):
-        assert hook[field] == policy["spec"][field]
-    text = str(policy["spec"]["mutations"])
-    assert LEASE_VARIABLE in text
-    assert f"metadata.annotations['{names.LEASE_ID}']" in text.replace("\\'", "'")
-    assert f"schedulerName: '{names.SCHEDULER}'" in text.replace("\\'", "'")
+@pytest.mark.parametrize(
+    ("pod", "matches"),
+    [
+        (pod_document("a", {names.GPU_PERCENT: 25}), True),
+        (pod_document("a", {names.GPU: 1}), True),
+        (pod_document("a", annotations={names.REQUEST: "0.5"}), True),
+        (pod_document("a", {"memory": 1}), False),
+        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "volcano"}), False),
+        (pod_document("a", {names.GPU: 1}, spec={"schedulerName": "default-scheduler"}), True),
+    ],
+)
+def test_about_which_pods_it_is_asked(conditions: list[str], pod: dict[str, Any], matches: bool) -> None:
+    assert asked_about(conditions, pod) is matches
+
+
+def test_what_the_cluster_needs_to_start_is_left_alone() -> None:
+    for hook in configuration()["webhooks"]:
+        (excluded,) = hook["namespaceSelector"]["matchExpressions"]
+        assert excluded["operator"] == "NotIn"
+        assert {"kube-system", "aliquot-system"} <= set(excluded["values"])
+
+
+@pytest.fixture(scope="module")
+def conditions() -> list[str]:
+    """Of the chart: which pods the API server asks it about."""
+    return [each["expression"] for each in configuration()["webhooks"][-1]["matchConditions"]]
+
+
+def asked_about(conditions: list[str], pod: dict[str, Any]) -> bool:
+    return all(policies.evaluate(each, object=pod) for each in conditions)
 
 
 _LIMITS = st.dictionaries(
@@ -150,10 +167,9 @@ _POD = st.builds(
 )
 
 
-@given(_POD)
-def test_both_decide_alike_and_twice_is_as_once(pod: dict[str, Any]) -> None:
-    (policy,) = [each for each in admission() if each["kind"] == "MutatingAdmissionPolicy"]
-    matches = all(policies.evaluate(one["expression"], object=pod) for one in policy["spec"]["matchConditions"])
+@given(pod=_POD)
+def test_what_it_is_asked_about_is_counted_and_twice_is_as_once(conditions: list[str], pod: dict[str, Any]) -> None:
+    matches = asked_about(conditions, pod)
     try:
         patch = patch_of(msgspec.convert(pod, AdmittedPod))
     except AliquotError:

@@ -14,7 +14,7 @@ import pytest
 from aliquot.cli._exits import Exit
 from aliquot.client import Pool
 from aliquot.remote.compat.signals import stop_signal
-from aliquot.remote.launching import STARTUP, cuda_here
+from aliquot.remote.launching import PROGRAMS, STARTUP, cuda_here
 from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
 
@@ -197,8 +197,12 @@ def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:
 
 def test_the_variables_add_to_the_programs_own_path() -> None:
     assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
-    stated = cuda_here({"PYTHONPATH": "/mine"})
-    assert stated == {"ALIQUOT_REMOTE_CUDA": "1", "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine"}
+    stated = cuda_here({"PYTHONPATH": "/mine", "PATH": "/bin"})
+    assert stated == {
+        "ALIQUOT_REMOTE_CUDA": "1",
+        "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine",
+        "PATH": f"{PROGRAMS}{os.pathsep}/bin",
+    }
 
 
 def test_a_python_without_aliquot_says_so_and_runs_nothing(tmp_path: Path) -> None:

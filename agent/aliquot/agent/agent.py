@@ -14,7 +14,6 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics.dcgm import DcgmCollector
 from aliquot.agent.metrics.node import NodeCollector
 from aliquot.agent.metrics.served import ServedCollector
 from aliquot.agent.reporting import Description, Reporter
@@ -97,6 +96,8 @@ class Agent:
         )
         self.metrics.registry.register(ServedCollector(lambda: state.name, obeying.host.figures))
         if settings.dcgm_names:
+            from aliquot.agent.metrics.dcgm import DcgmCollector  # noqa: PLC0415 - few nodes ask for these names
+
             self.metrics.registry.register(DcgmCollector(state))
         service = LocalService(
             state=state,

@@ -177,10 +177,8 @@ class Obeying:
         """The watchdog, which stands below, ends leases by the controller from here on."""
         settings, state, checkpoint, world = ground.settings, ground.state, ground.checkpoint, ground.world
         self.attacher = Attacher(
-            state=state,
             containment=following.containment,
             attachments=following.attachments,
-            chooser=holding.chooser,
             limits=holding.limits,
             processes=world.processes,
             socket_path=str(settings.socket),

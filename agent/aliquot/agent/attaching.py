@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.assembly import environment_of, folders_of
-from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.environment import Granted, environment
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.containment import Containment, ContainmentKind, Tracking
 from aliquot.agent.processes.proc import Processes
-from aliquot.agent.state import NodeState
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +23,16 @@ class Attacher:
     def __init__(
         self,
         *,
-        state: NodeState,
         containment: Containment,
         attachments: Attachments,
-        chooser: Chooser,
         limits: LimitSetter,
         processes: Processes,
         socket_path: str,
         visibility: Callable[[Sequence[DeviceInfo]], Mapping[str, str]],
     ) -> None:
         """`visibility`: see `DeviceBackend`."""
-        self._state = state
         self._containment = containment
         self._attachments = attachments
-        self._chooser = chooser
         self._limits = limits
         self._processes = processes
         self._socket_path = socket_path
@@ -93,18 +87,14 @@ class Attacher:
         """Folders that processes of these slices need. Raises `EnforcementError`."""
         found: list[str] = []
         for record in records:
-            limited = self._limits.limited(record)
-            tier = self._state.actual_of(record.slice_id).tier
-            enforcer = self._chooser.of(tier) if tier is not None else None
-            if limited is not None and enforcer is not None:
+            if (held := self._limits.held(record)) is not None:
+                limited, enforcer = held
                 found += folders_of(enforcer, limited)
         return list(dict.fromkeys(found))
 
     def _granted(self, record: Reservation, present: Mapping[str, str], uid: int) -> Granted | None:
-        limited = self._limits.limited(record)
-        tier = self._state.actual_of(record.slice_id).tier
-        enforcer = self._chooser.of(tier) if tier is not None else None
-        if limited is None or tier is None or enforcer is None:
+        if (held := self._limits.held(record)) is None:
             return None
+        limited, enforcer = held
         variables = environment_of(enforcer, limited, dict(present), uid)
-        return Granted(record.spec, limited.device, tier, variables)
+        return Granted(record.spec, limited.device, enforcer.tier, variables)

@@ -63,6 +63,12 @@ class LimitSetter:
         attached = tuple(self._containment.cgroups_attached(holder))
         return Limited(record.spec, device.info, self._containment.cgroup_of(holder), attached)
 
+    def held(self, record: Reservation) -> tuple[Limited, Enforcer] | None:
+        """A slice and what holds it; None: nothing does (yet), or its device is gone."""
+        limited, tier = self.limited(record), self._state.actual_of(record.slice_id).tier
+        enforcer = self._chooser.of(tier) if tier is not None else None
+        return None if limited is None or enforcer is None else (limited, enforcer)
+
     async def set(self, record: Reservation) -> LimitResult:
         """Set a slice's limit by the strongest tier that holds when read back."""
         limited = self.limited(record)
@@ -97,12 +103,11 @@ class LimitSetter:
         at_once: list[Check] = []
         lost: list[Reservation] = []
         for record in records:
-            limited = self.limited(record)
-            tier = self._state.actual_of(record.slice_id).tier
-            enforcer = self._chooser.of(tier) if tier is not None else None
-            if limited is None or enforcer is None:
+            held = self.held(record)
+            if held is None:
                 lost.append(record)
             else:
+                limited, enforcer = held
                 lane, timeout_s = _lane(enforcer, record.spec.device_uuid)
                 check = Check(record, enforcer, limited, self._pids_of(record), timeout_s)
                 (at_once if asks_nobody(enforcer) else checks.setdefault(lane, [])).append(check)
@@ -148,14 +153,10 @@ class LimitSetter:
     def observe(self, usage: SliceUsage) -> None:
         """Tell the tier that holds a slice what the driver sees of it: after each poll."""
         record = usage.reservation
-        tier = self._state.actual_of(record.slice_id).tier
-        enforcer = self._chooser.of(tier) if tier is not None else None
-        if enforcer is None or not keeps_account(enforcer):
+        if (held := self.held(record)) is None:
             return
-        limited = self.limited(record)
-        if limited is None:
-            return
-        excess_bytes = enforcer.observe(limited, usage.observed_bytes)
+        limited, enforcer = held
+        excess_bytes = enforcer.observe(limited, usage.observed_bytes) if keeps_account(enforcer) else 0
         if excess_bytes:
             log.info("slice %s holds %s beyond its own account", record.slice_id, human_bytes(excess_bytes))
 
@@ -183,14 +184,12 @@ class LimitSetter:
         self._paces[device.info.uuid] = now_ms, paces
 
     def _set_pace(self, record: Reservation, pace: Pace) -> None:
-        limited = self.limited(record)
-        tier = self._state.actual_of(record.slice_id).tier
-        enforcer = self._chooser.of(tier) if tier is not None else None
-        library = library_of(enforcer, limited) if enforcer is not None and limited is not None else None
-        if library is None or limited is None:
+        if (held := self.held(record)) is None:
             return
+        limited, enforcer = held
         try:
-            library.set_pace(limited, pace)
+            if (library := library_of(enforcer, limited)) is not None:
+                library.set_pace(limited, pace)
         except (OSError, EnforcementError) as error:
             log.warning("slice %s can't be told its pace: %s", record.slice_id, error)
 

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import signal
@@ -20,15 +19,13 @@ from pathlib import Path
 from aliquot.agent.agent import Agent
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.kinds import make_backend
-from aliquot.agent.joining import join, join_when_it_can
-from aliquot.agent.reloading import read_again
-from aliquot.agent.settings import ENV_PREFIX, Settings
-from aliquot.agent.world import version
+from aliquot.agent.settings import ENV_PREFIX, LIVE, Settings
 from aliquot.common import config
 from aliquot.common import logging as logs
-from aliquot.common.connection_string import decode
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.notify import notify, watchdog_s
+from aliquot.common.notify import beat, notify
+from aliquot.common.reloading import read_again
+from aliquot.common.runtime import say_ready, version
 from aliquot.common.services import WORD, install_service
 
 log = logging.getLogger(__name__)
@@ -78,6 +75,10 @@ def _installed(words: Sequence[str]) -> int:
 
 
 def _join(settings: Settings, string: str) -> None:
+    # An agent that runs needs neither, nor what they bring.
+    from aliquot.agent.joining import join  # noqa: PLC0415 - see above
+    from aliquot.common.connection_string import decode  # noqa: PLC0415 - see above
+
     text = sys.stdin.readline() if string == "-" else string
     joined = asyncio.run(join(settings, decode(text), lambda: make_backend(settings.devices)))
     member = joined.membership
@@ -93,7 +94,7 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
 
     def hang_up() -> None:
         nonlocal settings
-        settings = read_again(settings, read)
+        settings = read_again(settings, read, LIVE)
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     starting = asyncio.create_task(_start(settings, backend), name="start")
@@ -109,12 +110,10 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     gc.collect()
     gc.freeze()
     metrics = "" if agent.metrics_port is None else f"{settings.metrics_host}:{agent.metrics_port}"
-    ready = {"node_id": agent.state.node_id, "socket": str(settings.socket), "metrics": metrics}
-    sys.stdout.write(f"ready {json.dumps(ready)}\n")
-    sys.stdout.flush()
+    say_ready(node_id=agent.state.node_id, socket=str(settings.socket), metrics=metrics)
     notify("READY=1", f"STATUS={len(agent.state.devices)} devices, node {agent.state.node_id}")
     running = asyncio.create_task(agent.run(), name="agent")
-    beating = asyncio.create_task(_beat(), name="systemd watchdog")
+    beating = asyncio.create_task(beat(), name="systemd watchdog")
     joining = asyncio.create_task(_join_by_itself(settings, agent), name="join")
     try:
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,6 +131,8 @@ async def _run(settings: Settings, read: Callable[[], Settings]) -> None:
 
 async def _join_by_itself(settings: Settings, agent: Agent) -> None:
     if settings.join_file is not None:
+        from aliquot.agent.joining import join_when_it_can  # noqa: PLC0415 - as above
+
         await join_when_it_can(settings, settings.join_file, lambda: make_backend(settings.devices))
         agent.stream.connect_again()
 
@@ -140,14 +141,6 @@ async def _start(settings: Settings, backend: DeviceBackend) -> Agent:
     agent = await Agent.open(settings, backend)
     await agent.start()
     return agent
-
-
-async def _beat() -> None:
-    """Tell systemd that the event loop turns."""
-    interval_s = watchdog_s()
-    while interval_s is not None:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s)
 
 
 def _parser(*, joins: bool) -> argparse.ArgumentParser:

@@ -16,6 +16,8 @@ from aliquot.common.tls import ClientTls, ServerTls
 
 UID_END = (1 << 32) - 1
 ENV_PREFIX = "ALIQUOT_AGENT_"
+LIVE = frozenset({"log_level", "log_json"})
+"""What SIGHUP changes without a restart; docs/operations.md lists them."""
 DEFAULT_COORDINATOR = "127.0.0.1:7070"
 
 

@@ -1,13 +1,12 @@
 """Everything that an agent takes from its machine: clocks, processes, signals, files, threads for the driver,
-connections. The defaults are the real ones; a simulation gives its own.
+connections. The defaults are the real ones; a simulation gives its own, and takes what the real ones take.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from aliquot.agent import machine
-from aliquot.agent.attaching import Attacher
 from aliquot.agent.connection import Call, Coordinators, open_session
-from aliquot.agent.core.model import Holder
-from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
+from aliquot.agent.core.samples import DeviceEvent
 from aliquot.agent.devices.base import DeviceBackend
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard
@@ -33,7 +30,6 @@ from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
 from aliquot.agent.enforce.prerequisites import try_to_load
 from aliquot.agent.hosting.base import Host
-from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
@@ -42,22 +38,13 @@ from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree
 from aliquot.agent.processes.commands import Ended, run_command
-from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.proc import Processes
 from aliquot.agent.processes.signals import Kernel, PidFds, Signaller
-from aliquot.agent.state import NodeState
 from aliquot.common.backoff import Uniform
 from aliquot.common.clock import Clock, SystemClock
+from aliquot.common.runtime import version
 
 T = TypeVar("T")
-
-
-def version() -> str:
-    """The installed distribution's version."""
-    try:
-        return importlib.metadata.version("aliquot")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class Machine(Protocol):
@@ -119,60 +106,6 @@ class Server(Protocol):
         """Stop listening."""
 
 
-class MakeSignaller(Protocol):
-    """See `Signaller`."""
-
-    def __call__(
-        self,
-        belongs: Callable[[int, Holder], bool],
-        held: Callable[[Holder], bool],
-        *,
-        processes: Processes,
-        kernel: Kernel,
-        monotonic_s: Callable[[], float],
-    ) -> Signaller:
-        """Make one."""
-
-
-class MakeTiers(Protocol):
-    """See `assemble`."""
-
-    def __call__(
-        self,
-        names: tuple[str, ...],
-        *,
-        directory: Path,
-        throttle: bool,
-        blind: Callable[[str], str],
-        powerless: Callable[[], str],
-        unusable: Callable[[DeviceInfo], str],
-        tell: Callable[[str], None],
-        own: Iterable[tuple[str, Enforcer]],
-    ) -> list[Enforcer]:
-        """Those that are named."""
-
-
-class MakeHost(Protocol):
-    """See `ProcessHost`."""
-
-    def __call__(
-        self,
-        *,
-        state: NodeState,
-        attacher: Attacher,
-        containment: Containment,
-        signaller: Signaller,
-        processes: Processes,
-        directory: Path,
-        uids: Collection[int],
-        offer: Sequence[str],
-        reached: Reached,
-        ahead: bool,
-        tiers: Collection[str],
-    ) -> Host:
-        """Make one."""
-
-
 @dataclass(frozen=True)
 class World:
     """See the module's docstring. One for each agent."""
@@ -187,7 +120,7 @@ class World:
     machine: Machine = machine
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)
-    signaller: MakeSignaller = Signaller
+    signaller: Callable[..., Signaller] = Signaller
     records: Records = durable
     boot_id: Callable[[], str] = identity.boot_id
     version: Callable[[], str] = version
@@ -204,11 +137,11 @@ class World:
     """Random bytes that nobody can guess."""
     open_session: Callable[[str, Coordinators], AbstractAsyncContextManager[Call]] = open_session
     make_guard: Callable[[float], DeviceGuard] = DeviceGuard
-    make_tiers: MakeTiers = assemble
+    make_tiers: Callable[..., list[Enforcer]] = assemble
     try_cuda: Callable[[], str] = try_to_load
     make_events: Callable[[DeviceBackend, TakeEvent, Callable[[str], None]], Events] = EventWatcher
     make_kernel_log: Callable[[Path, Callable[[str], str], TakeEvent, Callable[[str], None], Mark], Log] = KernelLog
     run_command: Callable[[Sequence[str], float], Awaitable[Ended]] = run_command
-    make_host: MakeHost = ProcessHost
+    make_host: Callable[..., Host] = ProcessHost
     make_server: Callable[[LocalService, Path], Server] = LocalServer
     make_metrics: Callable[[], Metrics] = Metrics

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from aliquot.common.duration import parse_duration_ms
 from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import read_document
+from aliquot.common.files import naming, read_document
 from aliquot.common.quantity import parse_bytes, parse_milli, parse_quantity
 
 V = TypeVar("V")
@@ -65,11 +65,8 @@ class Shape(Generic[V]):
 
 def read_file(path: Path, parse: Parse[T]) -> T:
     """A whole file. Raises `ConfigError` that names it."""
-    try:
+    with naming(path):
         return parse(read_document(path, exact=True), "")
-    except AliquotError as error:
-        named = error.message if str(path) in error.message else f"{path}: {error.message}"
-        raise ConfigError(named, hint=error.hint) from error
 
 
 def table(value: Found, where: str) -> Mapping[str, Found]:

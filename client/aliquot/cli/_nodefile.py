@@ -18,8 +18,8 @@ from pathlib import Path
 
 from aliquot.cli._document import Found, Parse, Shape, each, flag, milli, number, read_file, size, text, texts
 from aliquot.client import DeviceDeclaration, NodeDeclaration
-from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import NODE_COLUMNS, read_csv, refuse_unknown
+from aliquot.common.errors import ConfigError
+from aliquot.common.files import NODE_COLUMNS, naming, read_csv, refuse_unknown
 from aliquot.common.limits import MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 
@@ -28,11 +28,8 @@ def read_nodes(path: Path, *, agentless: bool = False, pool: str = "") -> list[N
     """The nodes of a file. `agentless` and `pool` are defaults. Raises `ConfigError`."""
     if path.suffix.lower() != ".csv":
         return read_file(path, _document(agentless, pool))
-    try:
+    with naming(path):
         found = _read_csv(path, agentless, pool)
-    except AliquotError as error:
-        named = error.message if str(path) in error.message else f"{path}: {error.message}"
-        raise ConfigError(named, hint=error.hint) from error
     if not found:
         raise ConfigError(f"{path} describes no node", hint="write a line for each, below the head")
     return found

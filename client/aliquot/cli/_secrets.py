@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aliquot.client import NotFound
 from aliquot.client.local import state_folder
-from aliquot.common.files import make_private
+from aliquot.common.files import make_private, write_whole
 
 VARIABLE = "ALIQUOT_LEASE_SECRET"
 KEPT_S = 30 * 24 * 3600
@@ -24,10 +24,7 @@ def keep(lease_id: str, secret: str, env: Mapping[str, str] | None = None) -> No
     folder = _folder(env)
     make_private(folder)
     _sweep(folder)
-    path = folder / lease_id
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secret)
+    write_whole(folder / lease_id, secret.encode(), durable=False)
 
 
 def forget(lease_id: str, env: Mapping[str, str] | None = None) -> None:

@@ -21,11 +21,6 @@ WAIT_STEP_S = 15.0
 WITHDRAW_TIMEOUT_S = 5.0
 _LOOK_AGAIN_S = 0.25
 
-_REACHED = {
-    WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
-    WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
-    WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
-}
 _PASSING_BY = frozenset({LeaseState.RELEASING, LeaseState.UNREACHABLE})
 
 
@@ -49,7 +44,7 @@ def obtain(context: Context, asked: Asked, *, until: WaitUntil, wait_s: float | 
                 raise ended_error(lease)
             if not known and not asked.request.detached:
                 yield Keep(lease.lease_id, lease.ttl_s)
-            if lease.state in _REACHED[until]:
+            if until.reached_in(lease.state):
                 return lease
             if lease.state in _PASSING_BY:
                 # The coordinator doesn't wait in these states, so wait here.

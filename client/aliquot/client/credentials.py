@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ import msgspec
 
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.common.files import make_private
+from aliquot.common.files import make_private, write_whole
 from aliquot.common.tls import is_local_address
 from aliquot.common.tokens import check_token
 
@@ -174,7 +173,7 @@ class CredentialsFile:
             with _locked(self.path.with_suffix(".lock")):
                 document = self._read()
                 yield document
-                write_private(self.path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+                write_whole(self.path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         except OSError as error:
             raise ConfigError(
                 f"{self.path} can't be written: {error.strerror}", hint="make its folder one that you can write to"
@@ -216,21 +215,6 @@ def read_private(path: Path, bytes_max: int, *, checked: bool = True) -> bytes |
     if len(raw) > bytes_max:
         raise ConfigError(f"{path} is larger than {bytes_max} bytes", hint="it is not a file of this kind")
     return raw
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file by one that only its owner may read. Raises `OSError`."""
-    staging = path.with_suffix(f".{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
 
 
 def _check_file(path: Path, found: os.stat_result) -> None:

@@ -19,61 +19,29 @@ from aliquot.common._model import Model
 from aliquot.common._models import MODELS
 from aliquot.common.limits import MAX_MODEL_CHARS
 
-VENDORS: Final = (
-    *("nvidia", "amd", "intel", "npu", "gaudi", "tpu"),
-    *("mthreads", "cambricon", "hygon", "metax", "kunlun", "enflame", "iluvatar"),
+_VENDORS: Final = (
+    ("nvidia", "NVIDIA", "nvidia.com/gpu"),
+    ("amd", "AMD", "amd.com/gpu"),
+    ("intel", "Intel", "intel.com/gpu"),
+    ("npu", "Ascend", "huawei.com/npu", "huawei", "ascend"),
+    ("gaudi", "Gaudi", "habana.ai/gaudi", "habana"),
+    ("tpu", "TPU", "google.com/tpu", "google"),
+    ("mthreads", "Moore Threads", "mthreads.com/gpu", "musa"),
+    ("cambricon", "Cambricon", "cambricon.com/mlu", "mlu"),
+    ("hygon", "Hygon", "hygon.com/dcu", "dcu"),
+    ("metax", "MetaX", "metax-tech.com/gpu"),
+    ("kunlun", "Kunlun", "kunlunxin.com/xpu", "kunlunxin"),
+    ("enflame", "Enflame", "enflame.com/gcu", "gcu"),
+    ("iluvatar", "Iluvatar", "iluvatar.ai/gpu"),
 )
+"""As requests name them, as people write them, their device plugin's resource in Kubernetes, and other names."""
+VENDORS: Final = tuple(vendor for vendor, *_ in _VENDORS)
 """Whose software a device speaks: Intel's Gaudi is apart from its GPUs, because no program runs on both."""
-VENDOR_ALIASES: Final = MappingProxyType(
-    {
-        "huawei": "npu",
-        "ascend": "npu",
-        "habana": "gaudi",
-        "google": "tpu",
-        "musa": "mthreads",
-        "mlu": "cambricon",
-        "dcu": "hygon",
-        "kunlunxin": "kunlun",
-        "gcu": "enflame",
-    }
-)
-VENDOR_TITLES: Final = MappingProxyType(
-    {
-        "nvidia": "NVIDIA",
-        "amd": "AMD",
-        "intel": "Intel",
-        "npu": "Ascend",
-        "gaudi": "Gaudi",
-        "tpu": "TPU",
-        "mthreads": "Moore Threads",
-        "cambricon": "Cambricon",
-        "hygon": "Hygon",
-        "metax": "MetaX",
-        "kunlun": "Kunlun",
-        "enflame": "Enflame",
-        "iluvatar": "Iluvatar",
-    }
-)
-"""As people write them."""
+VENDOR_ALIASES: Final = MappingProxyType({other: vendor for vendor, _, _, *others in _VENDORS for other in others})
+_TITLES: Final = {vendor: title for vendor, title, *_ in _VENDORS}
 NEUTRAL_WORDS: Final = frozenset({"gpu", "vgpu"})
 """Words that are accepted in place of a vendor and mean any."""
-RESOURCE_NAMES: Final = MappingProxyType(
-    {
-        "nvidia": "nvidia.com/gpu",
-        "amd": "amd.com/gpu",
-        "intel": "intel.com/gpu",
-        "npu": "huawei.com/npu",
-        "gaudi": "habana.ai/gaudi",
-        "tpu": "google.com/tpu",
-        "mthreads": "mthreads.com/gpu",
-        "cambricon": "cambricon.com/mlu",
-        "hygon": "hygon.com/dcu",
-        "metax": "metax-tech.com/gpu",
-        "kunlun": "kunlunxin.com/xpu",
-        "enflame": "enflame.com/gcu",
-        "iluvatar": "iluvatar.ai/gpu",
-    }
-)
+RESOURCE_NAMES: Final = MappingProxyType({vendor: resource for vendor, _, resource, *_ in _VENDORS})
 """The Kubernetes extended resource of each vendor's device plugin."""
 DEFAULT_RESOURCE_NAME: Final = RESOURCE_NAMES["nvidia"]
 WHOLE_ONLY: Final = frozenset({"gaudi", "tpu"})
@@ -158,7 +126,7 @@ def parse_vendor(word: str) -> str | None:
 
 def vendor_title(vendor: str) -> str:
     """The vendor as people write it: `NVIDIA` for `nvidia`, `Ascend` for `npu`."""
-    return VENDOR_TITLES.get(vendor, vendor)
+    return _TITLES.get(vendor, vendor)
 
 
 def parse_kind(word: str) -> str:
@@ -264,3 +232,9 @@ def _cleaned(name: str) -> str:
     """An unknown name, with only what can be written in a request. Applying it twice changes nothing more."""
     kept = re.sub(r"[^A-Z0-9._-]+", "-", _plain_product(name))
     return _VENDOR_PREFIX.sub("", kept).strip("._-")[:MAX_MODEL_CHARS].strip("._-") or "UNKNOWN"
+
+
+def with_families(models: Iterable[str]) -> tuple[str, ...]:
+    """These names, where a family's stands for each of its models, and for devices that only say the family; sorted."""
+    asked = frozenset(models)
+    return tuple(sorted(asked.union(model.name for model in BY_NAME.values() if model.family in asked)))

@@ -9,14 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import secrets
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from aliquot.common.errors import ConfigError
+from aliquot.common.errors import AliquotError, ConfigError
 
 STDIN = "-"
 
@@ -31,6 +34,27 @@ def make_private(folder: Path) -> None:
         return
     make_private(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Put a file in the place of the one that is there: readers see the old one or the new one, and who dies meanwhile
+    leaves the old one. It is for those whom `mode` lets read it, whatever the umask. `durable`: it survives a loss of
+    power. Raises OSError.
+    """
+    staging = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        if mode != 0o600:
+            staging.chmod(mode)
+        staging.replace(path)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
 
 
 def read_text(path: Path) -> str:
@@ -48,6 +72,16 @@ def read_text(path: Path) -> str:
             f"{path}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x})",
             hint="save it as UTF-8: `iconv -f latin1 -t utf-8` if it comes from an older program",
         ) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What is wrong with what a file says becomes a `ConfigError` that names the file."""
+    try:
+        yield
+    except AliquotError as error:
+        named = error.message if str(path) in error.message else f"{path}: {error.message}"
+        raise ConfigError(named, hint=error.hint) from error
 
 
 def read_document(path: Path, *, exact: bool = False) -> Any:  # noqa: ANN401 - whatever the file holds

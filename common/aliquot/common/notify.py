@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -28,3 +29,11 @@ def watchdog_s() -> float | None:
         return None
     text = os.environ.get("WATCHDOG_USEC", "")
     return int(text) / 2e6 if text.isdecimal() and int(text) > 0 else None
+
+
+async def beat() -> None:
+    """Tell systemd that the event loop turns, until cancelled: one that is frozen is ended, and started again."""
+    interval_s = watchdog_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)

@@ -15,15 +15,15 @@ _REQUIREMENT = re.compile(
 """One that an extra always brings; those with a further condition (a faster loop, say) may be missing."""
 
 
-def missing(extra: str) -> list[str]:
-    """The distributions that this extra of aliquot brings and that are not installed, in order of their names."""
+def missing(extra: str, of: str = "aliquot") -> list[str]:
+    """The distributions that this extra of another brings and that are not installed, in order of their names."""
     found: set[str] = set()
-    for line in metadata.requires("aliquot") or ():
+    for line in metadata.requires(of) or ():
         match = _REQUIREMENT.match(line)
         if match is None or match["extra"] != extra:
             continue
-        if match["name"] == "aliquot":  # an extra that is made of others
-            found.update(name for other in match["extras"].split(",") for name in missing(other.strip()))
+        if match["name"] == of:  # an extra that is made of others
+            found.update(name for other in match["extras"].split(",") for name in missing(other.strip(), of))
         elif not _installed(match["name"]):
             found.add(match["name"])
     return sorted(found)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from aliquot.common import tokens
-from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.common.tls import OwnTls, ServerTls, is_local_address
+from aliquot.common.errors import ConfigError
+from aliquot.common.tls import Following, OwnTls, ServerTls, Shown, is_local_address, stamp
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,12 @@ class TokenFile:
     def __init__(self, file: Path) -> None:
         """Raises ConfigError for one that can't be used now."""
         self._file = file
-        self._seen = _stamp(file)
+        self._seen = stamp(file)
         self._hashes = self._read()
 
     def __call__(self, token: str) -> bool:
         """See `Allowed`."""
-        if (now := _stamp(self._file)) != self._seen:
+        if (now := stamp(self._file)) != self._seen:
             self._seen = now
             try:
                 self._hashes = self._read()
@@ -244,62 +244,23 @@ class _Secured:
     """A TLS context that follows its files, or its maker."""
 
     def __init__(self, tls: ServerTls | OwnTls) -> None:
-        self._tls = tls
-        self._stamps: tuple[tuple[int, int], ...] = ()
-        self._renew_ms = 0
-        self._version: object = None
-        self._context = self._load()
+        self._following = Following(tls)
+        self._context = _context(self._following.load())
 
     def context(self) -> ssl.SSLContext:
         """As it is now. What can't be used leaves the old one in service."""
-        try:
-            if self._due():
-                self._context = self._load()
-        except SecurityError as error:
-            log.error("the renewed certificate can't be used; the old one stays: %s", error.message)  # noqa: TRY400
+        if (renewed := self._following.renewed()) is not None:
+            self._context = _context(renewed)
         return self._context
 
-    def _due(self) -> bool:
-        if isinstance(self._tls, OwnTls):
-            return self._tls.now_ms() >= self._renew_ms or self._tls.version() != self._version
-        return self._files_stamps(self._tls) != self._stamps
 
-    @staticmethod
-    def _files_stamps(tls: ServerTls) -> tuple[tuple[int, int], ...]:
-        return _stamp(tls.certificate_file), _stamp(tls.key_file)
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if isinstance(self._tls, ServerTls):
-            self._stamps = self._files_stamps(self._tls)
-            _load_pair(context, self._tls.certificate_file, self._tls.key_file)
-            return context
-        self._version = self._tls.version()
-        made = self._tls.make()
-        self._renew_ms = made.renew_ms
-        # Python reads pairs from files only; this one is there for a moment, for nobody else.
-        with tempfile.TemporaryDirectory(prefix="aliquot-") as folder:
-            pair = Path(folder) / "pair.pem"
-            pair.touch(mode=0o600)
-            pair.write_bytes(made.key_pem + made.chain_pem)
-            _load_pair(context, pair, pair)
-        return context
-
-
-def _load_pair(context: ssl.SSLContext, certificate_file: Path, key_file: Path) -> None:
-    try:
-        context.load_cert_chain(certificate_file, key_file, password="")
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise SecurityError(
-            f"{certificate_file} and {key_file} are not a usable pair: {error}",
-            hint="give a certificate and its own, unencrypted key, both in PEM",
-        ) from error
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_ino)
+def _context(shown: Shown) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python reads pairs from files only; this one is there for a moment, for nobody else.
+    with tempfile.TemporaryDirectory(prefix="aliquot-") as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(mode=0o600)
+        pair.write_bytes(shown.key + b"\n" + shown.chain)
+        context.load_cert_chain(pair)
+    return context

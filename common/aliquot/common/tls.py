@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
+import math
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
@@ -103,10 +104,18 @@ def server_credentials(tls: ServerTls | OwnTls) -> grpc.ServerCredentials:
 
     When changed files can't be used, that is logged and the old certificate stays in service.
     """
-    source = _CertificateSource(tls) if isinstance(tls, ServerTls) else _OwnSource(tls)
+    following = Following(tls)
+
+    def configured(shown: Shown) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(shown.key, shown.chain)], root_certificates=shown.client_ca)
+
+    def refreshed() -> grpc.ServerCertificateConfiguration | None:
+        shown = following.renewed()
+        return None if shown is None else configured(shown)
+
     return grpc.dynamic_ssl_server_credentials(
-        source.load(),
-        source.refreshed,  # type: ignore[arg-type]  # the stub lacks None: keep the one in service
+        configured(following.load()),
+        refreshed,  # type: ignore[arg-type]  # the stub lacks None: keep the one in service
         require_client_authentication=isinstance(tls, ServerTls) and tls.client_ca_file is not None,
     )
 
@@ -124,23 +133,38 @@ def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=chain)
 
 
-class _CertificateSource:
-    """A server's certificate files, and whether they have changed since they were read last."""
+class Shown(NamedTuple):
+    """What a server shows, in PEM, and whose certificates it wants to see."""
 
-    def __init__(self, tls: ServerTls) -> None:
+    key: bytes
+    chain: bytes
+    client_ca: bytes | None = None
+
+
+class Following:
+    """What a server shows, as it follows its files or their maker."""
+
+    def __init__(self, tls: ServerTls | OwnTls) -> None:
         self._tls = tls
-        self._seen: tuple[tuple[int, int], ...] | None = None
+        self._seen: object = None
+        self._renew_ms: float = math.inf
 
-    def load(self) -> grpc.ServerCertificateConfiguration:
+    def load(self) -> Shown:
+        """As it is now. Raises `SecurityError`."""
         # Before reading, so that a change in between is seen at the next handshake.
-        self._seen = self._stamps()
+        self._seen = self._version()
+        if isinstance(self._tls, OwnTls):
+            made = self._tls.make()
+            self._renew_ms = made.renew_ms
+            return Shown(made.key_pem, made.chain_pem)
         key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
         ca = None if self._tls.client_ca_file is None else _read_pem(self._tls.client_ca_file, "CERTIFICATE")
-        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=ca)
+        return Shown(key, chain, ca)
 
-    def refreshed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC at every handshake: the new certificate, or None to keep the one in service."""
-        if self._stamps() == self._seen:
+    def renewed(self) -> Shown | None:
+        """For every handshake: what is to be shown from now on, or None to keep what is in service."""
+        late = isinstance(self._tls, OwnTls) and self._tls.now_ms() >= self._renew_ms
+        if not late and self._version() == self._seen:
             return None
         try:
             return self.load()
@@ -148,32 +172,15 @@ class _CertificateSource:
             _log.error("the renewed certificate can't be used; the old one stays", extra={"problem": error.message})
             return None
 
-    def _stamps(self) -> tuple[tuple[int, int], ...]:
+    def _version(self) -> object:
+        if isinstance(self._tls, OwnTls):
+            return self._tls.version()
         files = (self._tls.certificate_file, self._tls.key_file, self._tls.client_ca_file)
-        return tuple(_stamp(file) for file in files if file is not None)
+        return tuple(stamp(file) for file in files if file is not None)
 
 
-class _OwnSource:
-    """Certificates that are made as they are needed."""
-
-    def __init__(self, tls: OwnTls) -> None:
-        self._tls = tls
-        self._renew_ms = 0
-        self._version: object = None
-
-    def load(self) -> grpc.ServerCertificateConfiguration:
-        self._version = self._tls.version()
-        made = self._tls.make()
-        self._renew_ms = made.renew_ms
-        return grpc.ssl_server_certificate_configuration([(made.key_pem, made.chain_pem)])
-
-    def refreshed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC at every handshake: a new certificate, or None to keep the one in service."""
-        due = self._tls.now_ms() >= self._renew_ms or self._tls.version() != self._version
-        return self.load() if due else None
-
-
-def _stamp(file: Path) -> tuple[int, int]:
+def stamp(file: Path) -> tuple[int, int]:
+    """Another one when the file has changed."""
     try:
         stat = file.stat()
     except OSError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
-from importlib import metadata
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp
 
 from aliquot.client import AsyncPool
 from aliquot.common.errors import AliquotError
+from aliquot.common.runtime import version
 from aliquot.console.api import (
     access,
     earlier,
@@ -42,14 +42,6 @@ from aliquot.console.tagged import Tagged
 
 OPENAPI = "/api/v1/openapi.json"
 _probes = APIRouter(tags=["probes"])
-
-
-def version() -> str:
-    """Of the installed distribution."""
-    try:
-        return metadata.version("aliquot")
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 def make_app(settings: Settings, connect: Callable[[str], AsyncPool]) -> ASGIApp:

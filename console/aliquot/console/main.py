@@ -12,9 +12,10 @@ import sys
 from aliquot.client import AsyncPool
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
+from aliquot.common.runtime import version
 from aliquot.common.services import WORD, install_service
 from aliquot.common.tls import ClientTls
-from aliquot.console.app import make_app, version
+from aliquot.console.app import make_app
 from aliquot.console.serving import serve_app
 from aliquot.console.settings import Settings, parse_settings
 

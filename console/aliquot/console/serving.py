@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import socket
-import sys
 from pathlib import Path
 
 import uvicorn
@@ -13,6 +10,7 @@ from starlette.types import ASGIApp
 
 from aliquot.common.errors import ConfigError
 from aliquot.common.notify import notify
+from aliquot.common.runtime import allow_many_connections, say_ready
 from aliquot.console.connections import Entrance, protocol
 from aliquot.console.origin import in_authority
 
@@ -43,24 +41,14 @@ def serve_app(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, drain_ms // 1000),
     )
-    _allow_many_connections()
+    allow_many_connections()
     with _listen(*listen) as listener:
         host, port = listener.getsockname()[:2]
         address = f"{in_authority(host)}:{port}"
         scheme = "https" if config.is_ssl else "http"
-        sys.stdout.write(f"ready {json.dumps({'address': f'{scheme}://{address}'})}\n")
-        sys.stdout.flush()
+        say_ready(address=f"{scheme}://{address}")
         notify("READY=1", f"STATUS=serving {address}")
         uvicorn.Server(config).run([listener])
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of open files, usually 1,024."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415 - is not on every system
-
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int) -> socket.socket:

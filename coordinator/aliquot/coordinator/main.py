@@ -10,7 +10,6 @@ without losing anything; so does a kill, which merely takes the replay of what t
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -18,14 +17,15 @@ from functools import partial
 
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
-from aliquot.common.notify import notify, watchdog_s
+from aliquot.common.notify import beat, notify
+from aliquot.common.reloading import read_again
+from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready, version
 from aliquot.common.services import WORD, install_service
 from aliquot.coordinator.coordinator import Coordinator
 from aliquot.coordinator.rpc.admin_socket import AdminSocket
-from aliquot.coordinator.runtime import allow_many_connections, event_loop_factory, version
 from aliquot.coordinator.settings.arguments import parse_settings
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.settings.reloading import read_again
+from aliquot.coordinator.settings.reloading import LIVE
 from aliquot.coordinator.settings.stores import make_journal
 from aliquot.coordinator.settings.user_policies import discover, require
 from aliquot.coordinator.writing.journal.base import Journal
@@ -42,31 +42,25 @@ async def run(settings: Settings, read: Callable[[], Settings], journal: Journal
         loop.add_signal_handler(number, coordinator.stop)
 
     def hang_up() -> None:
-        coordinator.adopt(read_again(coordinator.settings, read))
+        coordinator.adopt(read_again(coordinator.settings, read, LIVE))
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     await coordinator.start()
     socket = AdminSocket(coordinator.gate, lambda: coordinator.leading.services if coordinator.leading else ())
     await socket.start(settings.access_dir())
-    ready = {"address": coordinator.address, "metrics": coordinator.metrics_address, "role": coordinator.role}
-    ready["access"] = str(settings.access_dir())
-    sys.stdout.write(f"ready {json.dumps(ready)}\n")
-    sys.stdout.flush()
+    say_ready(
+        address=coordinator.address,
+        metrics=coordinator.metrics_address,
+        role=coordinator.role,
+        access=str(settings.access_dir()),
+    )
     notify("READY=1", f"STATUS={coordinator.role} at {coordinator.address}")
-    beating = asyncio.create_task(_beat())
+    beating = asyncio.create_task(beat())
     try:
         await coordinator.serve()
     finally:
         beating.cancel()
         await socket.stop()
-
-
-async def _beat() -> None:
-    """Tell systemd that the event loop turns: a frozen leader's connections last until it is ended."""
-    interval_s = watchdog_s()
-    while interval_s is not None:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s)
 
 
 def main(argv: list[str] | None = None, *, wrap: Callable[[Journal], Journal] = lambda journal: journal) -> int:

@@ -15,10 +15,10 @@ import grpc
 
 from aliquot.common.clock import Clock, SystemClock
 from aliquot.common.ids import IdGenerator
+from aliquot.common.runtime import version
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.server import Server, Serving
-from aliquot.coordinator.runtime import version
 from aliquot.coordinator.upkeep.collector import GarbageCollector, PythonCollector
 from aliquot.coordinator.writing.journal.thread import JournalThread, JournalWorker
 

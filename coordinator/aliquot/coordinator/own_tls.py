@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private
+from aliquot.common.files import make_private, write_whole
 from aliquot.common.tls import MadePair, OwnTls, ServerTls, host_of, is_local_address
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.settings.config import Settings
@@ -105,13 +104,11 @@ def _out() -> list[str]:
 
 def _put_down(file: Path, pem: bytes) -> None:
     """Whole or as it was. Raises ConfigError."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if file.is_file() and file.read_bytes() == pem:
             return
         make_private(file.parent)
-        part.write_bytes(pem)
-        part.replace(file)
+        write_whole(file, pem, mode=0o644)
     except OSError as error:
         raise ConfigError(
             f"{file}: {error.strerror}", hint="name a folder for the coordinator's secrets: access.dir"

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from aliquot.common import catalog
-from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import NODE_COLUMNS, read_csv, read_document, refuse_unknown
+from aliquot.common.errors import ConfigError
+from aliquot.common.files import NODE_COLUMNS, naming, read_csv, read_document, refuse_unknown
 from aliquot.common.limits import GIB, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
@@ -23,15 +25,13 @@ UNSTATED_MEMORY_BYTES = 32 * GIB
 def read_nodes(path: Path) -> list[NodeSpec]:
     """The nodes of a CSV, YAML, JSON or TOML file, or of `-` (standard input). Raises `ConfigError`."""
     try:
-        if path.suffix.lower() == ".csv":
-            columns, rows = read_csv(path)
-            refuse_unknown(path, columns, NODE_COLUMNS)
-            return [_from_row(row, line) for line, row in rows]
-        document = read_document(path)
-        return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
-    except AliquotError as error:
-        named = error.message if str(path) in error.message else f"{path}: {error.message}"
-        raise ConfigError(named, hint=error.hint) from error
+        with naming(path):
+            if path.suffix.lower() == ".csv":
+                columns, rows = read_csv(path)
+                refuse_unknown(path, columns, NODE_COLUMNS)
+                return [_from_row(row, line) for line, row in rows]
+            document = read_document(path)
+            return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} can't be read: {error}", hint="CSV, YAML, JSON and TOML are read") from error
 
@@ -53,24 +53,8 @@ def more_of(nodes: Iterable[NodeSpec], count: int, like: str = "") -> list[NodeS
 
 
 def _copy(node: NodeSpec, name: str) -> NodeSpec:
-    devices = tuple(
-        DeviceSpec(
-            uuid=f"{name}/{device.index}",
-            model=device.model,
-            memory_total_bytes=device.memory_total_bytes,
-            memory_reserved_bytes=device.memory_reserved_bytes,
-            vendor=device.vendor,
-            index=device.index,
-            mig_profile=device.mig_profile,
-            compute_milli=device.compute_milli,
-            nvlink_island=device.nvlink_island,
-            numa_node=device.numa_node,
-        )
-        for device in node.devices
-    )
-    return NodeSpec(
-        name, name, devices, node.labels, node.pool, node.failure_domain, node.cpu_milli, node.host_memory_bytes
-    )
+    devices = tuple(replace(device, uuid=f"{name}/{device.index}") for device in node.devices)
+    return replace(node, node_id=name, name=name, devices=devices)
 
 
 def _whole(row: Mapping[str, str], line: int, *names: str) -> int | None:

@@ -81,7 +81,7 @@ def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
             count=gpu.count,
             share_milli=gpu.share_milli or 0,
             memory_bytes=gpu.memory_bytes or 0,
-            models=tuple(_with_families(models) for models in gpu.models),
+            models=tuple(map(catalog.with_families, gpu.models)),
             vendor=gpu.vendor or "",
             mig_profile=gpu.mig_profile or "",
             vendors=gpu.vendors,
@@ -95,9 +95,3 @@ def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
     except ValueError as error:
         raise ConfigError(f"{path}:{line}: {error}") from error
     return TraceRequest(row.get("name") or str(line), demand, *times)
-
-
-def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:
-    """A family's name stands for each of its models, and for devices that only say the family."""
-    of_family = {model.name for model in catalog.BY_NAME.values() if model.family in models}
-    return tuple(sorted(of_family.union(models)))

@@ -24,7 +24,6 @@ from aliquot.kube.rights import EXTENDER, NEEDED, program_of
 from aliquot.kube.webhook import CONFIGURATION
 
 _FOREIGN: Final = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu.shared")
-_MUTATING_MINOR: Final = 36
 _OLDEST_MINOR: Final = 30
 """From which on validating policies are there."""
 
@@ -114,24 +113,20 @@ class Doctor:
         return Finding(Mark.GOOD, "accounts", f"{namespace}/{account} may do what `{program}` does")
 
     async def _policies(self) -> AsyncIterator[Finding]:
-        mend = "kubectl apply -f deploy/kube/admission.yaml"
-        wanted = [("aliquot-assignments", resources.VALIDATING_POLICIES, "tenants could write assignments themselves")]
-        if self._minor >= _MUTATING_MINOR:
-            text = "pods must name schedulerName: aliquot themselves"
-            wanted.append(("aliquot-pods", resources.MUTATING_POLICIES, text))
         yield await self._webhook()
-        for name, resource, without in wanted:
-            bindings = Resource(resource.version, resource.plural.removesuffix("ies") + "ybindings", namespaced=False)
-            there = [await self._there(kind, name) for kind in (resource, bindings)]
-            stranger = self._account_of.get(EXTENDER, "") if name == "aliquot-assignments" and all(there) else ""
-            if stranger and stranger not in await self._conditions(resource, name):
-                text = f"{name} is about another account than {stranger}: it denies us our own assignments"
-                yield Finding(Mark.BAD, "policies", text, f"write {stranger} in its matchConditions")
-            elif all(there):
-                yield Finding(Mark.GOOD, "policies", f"{name} is in force")
-            else:
-                what = "its binding is missing" if there[0] else "it is missing"
-                yield Finding(Mark.BAD, "policies", f"{name}: {what}; {without}", mend)
+        name, resource = "aliquot-assignments", resources.VALIDATING_POLICIES
+        bindings = Resource(resource.version, "validatingadmissionpolicybindings", namespaced=False)
+        there = [await self._there(kind, name) for kind in (resource, bindings)]
+        account = self._account_of.get(EXTENDER, "")
+        if not all(there):
+            what = "its binding is missing" if there[0] else "it is missing"
+            text = f"{name}: {what}; tenants could write assignments themselves"
+            yield Finding(Mark.BAD, "policies", text, "kubectl apply -f deploy/kube/admission.yaml")
+        elif account not in await self._conditions(resource, name):
+            text = f"{name} is about another account than {account}: it denies us our own assignments"
+            yield Finding(Mark.BAD, "policies", text, f"write {account} in its matchConditions")
+        else:
+            yield Finding(Mark.GOOD, "policies", f"{name} is in force")
 
     async def _conditions(self, resource: Resource, name: str) -> str:
         """Of a policy, as text."""

@@ -12,14 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib
-import json
 import os
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from aliquot.client import AsyncPool
 from aliquot.common import config as common_config
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
+from aliquot.common.runtime import event_loop_factory, say_ready
 from aliquot.kube import webhook
 from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
@@ -160,21 +159,6 @@ async def until(stop: asyncio.Event, failed: asyncio.Future[None]) -> None:
         stopping.cancel()
 
 
-def say_ready(**facts: object) -> None:
-    """The line that whoever started this waits for."""
-    sys.stdout.write(f"ready {json.dumps(facts)}\n")
-    sys.stdout.flush()
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Uvloop's where it is installed: binds a second are bounded by this process' processor time."""
-    try:
-        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
-    return factory
-
-
 def _holder() -> str:
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
 
@@ -184,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         process, settings = parse(argv)
         common_logging.configure(settings.log_level, json=settings.log_json)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(run(process, settings))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")

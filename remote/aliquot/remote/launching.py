@@ -55,7 +55,7 @@ def cuda_here(present: Mapping[str, str]) -> dict[str, str]:
     if present.get(CUDA_VARIABLE, "1") != "1":
         return {}
     paths = [str(STARTUP), *filter(None, present.get("PYTHONPATH", "").split(os.pathsep))]
-    programs = [str(PROGRAMS), *filter(None, present.get("PATH", "").split(os.pathsep))]
+    programs = [str(PROGRAMS), *filter(None, present.get("PATH", os.defpath).split(os.pathsep))]
     return {CUDA_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(programs)}
 
 

@@ -5,7 +5,6 @@ job) uses it, and a `Scenario` changes its hardware under them. `python -m aliqu
 the command line.
 """
 
-from aliquot.simgpu.errors import CudaError as CudaError
 from aliquot.simgpu.errors import NotBuiltError as NotBuiltError
 from aliquot.simgpu.errors import ScenarioError as ScenarioError
 from aliquot.simgpu.errors import SimGpuError as SimGpuError

@@ -14,10 +14,10 @@ import os
 import sys
 import time
 
+from aliquot.common.cuda import OUT_OF_MEMORY, DriverError, DriverMissing
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
-from aliquot.simgpu.cuda import OUT_OF_MEMORY, SPIN_KERNEL, Cuda
-from aliquot.simgpu.errors import CudaError, SimGpuError
+from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
 
 EXIT_OUT_OF_MEMORY = 3
 EXIT_NO_DEVICE = 4
@@ -30,10 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         _run(Cuda(options.device), options)
-    except CudaError as error:
+    except DriverError as error:
         _say(str(error))
         return EXIT_OUT_OF_MEMORY if error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
-    except SimGpuError as error:
+    except DriverMissing as error:
         sys.stderr.write(f"burn: {error.explain()}\n")
         return EXIT_NO_DEVICE
     _say("done")
@@ -65,7 +65,7 @@ def _grow(cuda: Cuda, held_bytes: int, wanted_bytes: int) -> None:
     more_bytes = wanted_bytes - held_bytes
     try:
         cuda.allocate(more_bytes)
-    except CudaError:
+    except DriverError:
         _say(f"refused {human_bytes(more_bytes)} while holding {human_bytes(held_bytes)}")
         raise
     _say(f"holds {human_bytes(wanted_bytes)} ({wanted_bytes} bytes)")

@@ -1,16 +1,11 @@
-"""The few CUDA driver calls that the test programs need, through ctypes.
-
-Works on whichever libcuda.so.1 the loader finds: the simulated one in an `environment()`, a real one elsewhere.
-"""
+"""What test programs do with CUDA's driver: the simulated one in an `environment()`, a real one elsewhere."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_uint, c_uint64, c_void_p
 
-from aliquot.simgpu.errors import CudaError, SimGpuError
-
-OUT_OF_MEMORY = 2
+from aliquot.common.cuda import Driver
 
 SPIN_KERNEL = b"""
 .version 7.0
@@ -36,40 +31,24 @@ KNOWN_KERNELS = b"""
 """
 
 
-class Cuda:
-    """A context on one device of the process. Raises CudaError for any call that fails."""
-
-    def __init__(self, ordinal: int = 0) -> None:
-        try:
-            self._library = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            raise SimGpuError(f"no CUDA driver: {error}", hint="run this in the environment of a scenario") from error
-        self._call("cuInit", c_uint(0))
-        self._context = c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", byref(self._context), c_int(ordinal))
-        self._call("cuCtxSetCurrent", self._context)
+class Cuda(Driver):
+    """Memory and kernels of a context on one device of the process."""
 
     def allocate(self, size_bytes: int) -> int:
         """Device memory; the pointer as a number."""
         pointer = c_uint64()
-        self._call("cuMemAlloc_v2", byref(pointer), c_size_t(size_bytes))
+        self.call("cuMemAlloc_v2", byref(pointer), c_size_t(size_bytes))
         return pointer.value
 
     def free(self, pointer: int) -> None:
         """Gives memory back that `allocate` returned."""
-        self._call("cuMemFree_v2", c_uint64(pointer))
-
-    def memory_info(self) -> tuple[int, int]:
-        """Free and total bytes, as this process sees them."""
-        free, total = c_size_t(), c_size_t()
-        self._call("cuMemGetInfo_v2", byref(free), byref(total))
-        return free.value, total.value
+        self.call("cuMemFree_v2", c_uint64(pointer))
 
     def load_kernel(self, image: bytes, name: str) -> c_void_p:
         """Loads a module and returns the kernel of that name."""
         module, function = c_void_p(), c_void_p()
-        self._call("cuModuleLoadData", byref(module), c_char_p(image))
-        self._call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
+        self.call("cuModuleLoadData", byref(module), c_char_p(image))
+        self.call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
         return function
 
     def launch(self, function: c_void_p, argument: int) -> None:
@@ -77,13 +56,4 @@ class Cuda:
         value = c_uint64(argument)
         arguments = (c_void_p * 1)(ctypes.cast(byref(value), c_void_p))
         one = c_uint(1)
-        self._call("cuLaunchKernel", function, one, one, one, one, one, one, c_uint(0), None, arguments, None)
-
-    def synchronize(self) -> None:
-        """Waits for all kernels of the context."""
-        self._call("cuCtxSynchronize")
-
-    def _call(self, name: str, *arguments: object) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            raise CudaError(name, code)
+        self.call("cuLaunchKernel", function, one, one, one, one, one, one, c_uint(0), None, arguments, None)

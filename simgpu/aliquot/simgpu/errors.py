@@ -6,8 +6,7 @@ AliquotError
       ├── UnknownDeviceError  no device of the scenario has this index or UUID
       ├── UnknownModelError   no such GPU model can be simulated
       ├── NotBuiltError       the simulated libraries have not been built yet
-      ├── SimulationError     a simulated card denies what a program asks for
-      └── CudaError           a call of the simulated CUDA driver failed
+      └── SimulationError     a simulated card denies what a program asks for
 """
 
 from __future__ import annotations
@@ -45,16 +44,6 @@ class NotBuiltError(SimGpuError):
     """The simulated libraries have not been built yet."""
 
     reason: ClassVar[str] = "SIMGPU_NOT_BUILT"
-
-
-class CudaError(SimGpuError):
-    """A call of the simulated CUDA driver failed; `code` is its CUresult."""
-
-    reason: ClassVar[str] = "SIMGPU_CUDA"
-
-    def __init__(self, call: str, code: int) -> None:
-        super().__init__(f"{call} answered CUDA error {code}")
-        self.code = code
 
 
 class SimulationError(SimGpuError):

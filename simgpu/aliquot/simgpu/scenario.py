@@ -14,11 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from aliquot.common.processes import start_ticks
 from aliquot.simgpu import faults, layout
 from aliquot.simgpu.creation import DRIVER_VERSION, write_scenario
 from aliquot.simgpu.errors import ScenarioError, UnknownDeviceError
 from aliquot.simgpu.mapping import Mapping
-from aliquot.simgpu.snapshot import DeviceState, device_state, process_start_ticks
+from aliquot.simgpu.snapshot import DeviceState, device_state
 
 EVENT_SINGLE_BIT_ECC = 0x1
 EVENT_DOUBLE_BIT_ECC = 0x2
@@ -249,7 +250,7 @@ class Scenario:
         With the PID of a living process it goes when that one ends; without one it exists only in the scenario and
         stays until removed. `memory_unknown`: the memory is taken, but NVML answers N/A for it.
         """
-        start_ticks = process_start_ticks(pid) if pid is not None else None
+        started = start_ticks(pid) if pid is not None else None
         with self._mapping.locked() as file:
             target = file.devices[self._index(file, device)]
             slot = next((i for i in range(layout.ACCOUNTS_MAX) if not target.accounts[i].state), None)
@@ -257,9 +258,9 @@ class Scenario:
                 raise ScenarioError(f"the device has {layout.ACCOUNTS_MAX} processes already", hint="remove some")
             chosen = self._synthetic_pid(file) if pid is None else pid
             account = layout.Account(
-                state=layout.ACCOUNT_STICKY if start_ticks is None else layout.ACCOUNT_PROCESS,
+                state=layout.ACCOUNT_STICKY if started is None else layout.ACCOUNT_PROCESS,
                 pid=chosen,
-                start_ticks=start_ticks or 0,
+                start_ticks=started or 0,
                 gpu_instance=layout.NO_INSTANCE,
                 compute_instance=layout.NO_INSTANCE,
                 types=layout.TYPE_GRAPHICS if graphics else layout.TYPE_COMPUTE,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from aliquot.common.processes import start_ticks
 from aliquot.simgpu import layout
 
 
@@ -78,19 +78,9 @@ def device_state(file: layout.ScenarioFile, index: int) -> DeviceState:
     )
 
 
-def process_start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/pid/stat; None for a process that is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    state, threads, start_ticks = fields[0], int(fields[17]), int(fields[19])
-    return None if state == "X" or (state == "Z" and threads <= 1) else start_ticks
-
-
 def _counts(account: layout.Account) -> bool:
     if account.state == layout.ACCOUNT_PROCESS:
-        return process_start_ticks(account.pid) == int(account.start_ticks)
+        return start_ticks(account.pid) == int(account.start_ticks)
     return bool(account.state)
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aliquot.agent.doctor.cuda import Driver
+from aliquot.common.cuda import Driver
 from aliquot.v1 import local_pb2
 from bench.lib.cuda_ways import WAYS
 from tests.agent.localclient import ask

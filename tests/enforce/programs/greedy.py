@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from aliquot.agent.doctor.cuda import Driver
+from aliquot.common.cuda import Driver
 from bench.lib.cuda_ways import WAYS
 
 if os.environ.pop("LD_PRELOAD", None):

@@ -1,6 +1,6 @@
 """What the API server does with pods on their way in: nobody forges assignments, and pods with parts are ours.
 
-On the fake one the webhook changes pods, as on clusters before 1.36; on a real one the policy.
+The webhook runs here: a real API server must be on this machine, as one that is started for the suite.
 """
 
 from __future__ import annotations
@@ -23,31 +23,28 @@ from aliquot.kube.core.admission import LEASE_VARIABLE
 from tests.certificates import Authority
 from tests.coordinator.pool import eventually
 from tests.kube.fake_api.policies import VERSION
-from tests.kube.fake_api.server import FakeApi
 from tests.kube.test_admission import documents
-from tests.kube.test_webhook import folder_of, install
+from tests.kube.test_webhook import configuration, folder_of, to
 
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 PODS = resources.PODS
 
 
 @pytest.fixture
-async def admitting(client: KubeClient, api: FakeApi | None, tmp_path: Path) -> AsyncIterator[None]:
-    """With everything of deploy/kube/admission.yaml in force."""
-    made = []
+async def admitting(client: KubeClient, tmp_path: Path) -> AsyncIterator[None]:
+    """With the webhook, and everything of deploy/kube/admission.yaml, in force."""
+    made = [resources.MUTATING_WEBHOOKS.path(name=webhook.CONFIGURATION)]
     async with contextlib.AsyncExitStack() as stack:
-        if api is not None:
-            authority = Authority.create(tmp_path / "authority")
-            certificate = webhook.Certificate(folder_of(authority, tmp_path / "tls"))
-            end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
-            stack.push_async_callback(end)
-            install(api, port)
-            await webhook.trust(client, certificate.authority())
+        certificate = webhook.Certificate(folder_of(Authority.create(tmp_path / "authority"), tmp_path / "tls"))
+        end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
+        stack.push_async_callback(end)
+        hooks = configuration()
+        to(hooks, port)
+        await client.post(resources.MUTATING_WEBHOOKS.path(), hooks)
+        await webhook.trust(client, certificate.authority())
         for document in documents():
             kind = Resource(VERSION, PLURALS[document["kind"]], namespaced=False)
             with contextlib.suppress(KubeConflict):

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 
-from aliquot.coordinator.runtime import event_loop_factory
+from aliquot.common.runtime import event_loop_factory
 from tests.kube.fake_api.server import FakeApi
 from tests.kube.fake_api.store import Object
 from tests.kube.making import make_namespace, make_pod

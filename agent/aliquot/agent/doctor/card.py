@@ -28,8 +28,8 @@ from aliquot.agent.core.health import Health, on_sample
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.devices.kinds import AUTO, make_backend
 from aliquot.agent.doctor import fold
-from aliquot.agent.doctor.cuda import Driver, DriverError, DriverMissing
 from aliquot.agent.enforce.by_vendor import vendor_of
+from aliquot.common.cuda import Driver, DriverError, DriverMissing
 from aliquot.common.quantity import parse_bytes
 
 BASELINE_BYTES = 512 << 20

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint64
 from typing import Any
 
-from aliquot.agent.doctor.cuda import Driver, DriverError, DriverMissing
+from aliquot.common.cuda import Driver, DriverError, DriverMissing
 from aliquot.common.quantity import parse_bytes
 
 Release = Callable[[], None]

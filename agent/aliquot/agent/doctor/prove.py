@@ -21,7 +21,6 @@ from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.doctor.checks import NODE_NAME, Finding, Mark
-from aliquot.agent.doctor.cuda import OUT_OF_MEMORY
 from aliquot.agent.enforce import proofs
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer, Limited
@@ -32,6 +31,7 @@ from aliquot.agent.enforce.prerequisites import CudaDriver, why_unmeasured
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.signals import Outcome, PidFds, Signaller, Target
+from aliquot.common.cuda import OUT_OF_MEMORY
 from aliquot.common.tiers import Tier
 
 LIMIT_BYTES = 1 << 30

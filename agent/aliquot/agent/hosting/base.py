@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import msgspec
 
 from aliquot.agent.core.model import Holder
 from aliquot.common.errors import AliquotError
+from aliquot.common.programs import missing
 
 ENTRY_POINTS = "aliquot.hosts"
 _OWN = "aliquot"
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+_EXTRA = re.compile(r"[A-Za-z0-9._-]+")
 MAX_ENDPOINT_CHARS = 256
 MAX_PROBLEM_CHARS = 1024
 SOCKET = "socket"
@@ -117,18 +117,8 @@ def _complete(entry: EntryPoint) -> bool:
     if entry.dist is None:
         return True
     # Not `entry.extras`: on Python 3.11 it takes a name with a hyphen for two.
-    for extra in re.findall(r"[A-Za-z0-9._-]+", entry.value.partition("[")[2]):
-        for requirement in entry.dist.requires or ():
-            what, _, condition = requirement.partition(";")
-            named = _NAME.match(what)
-            of = _EXTRA.search(condition)
-            if named is None or of is None or of[1] != extra:
-                continue
-            try:
-                distribution(named[0])
-            except PackageNotFoundError:
-                return False
-    return True
+    extras = _EXTRA.findall(entry.value.partition("[")[2])
+    return not any(missing(extra, entry.dist.name) for extra in extras)
 
 
 def valid_endpoint(text: str) -> bool:

@@ -178,17 +178,11 @@ class NodeCollector(Collector):
         busy = GaugeMetricFamily(
             "aliquot_slice_utilisation_ratio", "Part of the device's time its processes used.", labels=_SLICE_LABELS
         )
-        percents = {
-            piece.reservation.slice_id: slice_percent(device, piece)
+        seen: dict[str, tuple[SliceUsage, float | None]] = {
+            piece.reservation.slice_id: (piece, _percent(slice_percent(device, piece)))
             for device in devices
-            if (seen := device.usage) is not None
-            for piece in seen.slices
-        }
-        usage: dict[str, SliceUsage] = {
-            piece.reservation.slice_id: piece
-            for device in devices
-            if (seen := device.usage) is not None
-            for piece in seen.slices
+            if (usage := device.usage) is not None
+            for piece in usage.slices
         }
         for record in self._state.book.holding():
             spec = record.spec
@@ -199,10 +193,9 @@ class NodeCollector(Collector):
             info.add_metric([*labels, str(spec.member), spec.tenant, spec.queue, word, standing], 1)
             share.add_metric(labels, spec.share_milli / 1000)
             reserved.add_metric(labels, spec.memory_bytes)
-            piece = usage.get(spec.slice_id)
-            if piece is not None:
+            if spec.slice_id in seen:
+                piece, percent = seen[spec.slice_id]
                 processes.add_metric(labels, len(piece.uses))
-                percent = _percent(percents.get(spec.slice_id))
                 if percent is not None:
                     busy.add_metric(labels, percent)
                 if piece.observed_bytes is not None:

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import entry_points
 from typing import Any
 
 from aliquot.client import HeldLease
@@ -50,6 +49,8 @@ def told_by(launch: Launcher, stop_signal: str) -> Launcher:
 
 def launcher() -> Launcher:
     """The one that is installed. Raises `ConfigError`."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - most programs run on this machine
+
     for entry in entry_points(group=ENTRY_POINTS, name="remote"):
         try:
             loaded: Launcher = entry.load()

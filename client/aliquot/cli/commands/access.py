@@ -19,8 +19,8 @@ from aliquot.cli._parser import seconds
 from aliquot.cli._table import table, table_of
 from aliquot.client import Pool
 from aliquot.client.access import Authority, AuthorityUse, Principal, Role, RoleGrant, Token
-from aliquot.client.credentials import write_private
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import write_whole
 from aliquot.common.tls import is_local_address
 
 _GIVABLE = tuple(role for role in Role if role not in {Role.UNSPECIFIED, Role.AGENT})
@@ -170,7 +170,7 @@ def _token(pool: Pool, args: argparse.Namespace, out: Out) -> None:
 
 def _keep(file: Path, token: str, token_id: str) -> None:
     try:
-        write_private(file, token.encode() + b"\n")
+        write_whole(file, token.encode() + b"\n")
     except OSError as error:
         raise ConfigError(
             f"{file}: {error.strerror}, so nobody has token {token_id}",

@@ -17,12 +17,6 @@ from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
 from aliquot.client import HeldLease, Lease, LeaseState, MemberPlace, Pool, PoolError, Request, WaitUntil
 
-_REACHED = {
-    WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
-    WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
-    WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
-}
-
 
 def _configure_alloc(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
@@ -69,7 +63,7 @@ def _alloc(pool: Pool, args: argparse.Namespace, out: Out) -> int:
     _show(out, lease)
     if lease.state is LeaseState.ENDED:
         return Exit.LEASE_LOST
-    return Exit.OK if lease.state in _REACHED[args.until] else Exit.NOT_NOW
+    return Exit.OK if args.until.reached_in(lease.state) else Exit.NOT_NOW
 
 
 def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:

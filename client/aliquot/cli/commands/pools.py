@@ -142,19 +142,11 @@ def _free_address(out: Out) -> str:
 def _detach(out: Out, layout: Layout, args: argparse.Namespace) -> None:
     layout.make()
     log = layout.logs / "up.log"
+    said = {name: getattr(args, name) for name in ("nodes", "gpus", "model", "metrics_port", "console_port", "tiers")}
+    said |= {"listen": args.listen or _free_address(out), "state_dir": layout.root}
     command = [sys.executable, "-m", "aliquot.cli", "up", "--json"]
-    command += ["--nodes", str(args.nodes), "--gpus", str(args.gpus), "--model", args.model]
-    command += [
-        "--listen",
-        args.listen or _free_address(out),
-        "--metrics-port",
-        str(args.metrics_port),
-        "--state-dir",
-        str(layout.root),
-    ]
-    command += ["--no-console"] if args.no_console else ["--console-port", str(args.console_port)]
-    command += ["--real"] if args.real else []
-    command += ["--tiers", args.tiers] if args.tiers else []
+    command += [word for name, value in said.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command += [f"--{name.replace('_', '-')}" for name in ("real", "no_console") if getattr(args, name)]
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             command,

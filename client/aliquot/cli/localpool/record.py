@@ -7,12 +7,13 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from aliquot.cli._json import dumps
 from aliquot.cli.localpool.layout import Layout
+from aliquot.common.files import write_whole
+from aliquot.common.processes import start_ticks
 
 _LOOK_AGAIN_S = 0.05
 
@@ -28,12 +29,12 @@ class ProcessId:
     @classmethod
     def of(cls, name: str, pid: int) -> ProcessId:
         """The identity of a living process."""
-        return cls(name, pid, _started_ticks(pid) or 0)
+        return cls(name, pid, start_ticks(pid) or 0)
 
     @property
     def alive(self) -> bool:
         """Whether exactly this process is alive."""
-        return _started_ticks(self.pid) == self.started_ticks
+        return start_ticks(self.pid) == self.started_ticks
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it is alive."""
@@ -76,9 +77,7 @@ class PoolRecord:
 
     def write(self, layout: Layout) -> None:
         """Write it atomically."""
-        staging = layout.record.with_suffix(f".{os.getpid()}")
-        staging.write_text(dumps(self, indent=2))
-        staging.replace(layout.record)
+        write_whole(layout.record, dumps(self, indent=2).encode(), mode=0o644, durable=False)
 
     @classmethod
     def read(cls, layout: Layout) -> PoolRecord | None:
@@ -112,16 +111,6 @@ def _gone(processes: tuple[ProcessId, ...] | list[ProcessId], timeout_s: float) 
             return False
         time.sleep(_LOOK_AGAIN_S)
     return True
-
-
-def _started_ticks(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    # A zombie has ended, though its pid is still in use.
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def remove(layout: Layout) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from aliquot.cli.localpool.layout import Layout
 from aliquot.client import NotLoggedIn, Pool
-from aliquot.client.credentials import Credential, CredentialsFile, read_token_file, write_private
+from aliquot.client.credentials import Credential, CredentialsFile, read_token_file
+from aliquot.common.files import write_whole
 from aliquot.common.tls import ClientTls
 
 
@@ -31,7 +32,7 @@ class SigningIn:
         if not self._counts(address, tls) and self._layout.admin_socket.exists():
             with Pool(f"unix:{self._layout.admin_socket}", token="") as pool:
                 made = pool.access.bootstrap()
-            write_private(self._layout.admin_token, made.token.encode())
+            write_whole(self._layout.admin_token, made.token.encode())
         file = self.token_file
         if self._credentials is not None and file is not None:
             ca = tls.ca_file.read_text(encoding="ascii") if tls is not None and tls.ca_file is not None else ""

@@ -20,6 +20,7 @@ from aliquot.cli.notify.rules import read_rules
 from aliquot.cli.notify.sending import Deliver, Outcome, Sender
 from aliquot.client import Lease, LeaseChanged, Pool, PoolError, Resynced
 from aliquot.common.errors import ConfigError
+from aliquot.common.files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +126,8 @@ def _read(state: Path | None) -> list[str]:
 
 
 def _write(state: Path, sent: list[str]) -> None:
-    fresh = state.with_suffix(".new")
     try:
-        fresh.write_text(json.dumps(sent), encoding="utf-8")
-        fresh.replace(state)
+        write_whole(state, json.dumps(sent).encode())
     except OSError as error:
         log.warning("%s can't be written, so some may be told twice: %s", state, error)
 

@@ -56,6 +56,17 @@ class WaitUntil(Word):
     ACTIVE = "ACTIVE"
     """Every agent has set its limits and read them back."""
 
+    def reached_in(self, state: LeaseState) -> bool:
+        """Whether a lease in this state has come so far."""
+        return state in _REACHED[self]
+
+
+_REACHED = {
+    WaitUntil.QUEUED: frozenset(LeaseState) - {LeaseState.ENDED},
+    WaitUntil.GRANTED: frozenset(LeaseState) - {LeaseState.QUEUED, LeaseState.ENDED},
+    WaitUntil.ACTIVE: frozenset({LeaseState.ACTIVE, LeaseState.PREEMPTING}),
+}
+
 
 class Serve(Word):
     """Where the programs that use a lease run."""

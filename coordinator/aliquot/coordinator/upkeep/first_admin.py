@@ -7,13 +7,12 @@ no administrator yet, one is made and its token written where only the service a
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private
+from aliquot.common.files import make_private, write_whole
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books.access import FIRST_ADMIN, SYSTEM, Actor, Token
 from aliquot.coordinator.core.books.roles import Grant, Role
@@ -73,14 +72,7 @@ def write_secret(file: Path, text: str) -> None:
     """Write a file that only its owner reads, whole or not at all. Raises ConfigError."""
     try:
         make_private(file.parent)
-        new = file.with_name(f".{file.name}.new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            os.fchmod(stream.fileno(), 0o600)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(file)
+        write_whole(file, text.encode())
     except OSError as error:
         raise ConfigError(
             f"{file} can't be written: {error.strerror}", hint="name a folder of the service's own: access.dir"

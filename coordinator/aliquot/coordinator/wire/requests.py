@@ -210,7 +210,7 @@ def _demand(message: types_pb2.LeaseRequest, gpu: GpuRequest, single_on: Admits)
         count=gpu.count,
         share_milli=gpu.share_milli or 0,
         memory_bytes=gpu.memory_bytes or 0,
-        models=tuple(_with_families(models) for models in gpu.models),
+        models=tuple(map(catalog.with_families, gpu.models)),
         vendor=gpu.vendor or "",
         mig_profile=gpu.mig_profile or "",
         pool=names.validate_pool(message.pool, "request.pool") if message.pool else "",
@@ -248,15 +248,6 @@ def _is_part(gpu: GpuRequest) -> bool:
 def _node_selector(message: types_pb2.LeaseRequest) -> tuple[tuple[str, str], ...]:
     labels = names.validate_labels(message.node_selector, "request.node_selector")
     return tuple(sorted((*without_serving(labels, "request.node_selector").items(), *selector_of(message.serve))))
-
-
-def _with_families(models: tuple[str, ...]) -> tuple[str, ...]:
-    """A family's name stands for each of its models, and for devices that only say the family."""
-    found = set(models)
-    for name in models:
-        if name in catalog.FAMILIES:
-            found |= {model.name for model in catalog.BY_NAME.values() if model.family == name}
-    return tuple(sorted(found))
 
 
 def _node_ids(values: Iterable[str], field: str) -> tuple[str, ...]:

@@ -43,7 +43,6 @@ SECRETS: Final = Resource("v1", "secrets")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
-MUTATING_POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False)
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
 )

@@ -54,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     create.add_argument("scaled", metavar="deploy/NAME", help="what is scaled: deploy/, statefulset/ or replicaset/")
-    create.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(DEFAULT_TARGETS)}")
+    usual = " ".join(DEFAULT_TARGETS).replace("%", "%%")  # argparse formats help by it
+    create.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {usual}")
     create.add_argument("--min", type=int, default=1, metavar="N", help="fewest replicas (1); 0 needs --keda")
     create.add_argument("--max", type=int, required=True, metavar="N", help="most replicas")
     create.add_argument("--name", default="", help="of the autoscaler (default: of what it scales)")

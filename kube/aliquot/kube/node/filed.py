@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+
+from aliquot.common.files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,7 @@ class Filed(Generic[T]):
         """Write it down; durable against the death of this process when it returns. Raises `OSError`."""
         if self._by_uid.get(thing.uid) == thing:
             return
-        path = self._path(thing.uid)
-        # A rename is whole or not at all: a process that dies while it writes leaves the file of before.
-        staging = path.with_suffix(f".{os.getpid()}")
-        staging.write_bytes(msgspec.json.encode(thing))
-        staging.replace(path)
+        write_whole(self._path(thing.uid), msgspec.json.encode(thing), durable=False)
         self._by_uid[thing.uid] = thing
 
     def remove(self, uid: str) -> None:

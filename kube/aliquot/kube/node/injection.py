@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aliquot.client.local import CgroupAttachment
+from aliquot.common.files import write_whole
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 
 CDI_VERSION = "0.5.0"
@@ -84,10 +85,7 @@ class CdiInjection:
             "kind": CDI_KIND,
             "devices": [{"name": name, "containerEdits": {key: value for key, value in edits.items() if value}}],
         }
-        target = self._folder / _file_name(name)
-        staging = target.with_suffix(".tmp")
-        staging.write_text(json.dumps(text, indent=1), encoding="utf-8")
-        staging.replace(target)
+        write_whole(self._folder / _file_name(name), json.dumps(text, indent=1).encode(), mode=0o644)
 
     def withdraw(self, names: Iterable[str]) -> None:
         """Remove descriptions."""

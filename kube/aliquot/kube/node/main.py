@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from aliquot.client import AsyncPool
 from aliquot.common import config
 from aliquot.common import logging as logs
 from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.runtime import say_ready
 from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
@@ -77,11 +77,7 @@ async def _run(settings: Settings) -> None:
 async def _serve(settings: Settings, node: str, client: KubeClient, releaser: Releaser) -> None:
     service = await NodeService.open(settings, node, ApiServer(client), releaser)
 
-    def ready() -> None:
-        sys.stdout.write(f"ready {json.dumps({'node': node, 'node_id': service.node_id})}\n")
-        sys.stdout.flush()
-
-    await service.run(ready)
+    await service.run(lambda: say_ready(node=node, node_id=service.node_id))
 
 
 @contextlib.asynccontextmanager

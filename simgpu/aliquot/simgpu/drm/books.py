@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.common.files import write_whole
+
 
 class Part(msgspec.Struct):
     """What programs open: a card, or a part of one."""
@@ -57,7 +59,7 @@ class Held(msgspec.Struct):
     """An open file of a card."""
 
     pid: int
-    start: str
+    started: int | None
     """Of the process, so that another one with its number is not taken for it."""
     address: str
     minor: int
@@ -106,8 +108,6 @@ def locked(root: Path) -> Iterator[Books]:
         yield books
         after = msgspec.json.encode(books)
         if after != before:
-            new = root / "books.new"
-            new.write_bytes(after)
-            new.replace(file)
+            write_whole(file, after, mode=0o644, durable=False)
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from aliquot.common.files import write_whole
 from aliquot.simgpu.drm.books import Books, Card, Held
 from aliquot.simgpu.drm.models import MODELS
 
@@ -307,9 +308,7 @@ def _put(path: Path, text: str) -> None:
     except OSError:
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(whole, encoding="utf-8")
-    new.replace(path)
+    write_whole(path, whole.encode(), mode=0o644, durable=False)
 
 
 def _link(path: Path, target: Path) -> None:

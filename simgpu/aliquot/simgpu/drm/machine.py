@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from aliquot.common.processes import start_ticks
 from aliquot.simgpu.drm import files
 from aliquot.simgpu.drm.books import Books, Card, Held, Part, locked
 from aliquot.simgpu.drm.models import MODELS
@@ -81,7 +82,7 @@ class Machine:
             card = books.cards[index]
             group = _group_of(pid) if cgroup is None else cgroup
             minor = card.parts[part].minor
-            held = Held(pid, _start_of(pid), card.address, minor, books.next_client, group)
+            held = Held(pid, start_ticks(pid), card.address, minor, books.next_client, group)
             books.next_client += 1
             _charge(books, card, held, size)
             books.held.append(held)
@@ -107,7 +108,7 @@ class Machine:
         """A client's open file is handed to another process."""
         with locked(self.root) as books:
             held = next(each for each in books.held if each.client_id == client_id)
-            books.held.append(Held(pid, _start_of(pid), held.address, held.minor, client_id, held.cgroup))
+            books.held.append(Held(pid, start_ticks(pid), held.address, held.minor, client_id, held.cgroup))
             shared = books.held[-1]
             shared.memory_bytes, shared.spilled_bytes = 0, 0
             files.show_use(self.root, books)
@@ -274,16 +275,7 @@ def _renumber(books: Books, card: Card) -> None:
 
 def reap(books: Books) -> None:
     """Processes that have ended hold nothing."""
-    books.held = [each for each in books.held if _start_of(each.pid) == each.start]
-
-
-def _start_of(pid: int) -> str:
-    """When a process was started; empty: it is not there, or has ended."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if words[0] in ("Z", "X") else words[19]
+    books.held = [each for each in books.held if each.started is not None and start_ticks(each.pid) == each.started]
 
 
 def _group_of(pid: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aliquot.common.files import write_whole
 from aliquot.simgpu.errors import NotBuiltError
 
 _LIBRARIES = Path(__file__).resolve().parent.parent / "native" / "lib" / "vendors"
@@ -44,6 +44,5 @@ class Scene:
             yield lines
             if len(lines) > LINES_MAX:
                 raise ValueError(f"{len(lines)} lines; a simulated machine has at most {LINES_MAX}")
-            staging = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-            staging.write_text("".join(f"{line}\n" for line in lines))
-            staging.replace(self.path)
+            text = "".join(f"{line}\n" for line in lines)
+            write_whole(self.path, text.encode(), mode=0o644, durable=False)

@@ -33,7 +33,7 @@ class JournalCommand:
     """The command, as the command line takes it."""
 
     name: str = "journal"
-    help: str = "look at a coordinator's journal: verify, dump, export, backup, restore, repair"
+    help: str = "look at a coordinator's journal: verify, dump, backup, restore, repair"
 
     @staticmethod
     def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,10 +58,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         return sub
 
     add("verify", verify, "check every record and snapshot, and replay all of it")
-    for name, text in (("dump", "print records for people"), ("export", "print all facts, one JSON object a line")):
-        sub = add(name, dump if name == "dump" else export, text)
-        sub.add_argument("--after", type=int, default=0, metavar="SEQ", help="only facts after this number")
-        sub.add_argument("--up-to", type=int, default=_EVERYTHING, metavar="SEQ", help="only facts up to this number")
+    sub = add("dump", dump, "print records for people or, with --json, one JSON object a fact")
+    sub.add_argument("--after", type=int, default=0, metavar="SEQ", help="only facts after this number")
+    sub.add_argument("--up-to", type=int, default=_EVERYTHING, metavar="SEQ", help="only facts up to this number")
     for name, action, text in (
         ("backup", backup, "copy it while it is in use"),
         ("restore", restore, "make a new journal of a backup, or of this one's past"),
@@ -119,7 +118,7 @@ def _compare_snapshots(journal: copying.StoredJournal) -> str | None:
 
 
 def dump(args: argparse.Namespace) -> int:
-    """Groups and facts, in words."""
+    """Groups and facts, in words; or facts for other programs."""
     journal = copying.existing(args.journal)
     try:
         for stored in journal.groups(args.after):
@@ -135,19 +134,6 @@ def dump(args: argparse.Namespace) -> int:
                 fields = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "at_ms"}
                 text = " ".join(f"{name}={value!r}" for name, value in fields.items())
                 sys.stdout.write(f"{seq:>9} {at} {type(fact).__name__} {text}\n")
-    finally:
-        journal.close()
-    return 0
-
-
-def export(args: argparse.Namespace) -> int:
-    """Facts for other programs."""
-    journal = copying.existing(args.journal)
-    try:
-        for stored in journal.groups(args.after):
-            if stored.group.first_seq > args.up_to:
-                break
-            _write_facts(stored.group.first_seq, stored.group.facts, args)
     finally:
         journal.close()
     return 0

@@ -1,11 +1,12 @@
-"""What a coordinator's process needs of interpreter and system: version, event loop, open files."""
+"""What every program of ours needs of its interpreter, and says when it works."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import importlib
-import resource
+import json
+import sys
 from collections.abc import Callable
 from importlib import metadata
 
@@ -15,7 +16,7 @@ def version() -> str:
     try:
         return metadata.version("aliquot")
     except metadata.PackageNotFoundError:
-        return "0"
+        return "unknown"
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -27,8 +28,16 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
+def say_ready(**facts: object) -> None:
+    """The line that whoever started this waits for: `ready {…}`."""
+    sys.stdout.write(f"ready {json.dumps(facts)}\n")
+    sys.stdout.flush()
+
+
 def allow_many_connections() -> None:
-    """Raise the limit of open files, usually 1,024: each agent and launcher is a connection."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
+    """Raise the limit of open files, usually 1,024: each agent, launcher or browser is a connection."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 - is not on every system
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,6 @@
-"""The CUDA driver through ctypes: as much as the doctor's programs need."""
+"""The CUDA driver through ctypes, for programs that try a device out: the real one, or the simulated one in the
+environment of a scenario.
+"""
 
 from __future__ import annotations
 
