@@ -44,7 +44,7 @@ def test_the_sample_file_names_every_setting_as_it_is_read(tmp_path: Path) -> No
     path.write_text(uncommented)
     loaded = config.load(Settings, env_prefix=ENV_PREFIX, file=path, table="agent")
     defaults = Settings()
-    examples = {"coordinator", "label", "tls", "metrics_token_file"}
+    examples = {"coordinator", "label", "tls", "metrics_token_file", "join_file"}
     for name, origin in loaded.origins.items():
         top = name.partition(".")[0]
         if top not in examples and top not in {"enforcement", "node_id", "cgroup_base", "devices"}:

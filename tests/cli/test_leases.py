@@ -138,7 +138,9 @@ def test_some_of_several_releases_may_fail(cli: Cli) -> None:
 def test_why_no_stronger_tier_holds_a_lease(cli: Cli) -> None:
     lease_id = cli("alloc", "0.5,10Gi", "--tenant", "vision", "--json").document["lease_id"]
     (part,) = cli("get", lease_id, "--json").document["slices"]
-    assert [note.partition(":")[0] for note in part["tier_notes"]] == ["mig", "driver", "mps", "preload"]
+    *tiers, share = part["tier_notes"]
+    assert [note.partition(":")[0] for note in tiers] == ["mig", "driver", "mps", "preload"]
+    assert share.startswith("a share of 0.5 is a guarantee")
     shown = cli("why", lease_id).out
     assert f"held by {part['tier'].lower()}, by no stronger tier because mig: not among this agent" in " ".join(
         shown.split()

@@ -30,6 +30,7 @@ from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.disk.log_mark import LogMark
 from aliquot.agent.driver_events import DriverEvents
+from aliquot.agent.enforce.assembly import preloads
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
 from aliquot.agent.enforce.mps_control import installed as mps_installed
@@ -199,7 +200,7 @@ class Obeying:
                 lambda: coordinators(settings, world.read_member(settings.state_dir)).addresses,
             ),
             ahead=settings.hosting.ahead,
-            tiers=settings.enforcement.tiers,
+            preloads=preloads(settings.enforcement.tiers, throttle=settings.enforcement.throttle),
         )
         self.controller = Controller(
             state=state,

@@ -53,6 +53,14 @@ def assemble(
     return [NoEnforcer(), *(makers[tier]() for tier in sorted(wanted))]
 
 
+def preloads(names: Iterable[str], *, throttle: bool) -> bool:
+    """Whether programs of a part of a device are likely to load the preload library: it holds their memory, or keeps
+    their pace where another tier does.
+    """
+    found = {parse_tier(name, "enforcement.tiers") for name in names}
+    return Tier.PRELOAD in found or (throttle and bool({Tier.DRIVER, Tier.WATCHDOG} & found))
+
+
 def environment_of(enforcer: Enforcer, limited: Limited, present: Mapping[str, str], uid: int) -> Mapping[str, str]:
     """What a process of the lease must have set, merged with what it has; a user whom the tier has to know is let in.
 

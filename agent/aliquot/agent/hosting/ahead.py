@@ -129,11 +129,11 @@ class Ahead:
             raise
 
 
-def expected(tiers: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """What the first lease's processes are likely to be started with, where these tiers are used."""
+def expected(environment: Mapping[str, str], *, preloads: bool) -> dict[str, str]:
+    """What the first lease's processes are likely to be started with, where most are held by the library or not."""
     found = {key: environment[key] for key in _LOADED[1:] if key in environment}
     library = built_library()
-    return found | ({_LOADED[0]: str(library)} if "preload" in tiers and library.is_file() else {})
+    return found | ({_LOADED[0]: str(library)} if preloads and library.is_file() else {})
 
 
 def _point(folder: Path, target: Path) -> None:

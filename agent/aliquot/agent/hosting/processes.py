@@ -55,7 +55,8 @@ class ProcessHost:
 
     `uids`: whom the processes run as, where the agent is root: one user for all of them, or one of these for each
     member; empty: the agent's own user. `offer`: which of the installed services. `reached`: how clients reach them.
-    `ahead`: whether a process waits for each service's next lease; `tiers`: what is likely to hold that.
+    `ahead`: whether a process waits for each service's next lease; `preloads`: that one's processes are
+    likely to load the preload library.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ProcessHost:
         offer: Sequence[str] = (ALL,),
         reached: Reached | None = None,
         ahead: bool = False,
-        tiers: Collection[str] = (),
+        preloads: bool = False,
     ) -> None:
         self._state = state
         self._attacher = attacher
@@ -86,7 +87,8 @@ class ProcessHost:
         self._installed = chosen(offer)
         self._reached = reached or Reached()
         self._figures: dict[Holder, Mapping[str, int]] = {}
-        self._ahead = Ahead(self._folders, self._installed if ahead else (), _start_ahead, expected(tiers, os.environ))
+        loaded = expected(os.environ, preloads=preloads)
+        self._ahead = Ahead(self._folders, self._installed if ahead else (), _start_ahead, loaded)
 
     def offered(self) -> frozenset[str]:
         """See `Host`."""

@@ -60,7 +60,7 @@ GROUPS = {
         ),
         Builtin("exempt", "let idleness of a lease have no consequences for a while", "commands.wasting"),
         Builtin("doctor", "check this node for everything the tiers need, and prove each by trying to exceed it"),
-        Builtin("journal", "look at a coordinator's journal: verify, dump, export, backup, restore, repair"),
+        Builtin("journal", "look at a coordinator's journal: verify, dump, backup, restore, repair"),
         Builtin("plan", "what would happen with these requests on that pool, under any policy"),
         Builtin("watch-use", "how much cards are used, by any Prometheus that scrapes dcgm-exporter; needs no pool"),
         Builtin("notify", "tell people and programs of idle leases, and people of budgets"),
