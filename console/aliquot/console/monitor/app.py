@@ -124,7 +124,8 @@ class _Scores:
 _STYLE: Final = """
 :root{color-scheme:light dark;font:15px/1.45 system-ui,sans-serif}body{margin:2rem auto;max-width:76rem;padding:0 1rem}
 h1{font-size:1.3rem}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.35rem .6rem}
-th{font-weight:600;border-bottom:1px solid #8888}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+th{font-weight:600;border-bottom:1px solid #8888}
+td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 tr:nth-child(even){background:#8881}dl{display:flex;flex-wrap:wrap;gap:1rem 2.5rem;margin:1rem 0 1.5rem}dt{opacity:.75}
 dd{margin:0;font-size:1.5rem;font-weight:600}meter{width:9rem}.error{border-left:4px solid #c33;padding:.4rem .8rem}
 """
