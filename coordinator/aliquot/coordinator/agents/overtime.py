@@ -83,7 +83,8 @@ class Overtime:
             return
         self._told_ms[tenant] = now_ms
         leases = islice(self._view.leases_after(0, tenant=tenant, live_only=True), LEASES_MAX)
-        for node_id in {piece.plan.node_id for lease in leases for piece in lease.slices}:
+        # In one order in every process, so that a simulation can be repeated.
+        for node_id in sorted({piece.plan.node_id for lease in leases for piece in lease.slices}):
             session = self._session_of(node_id)
             if session is not None and session is not by:
                 session.tell_overtime(tenant)
