@@ -15,7 +15,7 @@ from aliquot.coordinator.core.books.ledger.folding import DAY_MS
 from aliquot.coordinator.core.books.ledger.ledger import Extract
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.maintenance import WindowSpec
-from aliquot.coordinator.core.books.tenancy.limits import usable_capacity
+from aliquot.coordinator.core.books.tenancy.limits import capacity_kept
 from aliquot.coordinator.core.books.tenancy.specs import Budget, Period, QueueSpec, TenantSpec
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.known.planning import Planning
@@ -159,7 +159,7 @@ def recounted(state: State, now_ms: int) -> object:
     return (
         accounts,
         guarantee_scale(Planning(state, CoreConfig())),
-        usable_capacity(state.inventory),
+        capacity_kept(state.inventory, [name for name, node in state.nodes.items() if node.counted_on]),
         set(state.holds),
         set(state.windows),
     )
@@ -184,7 +184,7 @@ def told(view: View, tenancy: TenancyView, state: State) -> object:
     return (
         {key: value for key, value in {**accounts, **faded}.items() if key in state.tenancy.accounts},
         tenancy.guarantee_scale_millionths,
-        view.totals.usable.amount,
+        view.totals.kept.amount,
         {hold.owner for hold in tenancy.holds},
         {each.window.spec.name for each in view.windows()},
     )

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.books.ledger.folding import DAY_MS
 from aliquot.coordinator.core.books.ledger.invoice import make_invoice
 from aliquot.coordinator.core.books.ledger.rates import ModelRate, RateCard
 from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled
-from aliquot.coordinator.core.books.tenancy.limits import usable_capacity
+from aliquot.coordinator.core.books.tenancy.limits import capacity_kept
 from aliquot.coordinator.core.books.tenancy.specs import UNLIMITED, Amount, Quota, TenantSpec
 from aliquot.coordinator.core.commands.queries import ExplainLease
 from aliquot.coordinator.core.evolve.snapshot import state_hash
@@ -277,7 +277,7 @@ def test_the_same_figures_are_in_capacity_quotas_and_bills() -> None:
     books.do(c.Apply(rates=RateCard("EUR", (ModelRate("A100-40", 2_000_000, 10_000),))))
     declare(books, TenantSpec(name="a", quota=Quota(limit=Amount(500, UNLIMITED))))
     books.settle()
-    assert usable_capacity(books.state.inventory) == Amount(2 * 285 + 428, 40 * GIB)
+    assert capacity_kept(books.state.inventory, books.state.nodes) == Amount(2 * 285 + 428, 40 * GIB)
     first, second = (books.again(part(books, 250, 10, tenant="a")) for _ in range(2))
     assert first.holding
     assert second.waiting, "twice 0.285 is above the limit, twice 0.25 would not be"

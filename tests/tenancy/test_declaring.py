@@ -102,6 +102,22 @@ def test_lost_capacity_reduces_every_guarantee_alike_and_says_so(books: Books) -
     assert any("GUARANTEES_REDUCED" in alert for alert in now.alerts)
 
 
+def test_nodes_that_are_only_awaited_reduce_no_guarantee(books: Books) -> None:
+    """Else a take-over would end leases that a guarantee covers, before the first agents are back."""
+    books.connect(node("two", 8))
+    declare(books, tenant("a", 16))
+    books.do(c.NodeSilent("n-two", 1, lost=False))
+    assert view(books).guarantee_scale_millionths == 1_000_000
+    books.do(c.StartLeading(books.state.leader_epoch + 1))
+    assert view(books).guarantee_scale_millionths == 1_000_000
+    books.do(c.Cordon("n-two"))
+    assert view(books).guarantee_scale_millionths == 500_000
+    books.do(c.Cordon("n-two", cordoned=False))
+    assert view(books).guarantee_scale_millionths == 1_000_000
+    books.do(c.NodeSilent("n-two", 1, lost=True))
+    assert view(books).guarantee_scale_millionths == 500_000
+
+
 @pytest.mark.parametrize(
     "spec",
     [

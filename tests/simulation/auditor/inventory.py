@@ -116,14 +116,16 @@ class Inventory:
             return f"{machine.node_id} promises {cpu} milli of its processors and {memory} bytes of its memory"
         return ""
 
-    def usable(self) -> tuple[int, int]:
-        """What could be leased now, share and bytes: a look at everything, for what is rare."""
+    def kept(self) -> tuple[int, int]:
+        """What promises rest on, share and bytes: whatever is not closed and not lost. A look at everything, for what
+        is rare.
+        """
         books = self._books
         cards = [
             (books.compute[uuid], machine.devices[uuid])
             for machine in books.machines.values()
             if not (machine.cordoned or books.windows.closed(machine))
-            and (machine.state == READY or (machine.agentless and machine.state == DECLARED))
+            and (machine.state in (READY, RECONCILING, SUSPECT) or (machine.agentless and machine.state == DECLARED))
             for uuid in machine.devices
             if books.cards[uuid].healthy
         ]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
 NO_LIMIT = (-1, -1)
+MILLIONTHS = 10**6
 
 
 _QUEUE = "queue "
@@ -133,12 +134,12 @@ class Quotas:
         if not share and not memory:
             return False
         held = self._held.get((tenant, ""), (0, 0))
-        usable = self._books.inventory.usable()
-        for promised, kept, wanted in zip(self.promised(), usable, ((share, held[0]), (memory, held[1])), strict=True):
-            scaled = wanted[0] if promised <= kept else wanted[0] * kept // promised
-            if wanted[0] and wanted[1] > scaled:
-                return False
-        return True
+        # One factor for everything, as docs/tenancy.md says: of share and memory the scarcer.
+        pairs = zip(self.promised(), self._books.inventory.kept(), strict=True)
+        factor = min((MILLIONTHS * kept // promised for promised, kept in pairs if promised > kept), default=MILLIONTHS)
+        return all(
+            not wanted or has <= wanted * factor // MILLIONTHS for wanted, has in ((share, held[0]), (memory, held[1]))
+        )
 
     def promised(self) -> tuple[int, int]:
         """(share, memory) of all guarantees together."""

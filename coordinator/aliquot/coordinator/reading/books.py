@@ -170,9 +170,9 @@ class DurableBooks:
         used = {key for key, account in books.accounts.items() if account.slices} | set(waiting)
         tenants = sorted({*books.tenants, *books.offences, *(name for kind, name in used if kind == "t")})
         queues = sorted({*books.queues, *(name for kind, name in used if kind == "q")})
-        usable, whole = totals.usable.amount, _whole(totals)
+        kept, whole = totals.kept.amount, _whole(totals)
         promise = promised(books)
-        scale = scale_of(promise, usable)
+        scale = scale_of(promise, kept)
         of_tenants = (*self._budget_alerts(now_ms), *self._held_alerts(now_ms))
 
         def account(key: AccountKey, spec: Spec, declared: Tenant | Queue | None) -> AccountView[Spec]:
@@ -202,7 +202,7 @@ class DurableBooks:
             rates_version=self.ledger.prices.version,
             guarantee_scale_millionths=scale,
             alerts=(
-                *_reduced(promise, usable, scale),
+                *_reduced(promise, kept, scale),
                 *(text for _, text in of_tenants),
                 *self._window_alerts(),
             ),
@@ -234,11 +234,11 @@ class DurableBooks:
                 )
 
 
-def _reduced(promise: Amount, usable: Amount, scale: int) -> Iterable[str]:
+def _reduced(promise: Amount, kept: Amount, scale: int) -> Iterable[str]:
     if scale < MILLIONTHS:
         yield (
             f"GUARANTEES_REDUCED: {promise.share_milli / 1000:g} devices are guaranteed, "
-            f"{usable.share_milli / 1000:g} are usable: every guarantee counts for {scale / 10_000:.1f} % of itself"
+            f"{kept.share_milli / 1000:g} are left: every guarantee counts for {scale / 10_000:.1f} % of itself"
         )
 
 

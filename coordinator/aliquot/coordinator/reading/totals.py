@@ -60,8 +60,8 @@ class DeviceUse:
     slices: int = 0
 
 
-class UsableCapacity:
-    """What could be leased now: the healthy devices of nodes that grants are made on."""
+class CapacityKept:
+    """What promises rest on: the healthy devices of nodes that are counted on."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, Amount] = {}
@@ -76,7 +76,7 @@ class UsableCapacity:
     def put(self, node_id: str, node: Node | None, healthy: Callable[[str], bool]) -> None:
         """A node, or the health of one of its devices (`healthy`, by UUID), may have changed."""
         share = memory = 0
-        if node is not None and node.grantable:
+        if node is not None and node.counted_on:
             for device in node.spec.devices:
                 if healthy(device.uuid):
                     share += device.compute_milli
@@ -95,7 +95,7 @@ class Totals:
         self.classes: dict[tuple[str, str], ClassTotals] = {}
         self.queues: dict[tuple[str, str], QueueTotals] = {}
         self.devices: dict[str, DeviceUse] = {}
-        self.usable = UsableCapacity()
+        self.kept = CapacityKept()
         self.queued = 0
         self.live = 0
         """Leases that have not ended."""

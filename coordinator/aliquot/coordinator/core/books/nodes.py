@@ -45,6 +45,14 @@ class Node(msgspec.Struct, frozen=True):
             return False
         return self.state is NodeState.READY or (self.state is NodeState.DECLARED and self.spec.agentless)
 
+    @property
+    def counted_on(self) -> bool:
+        """Whether promises rest on its devices: also while its agent is not heard and not given up yet, as none is when
+        a coordinator takes over, because what is there is not lost.
+        """
+        silent = self.state in (NodeState.SUSPECT, NodeState.RECONCILING)
+        return self.grantable or (silent and self.closure is None and not self.cordoned)
+
 
 class Device(msgspec.Struct, frozen=True):
     """What the journal remembers of a device beside its spec."""

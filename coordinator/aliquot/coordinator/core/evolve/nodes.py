@@ -132,13 +132,15 @@ def set_node(state: State, node: Node) -> None:
     """Put a record into the books, closed as the windows that are over it have it."""
     node_id = node.spec.node_id
     closure = closure_of(state.windows, node.spec) if state.windows else None
+    old = state.nodes.get(node_id)
+    counted_on = old is not None and old.counted_on
     node = state.nodes[node_id] = replace(node, seq=state.seq, closure=closure)
     note_closure(state, node)
-    old = state.inventory.node(node_id).grantable
+    grantable = state.inventory.node(node_id).grantable
     state.inventory.set_grantable(node_id, node.grantable)
     state.touched.nodes[node_id] = None
     state.node_touched(node_id)
-    if node.grantable != old:
+    if (node.counted_on, node.grantable) != (counted_on, grantable):
         state.capacity_version += 1
         state.tenancy.guaranteed_version += 1
     if state.hold_of_device:

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.books.tenancy.accounts import Chain
 from aliquot.coordinator.core.books.tenancy.limits import (
     OverLimit,
     bound_above,
+    capacity_kept,
     covered,
     entitled,
     least_parts,
@@ -22,7 +23,6 @@ from aliquot.coordinator.core.books.tenancy.limits import (
     parts_of_placement,
     promised,
     scale_of,
-    usable_capacity,
 )
 from aliquot.coordinator.core.books.tenancy.owning import check_owner
 from aliquot.coordinator.core.books.tenancy.ranking import Part
@@ -220,8 +220,14 @@ def guarantee_scale(known: Planning) -> int:
     key = (known.capacity_version, known.tenancy.version)
     if known.memory.scale_key != key:
         known.memory.scale_key = key
-        known.memory.scale = scale_of(promised(known.tenancy), usable_capacity(known.inventory))
+        kept = capacity_kept(known.inventory, counted_on(known))
+        known.memory.scale = scale_of(promised(known.tenancy), kept)
     return known.memory.scale
+
+
+def counted_on(known: Planning) -> list[str]:
+    """The nodes on which promises rest."""
+    return [node_id for node_id, node in known.nodes.items() if node.counted_on]
 
 
 def is_entitled(known: Planning, lease: Lease, parts: list[Part] | None = None) -> bool:

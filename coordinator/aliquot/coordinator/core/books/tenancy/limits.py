@@ -231,16 +231,14 @@ def guaranteed_in_all(guaranteed: Amount, models: Sequence[ModelQuota]) -> Amoun
     return Amount(max(guaranteed.share_milli, share), max(guaranteed.memory_bytes, memory))
 
 
-def usable_capacity(inventory: Inventory) -> Amount:
-    """What could be leased now: the devices of grantable nodes that are well."""
+def capacity_kept(inventory: Inventory, node_ids: Iterable[str]) -> Amount:
+    """What promises rest on: the devices that are well, of these nodes."""
     share = memory = 0
-    for node_id in inventory.node_ids():
-        node = inventory.node(node_id)
-        if node.grantable:
-            for device in node.devices:
-                if device.healthy and device.present:
-                    share += device.spec.compute_milli
-                    memory += device.spec.leasable_bytes
+    for node_id in node_ids:
+        for device in inventory.node(node_id).devices:
+            if device.healthy and device.present:
+                share += device.spec.compute_milli
+                memory += device.spec.leasable_bytes
     return Amount(share, memory)
 
 

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from aliquot.coordinator.core.books.capacity import CapacitySpec, Order, Slot, Way
 from aliquot.coordinator.core.books.demand import Forecasts
-from aliquot.coordinator.core.books.tenancy.limits import promised, scale_of, usable_capacity
+from aliquot.coordinator.core.books.tenancy.limits import capacity_kept, promised, scale_of
 from aliquot.coordinator.core.books.tenancy.promises import MostPromised
+from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.deciding.capacity.readiness import STAY_LEADS, expected, members, put
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import Here, free_and_capacity, is_up, nodes_here, open_orders
-from aliquot.coordinator.core.rules.granting import guarantee_scale
+from aliquot.coordinator.core.rules.granting import counted_on, guarantee_scale
 from aliquot.coordinator.core.values.types import NodeState
 
 AT_ONCE_MAX = 8
@@ -132,6 +133,13 @@ def _kept_ready(known: Planning, spec: CapacitySpec, candidates: list[Here], now
     return found
 
 
+def _kept(known: Planning, inventory: Inventory) -> Amount:
+    """What promises rest on without the nodes that are closed on trial."""
+    counted = (known.nodes[node_id] for node_id in counted_on(known))
+    ids = [node.spec.node_id for node in counted if inventory.node(node.spec.node_id).grantable or not node.grantable]
+    return capacity_kept(inventory, ids)
+
+
 def _stay_ms(spec: CapacitySpec, each: Here) -> int:
     """How long an empty node stays: where room is kept ready, the longer the longer another takes to come."""
     stay_ms = STAY_LEADS * each.shape.lead_ms if spec.policy.ready_permille else 0
@@ -170,9 +178,9 @@ def _against(
     most = known.memory.part(MostPromised, MostPromised).of(known.tenancy, now_ms) if known.tenancy.guarantees else None
     before = guarantee_scale(known)
     if most is not None and most != promised(known.tenancy):
-        before = scale_of(most, usable_capacity(inventory))
+        before = scale_of(most, _kept(known, inventory))
     inventory.set_grantable(node.spec.node_id, False)
-    if most is not None and scale_of(most, usable_capacity(inventory)) < before:
+    if most is not None and scale_of(most, _kept(known, inventory)) < before:
         return "guarantees count on it"
     for model in {device.model for device in node.spec.devices}:
         free, capacity = free_and_capacity(inventory, node.spec.pool, model)
