@@ -120,7 +120,7 @@ class World:
     machine: Machine = machine
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)
-    signaller: Callable[..., Signaller] = Signaller
+    signaller: type[Signaller] = Signaller
     records: Records = durable
     boot_id: Callable[[], str] = identity.boot_id
     version: Callable[[], str] = version
