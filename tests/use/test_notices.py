@@ -158,11 +158,17 @@ def test_rules_say_what_is_wrong_with_them(tmp_path: Path) -> None:
         "rules: [{name: a}]",
         "rules: [{name: a, to: [x], control: y}]",
         "rules: [{nam: a}]",
+        "rules: [{name: a, control: reclaimer}]",
         "[",
     ):
         path.write_text(wrong)
         with pytest.raises(ConfigError):
             read_rules(path)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    path.write_text(f"rules: [{{name: a, control: 'http://elsewhere.example/', control_token_file: {token}}}]")
+    with pytest.raises(ConfigError, match="no https://"):
+        read_rules(path)
     path.write_text("rules: [{name: a, to: ['json://x'], tenant: t}, {name: b, control: 'http://x'}]")
     assert [rule.name for rule in read_rules(path)] == ["a", "b"]
 

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -164,6 +165,9 @@ def test_the_exporters_own_pod_is_nobodys(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--prom-url", "http://127.0.0.1:1"], "does not answer"),
+        (["--prom-url", "prometheus:9090"], "no address to ask at"),
+        (["--prom-url", "http://[::1"], "no address to ask at"),
+        (["--control-api", "reclaimer"], "no address to ask at"),
         (["--query-condition", '{pod!="'], "selector"),
         (["--gpu-util-weight", "-1"], "weights"),
         (["--threshold", "0"], "threshold"),
@@ -246,6 +250,23 @@ def test_the_service_answers_by_its_documented_routes(url: str) -> None:
         assert 'aliquot_watch_use_cards{status="unknown"} 2.0' in metrics
         assert 'pod="serve-0"' in metrics
         assert 'pod="quiet-0"' not in metrics  # no sample, rather than a zero
+
+
+def test_who_is_to_be_told_and_speaks_no_http_stops_nothing(url: str) -> None:
+    asked: list[int] = []
+
+    class Garbage(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(len(self.request.recv(65_536)))
+            self.request.sendall(b"220 mail.example ESMTP\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Garbage) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        control = f"http://127.0.0.1:{server.server_address[1]}/"
+        with serving(url, "--control-api", control, "--interval", "1") as address:
+            eventually(lambda: len(asked) > 1)
+            assert json.loads(get(address, "/health"))["status"] == "healthy"
+        server.shutdown()
 
 
 def test_while_prometheus_is_away_the_last_picture_stays_and_is_called_stale(tmp_path: Path) -> None:

@@ -37,14 +37,17 @@ class Answer:
     document: Mapping[str, Any]
 
 
-def check_url(url: str) -> str:
-    """The URL, if what is sent to it stays secret: HTTPS, or this machine. Raises HttpError."""
+def check_url(url: str, *, public: bool = False) -> str:
+    """The URL, if what is sent to it stays secret: HTTPS, or this machine. `public`: it need not. Raises HttpError."""
     try:
         parts = urlsplit(url)
         local = parts.scheme == "http" and is_local_address(f"{parts.hostname}:{parts.port or 80}")
     except ValueError:
         parts, local = urlsplit(""), False
-    if not parts.hostname or parts.username is not None or not (local or parts.scheme == "https"):
+    good = local or parts.scheme == "https" or (public and parts.scheme == "http")
+    if not good or not parts.hostname or parts.username is not None:
+        if public:
+            raise HttpError(f"{url[:200]!r} is no address to ask at", hint="write it as http://host:9090")
         raise HttpError(f"{url[:200]!r} is no https:// address", hint="http:// is for this machine alone")
     return url
 
@@ -58,7 +61,11 @@ def open_directly(
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
     if is_local_address(f"{request.host}" if ":" in request.host else f"{request.host}:80"):
         handlers.append(urllib.request.ProxyHandler({}))  # this machine, where no proxy leads
-    response: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout_s)
+    opener = urllib.request.build_opener(*handlers)
+    try:
+        response: http.client.HTTPResponse = opener.open(request, timeout=timeout_s)
+    except http.client.HTTPException as error:
+        raise OSError(f"{request.host} does not answer as HTTP has it: {error!r}") from error
     return response
 
 
@@ -87,7 +94,7 @@ def exchange(
         headers["Content-Type"] = "application/json"
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(url if public else check_url(url), body, headers)  # noqa: S310 - see open_directly
+    request = urllib.request.Request(check_url(url, public=public), body, headers)  # noqa: S310 - just checked
     deadline = time.monotonic() + timeout_s
     where = f"{request.type}://{request.host}"
     try:

@@ -12,6 +12,7 @@ from aliquot.cli._parser import seconds
 from aliquot.cli._table import table_of
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import ConfigError
+from aliquot.common.https import check_url
 from aliquot.common.utilisation import USUAL_BOUNDS, USUAL_WEIGHTS, Bounds, Weights
 from aliquot.console.monitor.app import make_app
 from aliquot.console.monitor.rating import Row, stats
@@ -103,6 +104,9 @@ def _settings(args: argparse.Namespace) -> Settings:
         raise ConfigError(
             f"{args.prom_token_file} can't be read: {error.strerror}", hint="--prom-token-file"
         ) from error
+    check_url(args.prom_url, public=not token)
+    if args.control_api:
+        check_url(args.control_api, public=True)
     told = os.environ.get("CONTROL_API_ENABLED", "true").lower() not in {"0", "false", "no", "off"}
     return Settings(
         prom_url=args.prom_url,
