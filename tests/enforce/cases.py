@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -309,6 +310,8 @@ def race(world: World, racers: Sequence[Program]) -> Verdict:
     held = world.held_bytes()
     if held > LIMIT_BYTES:
         return killed(within_limit_ms(world), f"held {held >> 20} MiB together")
+    if sum(answer["held_bytes"] for answer in answers if answer is not None) > LIMIT_BYTES:
+        return killed(within_limit_ms(world), "ended before the driver could be asked what they held")
     if all(answer is not None and answer["error"] == OUT_OF_MEMORY for answer in answers):
         return (
             denied() if held > LIMIT_BYTES - 8 * MIB else Verdict(killed(None).kind, detail=f"only {held} were given")
@@ -323,9 +326,8 @@ def in_parts(world: World, *, limited: bool = False) -> Verdict:
     own = world.cgroup() if os.geteuid() == 0 else None
     if own is None:
         return not_run("needs root, and a cgroup for the lease")
-    parts = [own / f"{'limited' if limited else 'plain'}-{number}" for number in range(2)]
+    parts = [Path(tempfile.mkdtemp(prefix="part-", dir=own)) for _ in range(2)]
     for part in parts:
-        part.mkdir()
         if limited:
             command = [sys.executable, "-c", scripts.SET_LIMIT, world.device_uuid, str(part), str(LIMIT_BYTES)]
             subprocess.run(command, env=world.node.base_environment(), check=True)
