@@ -54,7 +54,7 @@ def _of_sdk() -> Iterator[str]:
                 yield from _of_thing(f"sdk {name}", thing)
 
 
-def _of_thing(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is public
+def _of_thing(name: str, thing: Any) -> Iterator[str]:
     if inspect.isclass(thing):
         yield from _of_fields(name, thing)
         for method, found in inspect.getmembers(thing, inspect.isroutine):
@@ -64,7 +64,7 @@ def _of_thing(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whateve
         yield from _of_signature(name, thing)
 
 
-def _of_signature(name: str, found: Any) -> Iterator[str]:  # noqa: ANN401 - a function of any kind
+def _of_signature(name: str, found: Any) -> Iterator[str]:
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):
@@ -93,7 +93,7 @@ def _fields(thing: type) -> list[tuple[str, Any]]:
     return []
 
 
-def _made(default: Any, factory: Any) -> Any:  # noqa: ANN401 - whatever a field holds
+def _made(default: Any, factory: Any) -> Any:
     if callable(factory):
         return factory()
     return None if default in (dataclasses.MISSING, msgspec.NODEFAULT) else default
@@ -104,7 +104,7 @@ def _of_fields(name: str, thing: type) -> Iterator[str]:
         yield from _line(f"{name} {field}", value)
 
 
-def _line(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a default is
+def _line(name: str, value: Any) -> Iterator[str]:
     if any(value is each or (type(value) is type(each) and value == each) for each in NOTHING_SAID):
         return
     if _fields(type(value)) or callable(value):
