@@ -163,7 +163,7 @@ class Poller:
         found = await self._guard.run("", self._backend.discover, timeout_s=max(30.0, self._guard.timeout_s))
         found = without(found, self._intervals.left_out)
         self._discover_at = self._world.monotonic_s() + self._intervals.discovery_s
-        known = self._state.devices
+        known, described = self._state.devices, self._state.infos()
         devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
         for info in found.devices:
             devices[info.uuid].info = info
@@ -176,30 +176,27 @@ class Poller:
         before = self._state.measured
         self._state.measured = {info.uuid: before.get(info.uuid) or DeviceState(info) for info in found.measured}
         cards = {card.uuid: card for card in found.cards}
-        changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
+        changed = {uuid: device.info for uuid, device in devices.items()} != described or not known
         changed = changed or cards != self._state.cards
         self._state.devices, self._state.cards = devices, cards
         self._discovered.set()
         self._state.card_problems = found.card_problems
         self._state.kinds = found.kinds
-        self._state.notes.pop("unleasable", None)
-        if found.unleasable:
-            self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
-        self._state.notes.pop("whole-only", None)
         whole_only = [f"GPU {info.index} ({info.uuid}): {info.whole_only}" for info in found.devices if info.whole_only]
-        if whole_only:
-            self._state.notes["whole-only"] = "; ".join(whole_only)
-        self._state.notes.pop("untold", None)
-        if found.untold:
-            self._state.notes["untold"] = "; ".join(found.untold)
+        for subject, texts in (
+            ("unleasable", [f"can't be leased: {text}" for text in found.unleasable]),
+            ("whole-only", whole_only),
+            ("untold", found.untold),
+            ("devices", found.problems),
+        ):
+            self._state.notes.pop(subject, None)
+            if texts:
+                self._state.notes[subject] = "; ".join(texts)
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
-            self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
+            self._discover_within(self._intervals.health_s)
         if found.problems:
-            self._state.notes["devices"] = "; ".join(found.problems)
             log.warning("devices that can't be read: %s", self._state.notes["devices"])
-        else:
-            self._state.notes.pop("devices", None)
         if changed:
             self._mailbox.request_snapshot()
 
@@ -222,6 +219,11 @@ class Poller:
         except DeviceError as error:
             self._discover_at = self._world.monotonic_s() + self._intervals.health_s
             log.warning("devices can't be listed: %s", error.message)
+
+    def _discover_within(self, seconds: float) -> None:
+        """Devices may be others than they were."""
+        self._discover_at = min(self._discover_at, self._world.monotonic_s() + seconds)
+        self._discovered.set()
 
     def _watch_all(self) -> None:
         devices = self._state.polled()
@@ -388,6 +390,8 @@ class Poller:
             device.process_percent, device.process_peaks = answer.process_percent, answer.process_peaks
             if self._keep_pace is not None:
                 self._keep_pace(device, self._clock.monotonic_ms())
+            if answer.load.outdated:
+                self._discover_within(0.0)
         if answer.health is not None:
             device.health_sample = answer.health
             now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
@@ -452,8 +456,7 @@ class Poller:
                 return
             if lost is not None:
                 # It may be there in another shape: cut into parts, or by another driver.
-                self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
-                self._discovered.set()
+                self._discover_within(self._intervals.health_s)
             self.set_health(
                 device,
                 health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost, ignored=self.ignored),

@@ -115,6 +115,8 @@ class LoadSample(msgspec.Struct, frozen=True):
     power_limit_mw: int | None = None
     engines: Engines | None = None
     """None: the device has no performance counters, or they were asked for the first time."""
+    outdated: bool = False
+    """Whether what it was when devices were looked for is not so any more."""
 
 
 class RecoveryAction(enum.IntEnum):
