@@ -1,6 +1,4 @@
-"""The kernel's files (/sys, /proc, cgroups), read and written below a root: another root is a recorded or a simulated
-machine.
-"""
+"""The kernel's files (/sys, /proc, cgroups), read and written."""
 
 from __future__ import annotations
 
@@ -9,15 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from aliquot.agent.processes.cgroups import MOUNTINFO, Mount, find_mount
+from aliquot.common.kernel_files import KernelFiles
 
 DRM_MAJOR = 226
-
-
-def minor_of_name(target: str) -> int | None:
-    """Of `/dev/dri/renderD128` and `/dev/dri/card0`, as the kernel names them."""
-    name = target.rpartition("/dri/")[2]
-    number = name.removeprefix("renderD").removeprefix("card")
-    return int(number) if number.isdecimal() and number != name else None
 
 
 class Hierarchy(Protocol):
@@ -69,65 +61,37 @@ class Tree(Protocol):
         """An empty directory."""
 
 
-class RealTree:
-    """See `Tree`. `root`: empty for this machine."""
+class RealTree(KernelFiles):
+    """See `Tree`."""
 
     def __init__(self, root: str = "") -> None:
-        self._root = root.rstrip("/")
+        super().__init__(root)
         self._mount: Mount | None = None
-        self.calls = 0
 
     @property
     def taker(self) -> tuple[str, ...]:
         """By the kernel's own calls; nothing takes memory of a recorded machine."""
-        return () if self._root else ("aliquot.agent.doctor.drm_probe",)
+        return () if self.root else ("aliquot.agent.doctor.drm_probe",)
 
     def cgroups(self) -> Mount | None:
         """By this process's table of mounts, which a recorded machine has not."""
-        if self._mount is None and not self._root:
+        if self._mount is None and not self.root:
             self._mount = find_mount(MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape"))
         return self._mount
-
-    def read(self, path: str) -> str:
-        """See `Tree`."""
-        self.calls += 1
-        descriptor = os.open(self._root + path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = os.read(descriptor, 1 << 16)
-            while chunk := os.read(descriptor, 1 << 16):
-                found += chunk
-        finally:
-            os.close(descriptor)
-        return found.decode(errors="replace")
 
     def write(self, path: str, text: str) -> None:
         """See `Tree`."""
         self.calls += 1
-        descriptor = os.open(self._root + path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
 
-    def names(self, path: str) -> list[str]:
-        """See `Tree`."""
-        self.calls += 1
-        return os.listdir(self._root + path)  # noqa: PTH208 - asked a thousand times a poll
-
-    def link(self, path: str) -> str:
-        """See `Tree`."""
-        self.calls += 1
-        return os.readlink(self._root + path)  # noqa: PTH115 - asked a thousand times a poll
-
-    def real(self, path: str) -> str:
-        """See `Tree`."""
-        self.calls += 1
-        return os.path.realpath(self._root + path)[len(os.path.realpath(self._root or "/").rstrip("/")) :]
-
     def drm_minor(self, path: str, target: str) -> int | None:
         """By the device itself: in a container it may have another's name. Of a recorded machine, by the name."""
-        if self._root:
-            return minor_of_name(target)
+        if self.root:
+            return super().drm_minor(path, target)
         if not target.startswith("/dev/") and "/dri/" not in target:
             return None
         self.calls += 1
@@ -137,9 +101,9 @@ class RealTree:
     def make(self, path: str) -> None:
         """See `Tree`."""
         self.calls += 1
-        os.makedirs(self._root + path, exist_ok=True)  # noqa: PTH103 - asked a thousand times a poll
+        os.makedirs(self.root + path, exist_ok=True)  # noqa: PTH103 - asked a thousand times a poll
 
     def remove(self, path: str) -> None:
         """See `Tree`."""
         self.calls += 1
-        os.rmdir(self._root + path)  # noqa: PTH106 - asked a thousand times a poll
+        os.rmdir(self.root + path)  # noqa: PTH106 - asked a thousand times a poll
