@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.care import Care
@@ -61,8 +62,7 @@ MPS_MISSING = "the tier `mps` is named and nvidia-cuda-mps-control is not instal
 NO_HOST_PIDS = "the agent is in a PID namespace of its own, but the driver tells the host's pids: run it with hostPID"
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """What an agent stands on; `Agent.open` finds it."""
 
     settings: Settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
+import msgspec
 
 from aliquot.agent.membership import Membership
 from aliquot.common.channels import noticing, proxies
@@ -40,8 +40,7 @@ class SessionEnded(AliquotError):
         self.wait_s = wait_s
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinators:
+class Coordinators(msgspec.Struct, frozen=True):
     """Where the coordinators are, and how to talk to them."""
 
     addresses: Sequence[str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS
@@ -31,8 +32,7 @@ MERGED_MS = 5 * 60_000
 _OF_NO_CONCERN = frozenset({XidSeverity.NONE, XidSeverity.PROGRAM})
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(msgspec.Struct):
     """An XID of a device, as one of the two ears heard it first."""
 
     by_log: bool

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import msgspec
 
 from aliquot.agent import node_key
 from aliquot.agent.connection import Coordinators, SessionEnded, channel_to, connect, ending_of_error
@@ -55,8 +55,7 @@ class JoinRefused(AliquotError):
     reason = "JOIN_REFUSED"
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """A node that is in."""
 
     membership: Membership

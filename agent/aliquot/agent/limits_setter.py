@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -33,8 +32,7 @@ MPS_TIMEOUT_S = 60.0
 """A few questions to a control program, which each have their own bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitResult:
+class LimitResult(msgspec.Struct, frozen=True):
     """The tier, when the limit is in force; else a stable reason and a sentence for people."""
 
     tier: Tier | None = None

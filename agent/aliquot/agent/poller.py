@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -53,8 +52,7 @@ UNMEASURED_POLLS = 3
 """After so many lists of processes without their memory, this driver is taken not to report it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True):
     """How often each thing is asked, in seconds: the longest time between two times."""
 
     memory_s: float = 1.0
@@ -70,8 +68,7 @@ class Intervals:
     """Causes that take no card out here."""
 
 
-@dataclass(slots=True)
-class _LastPoll:
+class _LastPoll(msgspec.Struct):
     """When each thing was asked of a device last, by the monotonic clock."""
 
     memory_s: float = NEVER

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from aliquot.agent.care import Care
 from aliquot.agent.core.reports import report_of
@@ -34,12 +35,11 @@ from aliquot.v1 import agent_pb2, types_pb2
 CONDITIONS_MAX = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(msgspec.Struct, frozen=True):
     """What an administrator says of the node."""
 
     pool: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     failure_domain: str = ""
     version: str = ""
 

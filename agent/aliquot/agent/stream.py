@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -260,7 +259,7 @@ class Stream:
         except OSError as error:
             log.warning("where the coordinators are can't be kept: %s", error)
             return
-        self._coordinators = dataclasses.replace(self._coordinators, member=member)
+        self._coordinators = msgspec.structs.replace(self._coordinators, member=member)
 
     def _renewal_of(self) -> Renewal | None:
         member = self._coordinators.member
@@ -284,7 +283,7 @@ class Stream:
         except OSError as error:
             log.error("the renewed certificate can't be kept, trying again later: %s", error)  # noqa: TRY400
             return
-        self._coordinators = dataclasses.replace(self._coordinators, member=member)
+        self._coordinators = msgspec.structs.replace(self._coordinators, member=member)
         self._renewal = self._renewal_of()
         if certificate.chain_pem:
             log.info("this node's certificate was renewed")

@@ -11,11 +11,11 @@ JSON. Exit codes: 0 done, 1 refused (with the reason), 2 wrong arguments.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import shlex
 import sys
 from collections.abc import Callable
+
+import msgspec
 
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
@@ -165,8 +165,7 @@ def _models(text: str) -> list[str]:
 def _report(scenario: Scenario, *, as_json: bool) -> None:
     devices, rules = scenario.devices(), scenario.faults()
     if as_json:
-        state = {"devices": [*map(dataclasses.asdict, devices)], "faults": [*map(dataclasses.asdict, rules)]}
-        sys.stdout.write(json.dumps(state) + "\n")
+        sys.stdout.write(msgspec.json.encode({"devices": devices, "faults": rules}).decode() + "\n")
         return
     for device in devices:
         sys.stdout.write(_line(device) + "\n")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(msgspec.Struct, frozen=True):
     """What does not change while the agent runs, except by re-partitioning."""
 
     uuid: str
@@ -139,8 +137,7 @@ class RecoveryAction(enum.IntEnum):
         return self not in {RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN}
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSample:
+class HealthSample(msgspec.Struct, frozen=True):
     """What the device says of its own state."""
 
     recovery_action: RecoveryAction | None = None
@@ -173,8 +170,7 @@ class EventKind(enum.StrEnum):
     """Something about its health has changed; a health sample says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceEvent:
+class DeviceEvent(msgspec.Struct, frozen=True):
     """Something that the driver reported."""
 
     uuid: str
@@ -195,8 +191,7 @@ class DeviceEvent:
         return f"{what} ({self.said})" if self.said else what
 
 
-@dataclass(frozen=True, slots=True)
-class DriverInfo:
+class DriverInfo(msgspec.Struct, frozen=True):
     """Versions, for people. Of several kinds of devices, each word names its kind."""
 
     driver_version: str

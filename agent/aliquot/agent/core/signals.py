@@ -6,15 +6,14 @@ Numbers of XIDs are the vendor's catalogue's; thresholds without a source are ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from aliquot.agent.core.samples import RecoveryAction
 from aliquot.agent.core.xid import XidAction, action_of
 from aliquot.common.signs import Remedy, Scope, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """One row."""
 
     cause: str

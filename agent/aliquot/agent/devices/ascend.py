@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.islands import islands
 from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
@@ -37,8 +39,7 @@ _HEALTHY, _WARNING, _ALARM, _CRITICAL = range(4)
 _DECIWATT_MW = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """Where a device is found."""
 
     chip: Chip

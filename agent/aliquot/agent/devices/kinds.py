@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.owners import Owners
@@ -23,8 +24,7 @@ from aliquot.common.errors import ConfigError
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A kind of devices."""
 
     make: Callable[[str], DeviceBackend]

@@ -23,9 +23,10 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.kernel_log import ALL_CARDS, parse, read_record
 from aliquot.agent.core.samples import DeviceEvent

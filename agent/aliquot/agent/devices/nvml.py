@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pynvml
+from msgspec.structs import replace
 
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import (

@@ -6,8 +6,9 @@ import enum
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
@@ -33,8 +34,7 @@ class Mark(enum.StrEnum):
     BAD = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One line of the report."""
 
     subject: str

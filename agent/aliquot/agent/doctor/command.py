@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceError, Discovery
@@ -97,12 +97,11 @@ def run(options: argparse.Namespace) -> int:
                 sys.stdout.write(f"{finding.mark.value:8} {finding.subject:16} {finding.text}\n")
                 sys.stdout.flush()
     if as_json:
-        sys.stdout.write(json.dumps([asdict(finding) for finding in found]) + "\n")
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     return EXIT_PROBLEM if any(finding.mark is Mark.BAD for finding in found) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(msgspec.Struct, frozen=True):
     name: str = "doctor"
     help: str = "check this node for everything the tiers need, and prove each by trying to exceed it"
     configure = staticmethod(configure)

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo

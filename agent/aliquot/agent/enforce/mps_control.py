@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.enforce.base import EnforcementError
 
@@ -32,8 +33,7 @@ _INIT = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 _UNITS = {"K": 10, "M": 20, "G": 30}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """What one slice may have of a device under MPS."""
 
     memory_bytes: int

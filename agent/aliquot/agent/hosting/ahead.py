@@ -12,7 +12,6 @@ import contextlib
 import logging
 import subprocess
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -34,8 +33,7 @@ Start = Callable[[str, int, Path, Mapping[str, str]], subprocess.Popen[bytes]]
 """Starts a service's program as a user, in a folder, with these variables beside the usual ones. It waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A process that waits for a lease."""
 
     child: subprocess.Popen[bytes]

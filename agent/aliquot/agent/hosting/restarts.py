@@ -5,7 +5,8 @@ node busy, and one that ends at once its clients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import Holder
 
@@ -14,8 +15,7 @@ MAX_S = 60.0
 """Also how long one must have served for its earlier ends to be forgotten."""
 
 
-@dataclass(slots=True)
-class _Trouble:
+class _Trouble(msgspec.Struct):
     interval_s: float = 0.0
     again_s: float = 0.0
     """When it may be started again, by the monotonic clock."""

@@ -12,9 +12,10 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
+
+import msgspec
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.processes.proc import cgroup_of
@@ -34,8 +35,7 @@ class ContainmentError(AliquotError):
     reason = "CONTAINMENT"
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """Where (part of) the hierarchy is mounted."""
 
     directory: Path

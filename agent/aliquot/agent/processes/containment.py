@@ -10,8 +10,9 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from aliquot.agent.core.attribution import AttachedCgroup, Attachment, Attributor, Belonging, ProcessFacts, Roster
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -29,8 +30,7 @@ class ContainmentKind(enum.StrEnum):
     PROCESS_GROUP = "PROCESS_GROUP"
 
 
-@dataclass(frozen=True, slots=True)
-class Tracking:
+class Tracking(msgspec.Struct, frozen=True):
     """How one process is tracked, and why not in a stronger way."""
 
     kind: ContainmentKind

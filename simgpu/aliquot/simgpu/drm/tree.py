@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.common.kernel_files import KernelFiles
 from aliquot.simgpu.drm import files
@@ -22,8 +23,7 @@ MOUNT = "/sys/fs/cgroup"
 REAPED_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedMount:
+class SimulatedMount(msgspec.Struct, frozen=True):
     """The whole hierarchy of cgroups."""
 
     directory: Path = Path(MOUNT)

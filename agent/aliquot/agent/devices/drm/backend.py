@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.fdinfo import percent

@@ -10,7 +10,9 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
@@ -28,8 +30,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _RENDER = re.compile(r"(renderD|card)(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A card, or a part of one."""
 
     info: DeviceInfo
@@ -51,8 +52,7 @@ class Found:
     """Among Intel's cards, in the order of the bus."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True):
     """Everything that was found."""
 
     found: tuple[Found, ...]

@@ -15,7 +15,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.fdinfo import Client, parse
 from aliquot.agent.devices.base import DeviceError
@@ -25,8 +26,7 @@ FULL_S = 4.5
 _NO_CARD = ("socket:", "pipe:", "anon_inode:", "/memfd:")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A client, and who has it."""
 
     pid: int
@@ -36,8 +36,7 @@ class Held:
     """False where its memory is counted for another process that has the same file open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """Everybody with one card, at one moment."""
 
     at_ns: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.islands import islands
 from aliquot.agent.processes.tree import Tree
@@ -15,8 +16,7 @@ _XGMI = 11
 _OWN_HEAPS = (1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A card, or a part of one."""
 
     number: int
