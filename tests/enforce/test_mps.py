@@ -14,9 +14,10 @@ import pytest
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.base import EnforcementError, Limited, NothingSet
+from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.mps import MpsEnforcer, look_at
 from aliquot.agent.enforce.mps_control import PROGRAM
+from aliquot.agent.enforce.nothing_set import NothingSet
 from aliquot.common.tiers import Tier
 from tests.agent.harness import Node, until
 from tests.enforce.cases import verdict_of

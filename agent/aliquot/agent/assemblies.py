@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.care import Care
+from aliquot.agent.care import Care, Reopener
 from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
@@ -30,6 +30,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.disk.log_mark import LogMark
+from aliquot.agent.disk.membership import Membership
 from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.assembly import preloads
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
@@ -39,14 +40,12 @@ from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.membership import Membership
 from aliquot.agent.partitions import Partitions
 from aliquot.agent.poller import Intervals, Poller
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
-from aliquot.agent.reopening import Reopener
 from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState

@@ -25,8 +25,9 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Poller
-from aliquot.agent.settings import RepairMode, RepairSettings
+from aliquot.agent.settings import RepairSettings
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import Events, World
 from aliquot.common.signs import Remedy
 from aliquot.common.text import one_line
@@ -75,16 +76,9 @@ class Care:
     @property
     def offered(self) -> tuple[str, ...]:
         """What it can do, by name."""
-        commands = self._settings if self._settings.mode is RepairMode.COMMAND else RepairSettings()
-        return tuple(
-            word
-            for word, can in (
-                ("reset", bool(commands.reset)),
-                ("reboot", bool(commands.reboot)),
-                ("verify", self._settings.verify),
-            )
-            if can
-        )
+        settings = self._settings
+        means = (("reset", settings.reset), ("reboot", settings.reboot), ("verify", settings.verify))
+        return tuple(word for word, mean in means if mean)
 
     async def restore(self) -> None:
         """Take up what is on disk. An order that the agent's end has interrupted is undone, and begun again."""
@@ -318,6 +312,39 @@ class Care:
             await asyncio.to_thread(self._world.records.write_record, self._record, _KIND, record)
         except OSError as error:
             log.error("what is done to sick cards could not be written down: %s", error)  # noqa: TRY400
+
+
+class Reopener:
+    """Opens the driver again when all of it has failed at once. Use from one event loop.
+
+    When every card of a node stops answering in the same moment, it is hardly the cards: access to the devices was
+    taken from this agent (`systemctl daemon-reload` does that to containers), or the driver was replaced underneath it.
+    Programs run on meanwhile, so nobody is ended: the node takes no new leases, says why, and the library is closed and
+    opened again until it answers.
+    """
+
+    def __init__(self, poller: Poller, care: Care, every_s: float) -> None:
+        self._poller = poller
+        self._care = care
+        self._every_s = every_s
+        self._pause = Wakeup()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._poller.blinded.wait()
+            self._poller.blinded.clear()
+            if not self._poller.why_blind():
+                continue
+            try:
+                await self._care.let_go()
+                await self._poller.discover()
+            except DeviceError as error:
+                self._poller.reopened(well=False)
+                log.error("the driver could not be opened again: %s", error.message)  # noqa: TRY400
+            else:
+                self._poller.reopened(well=True)
+            await self._pause.wait(self._every_s)
 
 
 def _filled(word: str, words: dict[str, str]) -> str:

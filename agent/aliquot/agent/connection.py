@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 import msgspec
 
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.common.channels import noticing, proxies
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.limits import MAX_MESSAGE_BYTES

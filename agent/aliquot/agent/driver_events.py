@@ -13,8 +13,7 @@ from aliquot.agent.core import health
 from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS
 from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
-from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, signal_of
-from aliquot.agent.core.xid import XidSeverity, action_of, severity_of
+from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, XidSeverity, severity_of, signal_of
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.mailbox import Mailbox
@@ -122,7 +121,7 @@ class DriverEvents:
         if len(self._hits_ms) >= REMEMBERED_MAX:
             self._hits_ms.clear()
         self._hits_ms[key] = now_ms
-        text = f"XID {event.xid} on {uuid}: {action_of(event.xid).value}"
+        text = f"XID {event.xid} on {uuid}: restart the application"
         self._mailbox.hit(LeaseHit(uuid, lease_id, text, suspicious=signal is PROGRAM))
 
     def _count(self, device: DeviceState, xid: int, times: int) -> None:

@@ -21,6 +21,8 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity, boot_id
 from aliquot.agent.disk.membership import (
+    Joining,
+    Membership,
     read_joining,
     read_membership,
     write_joining,
@@ -28,7 +30,6 @@ from aliquot.agent.disk.membership import (
 )
 from aliquot.agent.disk.private import require_private
 from aliquot.agent.machine import host_name
-from aliquot.agent.membership import Joining, Membership
 from aliquot.agent.settings import Settings
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff

@@ -17,7 +17,7 @@ from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
 from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
-from aliquot.agent.core.xid import XidSeverity
+from aliquot.agent.core.signals import XidSeverity
 from aliquot.agent.senses import Senses
 
 MAX_NOTES = 64

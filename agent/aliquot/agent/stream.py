@@ -21,8 +21,8 @@ from aliquot.agent.core.caring import CareOrder
 from aliquot.agent.core.desired import Batch, Verdict
 from aliquot.agent.core.overtime import Seen
 from aliquot.agent.core.partitioning import CutOrder
+from aliquot.agent.disk.membership import Membership
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.membership import Membership
 from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState

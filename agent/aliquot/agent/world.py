@@ -24,7 +24,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.kmsg import KernelLog, Mark
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
-from aliquot.agent.disk.membership import read_membership, write_membership
+from aliquot.agent.disk.membership import Membership, read_membership, write_membership
 from aliquot.agent.disk.private import require_private_state
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
@@ -33,7 +33,6 @@ from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree

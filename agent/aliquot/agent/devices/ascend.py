@@ -30,7 +30,7 @@ from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geome
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
-from aliquot.agent.enforce.instances import InstanceEnforcer
+from aliquot.agent.enforce.nothing_set import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 MIB = 1 << 20

@@ -34,7 +34,7 @@ from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
 from aliquot.agent.enforce.driver import DriverEnforcer
-from aliquot.agent.enforce.instances import InstanceEnforcer
+from aliquot.agent.enforce.nothing_set import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2

@@ -11,10 +11,9 @@ from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
 from aliquot.agent.enforce.mps import FOLDER, MpsEnforcer
-from aliquot.agent.enforce.none import NoEnforcer
+from aliquot.agent.enforce.nothing_set import NoEnforcer, WatchdogEnforcer
 from aliquot.agent.enforce.pacing import Paced, library_of
 from aliquot.agent.enforce.preload import PreloadEnforcer
-from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.common.tiers import Tier, parse_tier
 
 DEFAULT_TIERS = ("mig", "driver", "preload", "watchdog")

@@ -82,20 +82,3 @@ class Enforcer(Protocol):
         """Keep nothing of a holder that has no slice here any more, also where its limit could not be cleared because
         the device had gone. Raises `EnforcementError`.
         """
-
-
-class NothingSet:
-    """What an `Enforcer` says that sets nothing, asks nothing of processes, and keeps nothing."""
-
-    def apply(self, limited: Limited) -> None:
-        """Nothing to set."""
-
-    def clear(self, limited: Limited) -> None:
-        """Nothing to clear."""
-
-    def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Nothing to add: the process need not take part."""
-        return {}
-
-    def forget(self, holder: Holder) -> None:
-        """Nothing is kept."""

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce import proofs
-from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited, NothingSet
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.controllers import NO_DMEM, cgroups_of, make_ready, shares_of, switch_on
+from aliquot.agent.enforce.nothing_set import NothingSet
 from aliquot.agent.processes.tree import Tree
 from aliquot.common.tiers import Tier
 
