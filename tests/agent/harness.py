@@ -17,8 +17,9 @@ from pathlib import Path
 from aliquot import simgpu
 from aliquot.agent.disk.checkpoint import StoredLease
 from aliquot.agent.disk.durable import read_record
-from aliquot.agent.processes.cgroups import BASE_NAME, MOUNTINFO, find_mount
+from aliquot.agent.processes.cgroups import BASE_NAME
 from aliquot.agent.processes.proc import alive, cgroup_of
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 

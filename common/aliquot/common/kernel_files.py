@@ -1,10 +1,60 @@
-"""The kernel's files (/sys, /proc, cgroups), read below a root: another root is a recorded or a simulated machine."""
+"""The kernel's files (/sys, /proc, cgroups), read and written below a root: another root is a recorded or a simulated
+machine.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
+import msgspec
+
+MOUNTINFO = Path("/proc/self/mountinfo")
 _CHUNK_BYTES = 1 << 16
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """Where (part of) the hierarchy is mounted."""
+
+    directory: Path
+    root: str
+    """The cgroup that is mounted there: "/" unless a container sees a part."""
+
+    def directory_of(self, cgroup: str) -> Path | None:
+        """The directory of a cgroup, as /proc/pid/cgroup names it; None where it lies outside of what is mounted."""
+        if self.root == "/":
+            return self.directory / cgroup.lstrip("/")
+        if cgroup == self.root or cgroup.startswith(self.root + "/"):
+            return self.directory / cgroup[len(self.root) :].lstrip("/")
+        return None
+
+    def own_name(self, cgroup: str) -> str:
+        """What /proc/pid/cgroup calls a cgroup here that is named from the root of the hierarchy. A reader in a cgroup
+        namespace of its own sees others' cgroups as above its own.
+        """
+        above = self.root.strip("/").split("/")
+        return self.root + cgroup if all(part == ".." for part in above) else cgroup
+
+    def full_name(self, name: str) -> str:
+        """The opposite of `own_name`."""
+        above = self.root.strip("/").split("/")
+        return name.removeprefix(self.root) if all(part == ".." for part in above) else name
+
+
+def find_mount(mountinfo: str) -> Mount | None:
+    """The cgroup v2 mount in the text of /proc/self/mountinfo; of several, the one that shows the most."""
+    found: list[Mount] = []
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split()
+        if separator and len(fields) >= 6 and after.split()[:1] == ["cgroup2"]:
+            found.append(Mount(Path(_unescaped(fields[4])), _unescaped(fields[3])))
+    return min(found, key=lambda mount: len(mount.root), default=None)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 class KernelFiles:
@@ -18,6 +68,15 @@ class KernelFiles:
         self.calls = 0
         """How often the kernel was asked so far."""
 
+    @property
+    def taker(self) -> tuple[str, ...]:
+        """The program that takes memory of a card of this machine: a module and its first arguments; empty: none."""
+        return ()
+
+    def cgroups(self) -> Mount | None:
+        """Where cgroup v2 is mounted; its directory is to be used with these files only. None: nowhere."""
+        return None
+
     def read(self, path: str) -> str:
         """A file's text."""
         self.calls += 1
@@ -29,6 +88,25 @@ class KernelFiles:
         finally:
             os.close(descriptor)
         return found.decode(errors="replace")
+
+    def write(self, path: str, text: str) -> None:
+        """Into a file, by one call."""
+        self.calls += 1
+        descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def make(self, path: str) -> None:
+        """A directory with all that are above it; one that is there is well."""
+        self.calls += 1
+        os.makedirs(self.root + path, exist_ok=True)  # noqa: PTH103 - see above
+
+    def remove(self, path: str) -> None:
+        """An empty directory."""
+        self.calls += 1
+        os.rmdir(self.root + path)  # noqa: PTH106 - see above
 
     def names(self, path: str) -> list[str]:
         """What a directory holds."""

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
-from aliquot.common.kernel_files import KernelFiles
+from aliquot.common.kernel_files import KernelFiles, Mount
 from aliquot.simgpu.drm import files
 from aliquot.simgpu.drm.books import Books, locked
 from aliquot.simgpu.drm.machine import order_limit, reap
@@ -23,19 +21,8 @@ MOUNT = "/sys/fs/cgroup"
 REAPED_S = 0.25
 
 
-class SimulatedMount(msgspec.Struct, frozen=True):
-    """The whole hierarchy of cgroups."""
-
-    directory: Path = Path(MOUNT)
-    root: str = "/"
-
-    def directory_of(self, cgroup: str) -> Path | None:
-        """Of a cgroup, as /proc/pid/cgroup names it."""
-        return self.directory / cgroup.lstrip("/")
-
-
 class SimulatedTree(KernelFiles):
-    """As `aliquot.agent.processes.tree.Tree` says."""
+    """See `KernelFiles`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
@@ -56,9 +43,9 @@ class SimulatedTree(KernelFiles):
             variable: os.environ.get(variable) or _built(name) for variable, name in names.items()
         }
 
-    def cgroups(self) -> SimulatedMount:
+    def cgroups(self) -> Mount:
         """It is always there."""
-        return SimulatedMount()
+        return Mount(Path(MOUNT), "/")
 
     def read(self, path: str) -> str:
         """A file's text."""

@@ -33,8 +33,8 @@ from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
-from aliquot.agent.processes.tree import RealTree, Tree
-from aliquot.common.kernel_files import minor_of_name
+from aliquot.agent.processes.tree import RealTree
+from aliquot.common.kernel_files import KernelFiles, minor_of_name
 
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
 GROWTH_BYTES = 64 << 20
@@ -54,7 +54,7 @@ class DrmBackend(PlainBackend):
 
     def __init__(
         self,
-        tree: Tree | None = None,
+        tree: KernelFiles | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         libraries: Libraries | None = None,
     ) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from aliquot.agent.core.fdinfo import Client, parse
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.processes.tree import Tree
+from aliquot.common.kernel_files import KernelFiles
 
 FULL_S = 4.5
 _NO_CARD = ("socket:", "pipe:", "anon_inode:", "/memfd:")
@@ -50,7 +50,7 @@ class Look(msgspec.Struct, frozen=True):
 class Clients:
     """See the module's docstring. May be used from several threads, for different cards."""
 
-    def __init__(self, tree: Tree, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, tree: KernelFiles, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._tree = tree
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
