@@ -23,16 +23,15 @@ class _Trouble(msgspec.Struct):
     """Since when it serves; None: it does not."""
 
 
-class Restarts:
+class Restarts(msgspec.Struct, eq=False):
     """See the module's docstring."""
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        self._monotonic_s = monotonic_s
-        self._troubles: dict[Holder, _Trouble] = {}
+    monotonic_s: Callable[[], float]
+    _troubles: dict[Holder, _Trouble] = {}
 
     def ended(self, holder: Holder) -> float:
         """It has ended, or could not start. Returns how long to wait before the next start."""
-        now_s = self._monotonic_s()
+        now_s = self.monotonic_s()
         trouble = self._troubles.setdefault(holder, _Trouble())
         if trouble.served_s is not None and now_s - trouble.served_s >= MAX_S:
             trouble.interval_s = 0.0
@@ -44,12 +43,12 @@ class Restarts:
         """It has answered."""
         trouble = self._troubles.setdefault(holder, _Trouble())
         if trouble.served_s is None:
-            trouble.served_s = self._monotonic_s()
+            trouble.served_s = self.monotonic_s()
 
     def wait_s(self, holder: Holder) -> float:
         """How long to wait from now; 0: it may be started."""
         trouble = self._troubles.get(holder)
-        return 0.0 if trouble is None else max(0.0, trouble.again_s - self._monotonic_s())
+        return 0.0 if trouble is None else max(0.0, trouble.again_s - self.monotonic_s())
 
     def forget(self, holder: Holder) -> None:
         """Nothing of it is held any more."""
