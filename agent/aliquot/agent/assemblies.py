@@ -41,7 +41,7 @@ from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.partitions import Partitions
-from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.poller import Poller
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
@@ -147,7 +147,9 @@ class Looking:
             observe_poll=observe_poll,
             keep_pace=holding.limits.keep_pace if settings.enforcement.throttle else None,
             world=world,
-            intervals=_intervals(settings),
+            poll=settings.poll,
+            left_out=settings.leave_out,
+            ignored=_ignored(settings.ignore_signals),
         )
         heard = DriverEvents(
             state=state,
@@ -310,17 +312,3 @@ def _ignored(causes: Iterable[str]) -> frozenset[str]:
                 f"ignore_signals: there is no signal {cause!r}", hint=f"one of {', '.join(sorted(known))}"
             )
     return frozenset(causes)
-
-
-def _intervals(settings: Settings) -> Intervals:
-    poll = settings.poll
-    return Intervals(
-        memory_s=poll.memory / 1000,
-        idle_s=poll.idle / 1000,
-        load_s=poll.load / 1000,
-        health_s=poll.health / 1000,
-        calm_s=poll.calm / 1000,
-        discovery_s=poll.discovery / 1000,
-        left_out=settings.leave_out,
-        ignored=_ignored(settings.ignore_signals),
-    )

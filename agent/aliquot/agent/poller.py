@@ -1,8 +1,8 @@
 """Polls the devices.
 
-Memory and processes of a device with leases are read every `memory_s`, of others every `idle_s`; load every `load_s`;
-health every `health_s`; the list of devices every `discovery_s`. All that is due for a device is read by one call in
-its worker thread, and the watchdog judges it at once.
+Memory and processes of a device with leases are read every `poll.memory`, of others every `poll.idle`; load every
+`poll.load`; health every `poll.health`; the list of devices every `poll.discovery`. All that is due for a device is
+read by one call in its worker thread, and the watchdog judges it at once.
 
 An interval is the longest time between two polls. When a leased device is polled next is drawn at random, from hardly
 any time to the whole interval: a program that saw a poll (the agent's use of the processor shows it) must not know
@@ -31,6 +31,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.senses import DRIVER
+from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog
@@ -50,22 +51,6 @@ FAILURES_TOLERATED = 2
 """Calls that fail otherwise than by hanging or a lost device, in a row, before the device counts as unhealthy."""
 UNMEASURED_POLLS = 3
 """After so many lists of processes without their memory, this driver is taken not to report it."""
-
-
-class Intervals(msgspec.Struct, frozen=True):
-    """How often each thing is asked, in seconds: the longest time between two times."""
-
-    memory_s: float = 1.0
-    idle_s: float = 5.0
-    load_s: float = 5.0
-    health_s: float = 30.0
-    calm_s: float = 10.0
-    """How long all signs must have been good before a device counts as healthy again."""
-    discovery_s: float = 300.0
-    left_out: tuple[str, ...] = ()
-    """Devices that are nobody's: see `devices.base.without`."""
-    ignored: frozenset[str] = frozenset()
-    """Causes that take no card out here."""
 
 
 class _LastPoll(msgspec.Struct):
@@ -121,7 +106,11 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
     are not held to their parts of it.
     """
     world: World
-    intervals: Intervals
+    poll: PollSettings
+    left_out: tuple[str, ...] = ()
+    """Devices that are nobody's: see `devices.base.without`."""
+    ignored: frozenset[str] = frozenset()
+    """Causes that take no card out here."""
     _asked: dict[str, _LastPoll] = {}
     _discover_at: float = 0.0
     _discovered: Wakeup = msgspec.field(default_factory=Wakeup)
@@ -135,16 +124,11 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
     first_round: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when every device was polled once (or did not answer)."""
 
-    @property
-    def ignored(self) -> frozenset[str]:
-        """Causes that take no card out here."""
-        return self.intervals.ignored
-
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
         found = await self.guard.run("", self.backend.discover, timeout_s=max(30.0, self.guard.timeout_s))
-        found = without(found, self.intervals.left_out)
-        self._discover_at = self.world.monotonic_s() + self.intervals.discovery_s
+        found = without(found, self.left_out)
+        self._discover_at = self.world.monotonic_s() + self.poll.discovery / 1000
         known, described = self.state.devices, self.state.infos()
         devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
         for info in found.devices:
@@ -176,7 +160,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
                 self.state.notes[subject] = "; ".join(texts)
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
-            self._discover_within(self.intervals.health_s)
+            self._discover_within(self.poll.health / 1000)
         if found.problems:
             log.warning("devices that can't be read: %s", self.state.notes["devices"])
         if changed:
@@ -199,7 +183,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         try:
             await self.discover()
         except DeviceError as error:
-            self._discover_at = self.world.monotonic_s() + self.intervals.health_s
+            self._discover_at = self.world.monotonic_s() + self.poll.health / 1000
             log.warning("devices can't be listed: %s", error.message)
 
     def _discover_within(self, seconds: float) -> None:
@@ -254,7 +238,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             wakeup.set()
 
     def _shortest_s(self) -> float:
-        return min(self.intervals.memory_s, self.intervals.idle_s)
+        return min(self.poll.memory, self.poll.idle) / 1000
 
     def _next_s(self, device: DeviceState) -> float:
         """When there is something to ask of a device."""
@@ -267,21 +251,21 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         records = self.state.reserved_on(device.info.uuid)
         shared = self.keep_pace is not None and len(records) > 1
         soon = shared or any(record.spec.lender for record in records)
-        interval_s = min(self.intervals.memory_s, self.intervals.load_s) if soon else self.intervals.load_s
+        interval_s = (min(self.poll.memory, self.poll.load) if soon else self.poll.load) / 1000
         return self._asked.setdefault(device.info.uuid, _LastPoll()).load_s + interval_s
 
     def _memory_due_s(self, device: DeviceState) -> float:
         uuid, asked = device.info.uuid, self._asked.setdefault(device.info.uuid, _LastPoll())
         if self.watchdog.suspects(uuid):
-            return asked.memory_s + asked.part * self.intervals.memory_s / DENSER
+            return asked.memory_s + asked.part * self.poll.memory / 1000 / DENSER
         if self.state.leased(uuid) or self.watchdog.saw_strays:
-            return asked.memory_s + asked.part * self.intervals.memory_s
+            return asked.memory_s + asked.part * self.poll.memory / 1000
         part = SHORTEST_IDLE_PART + (1 - SHORTEST_IDLE_PART) * asked.part
-        return asked.memory_s + part * self.intervals.idle_s
+        return asked.memory_s + part * self.poll.idle / 1000
 
     def _health_due_s(self, device: DeviceState) -> float:
         asked = self._asked.setdefault(device.info.uuid, _LastPoll())
-        return asked.health_s + (self.intervals.health_s if device.health.healthy else self.intervals.load_s)
+        return asked.health_s + (self.poll.health if device.health.healthy else self.poll.load) / 1000
 
     def _due(self, device: DeviceState) -> tuple[bool, bool, bool]:
         """Whether memory, load and health are to be asked for now; what is due very soon, with the rest."""
@@ -376,10 +360,8 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
                 self._discover_within(0.0)
         if answer.health is not None:
             device.health_sample = answer.health
-            now_ms, calm_ms = self.world.clock.monotonic_ms(), int(self.intervals.calm_s * 1000)
-            self.set_health(
-                device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self.intervals.ignored)
-            )
+            now_ms, calm_ms = self.world.clock.monotonic_ms(), self.poll.calm
+            self.set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self.ignored))
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
@@ -438,7 +420,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
                 return
             if lost is not None:
                 # It may be there in another shape: cut into parts, or by another driver.
-                self._discover_within(self.intervals.health_s)
+                self._discover_within(self.poll.health / 1000)
             self.set_health(
                 device,
                 health.on_failure(
