@@ -1,79 +1,26 @@
-"""Calls as generators without I/O: what to send, when to wait and when to give up, for both twins.
+"""The retry rule, without I/O, for both twins: where a call goes next, how long it waits before, and when it gives up.
 
-A flow yields effects (send this, wait this long) and is sent their outcome; a runner carries them out, with threads or
-asyncio. The retry rule is here: every call of the contract is safe to repeat (mutations by nature or by idempotency
-key), so a call that fails for a temporary reason is sent again, to the next address or the named leader, with jittered
-back-off, until the caller's deadline. A token that is refused is sent again only if another one has taken its place.
+Every call of the contract is safe to repeat (mutations by nature or by idempotency key), so a call that fails for a
+temporary reason is sent again, to the next address or the named leader, with jittered back-off, until the caller's
+deadline. A token that is refused is sent again only if another one has taken its place.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from google.protobuf.message import Message
-
-from aliquot.client._errors import InvalidRequest, PoolError
+from aliquot.client._errors import PoolError
 from aliquot.client._mapping import to_error
-from aliquot.client._methods import Answer, Method, Request
+from aliquot.client._methods import Method
 from aliquot.client._token import NO_TOKEN, Token
 from aliquot.client._transport import Clock, RpcFailure
-from aliquot.common.errors import AliquotError
-
-T = TypeVar("T")
 
 UNAUTHENTICATED = "UNAUTHENTICATED"
 LEADER_HOPS_MAX = 3
 """Leader hints followed at once. After one more, the coordinators don't agree yet: wait as after any failure."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Send one message to one address; the outcome is the answer, or a thrown `RpcFailure`."""
-
-    method: Method[Any, Any]
-    request: Message
-    address: str
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Keep this lease alive from now on."""
-
-    lease_id: str
-    ttl_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Stop keeping this lease alive."""
-
-    lease_id: str
-
-
-Effect = Attempt | Pause | Keep | Forget
-Flow = Generator[Effect, Any, T]
-
-
-def begin(flow: Flow[T]) -> Effect:
-    """The first effect. Raises `InvalidRequest` for values that no message can carry, and StopIteration at the end."""
-    try:
-        return next(flow)
-    except AliquotError:
-        raise
-    except ValueError as error:  # protobuf's word for numbers out of range, and for text that is none
-        hint = "write text in UTF-8" if isinstance(error, UnicodeError) else "numbers are of 64 bits at most"
-        raise InvalidRequest(f"a value can't be sent: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +65,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every flow of a pool shares."""
+    """What all calls of a pool share."""
 
     endpoints: Endpoints
     policy: RetryPolicy
@@ -136,66 +83,68 @@ class Context:
         return self.token.advise(to_error(failure, method, self.endpoints.addresses, timeout_s))
 
 
-def call(
-    context: Context,
-    method: Method[Request, Answer],
-    request: Request,
-    timeout_s: float,
-    *,
-    attempt_timeout_s: float | None = None,
-) -> Flow[Answer]:
-    """Send until answered, refused, or out of time.
+class Attempts:
+    """The attempts of one call.
 
-    `attempt_timeout_s` is how long one attempt may take, for calls that wait by design.
-    Raises the typed error of the last attempt.
+    Whoever makes them asks for the `next` one and, where it fails, says so and waits.
     """
-    started = context.clock()
-    deadline = started + timeout_s
-    per_attempt = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
-    failures = hops = 0
-    renewals_left = 1
-    unknown = False
-    while True:
-        address, generation = context.endpoints.current, context.token.generation
-        remaining = max(0.001, deadline - context.clock())
-        try:
-            answer: Answer = yield Attempt(method, request, address, min(remaining, per_attempt))
-            return answer
-        except RpcFailure as failure:
-            if failure.code == UNAUTHENTICATED and renewals_left and context.token.renewed(generation):
-                renewals_left -= 1
-                continue
-            error = context.error_of(failure, method, timeout_s)
-            error.after_unknown = unknown
-            if not context.policy.enabled or not is_passing(failure):
-                raise error from None
-            leader = failure.metadata.get("leader", "")
-            if failure.reason == "NOT_LEADER" and leader and leader != address and hops < LEADER_HOPS_MAX:
-                hops += 1
-                context.follow(leader)
-                continue
-            if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
-                context.endpoints.advance(address)
-                unknown = True
-            failures += 1
-            hops = 0
-            wait_s = pause_s(context, failures, failure)
-            if failure.reason:
-                # A coordinator answered: the time without any answer starts again.
-                started = context.clock()
-            patience_s = context.policy.unreachable_s
-            if patience_s is not None and context.clock() + wait_s >= started + patience_s:
-                raise error from None
-            if context.clock() + wait_s >= deadline:
-                raise error from None
-            if context.policy.tell is not None:
-                context.policy.tell(error, wait_s)
-        yield Pause(wait_s)
 
+    def __init__(
+        self, context: Context, method: Method[Any, Any], timeout_s: float, attempt_timeout_s: float | None = None
+    ) -> None:
+        """`attempt_timeout_s` is how long one attempt may take, for calls that wait by design."""
+        self._context = context
+        self._method = method
+        self._timeout_s = timeout_s
+        self._attempt_timeout_s = context.policy.attempt_timeout_s if attempt_timeout_s is None else attempt_timeout_s
+        self._answered_s = context.clock()
+        self._deadline_s = self._answered_s + timeout_s
+        self._address, self._generation = "", 0
+        self._failures = self._hops = 0
+        self._renewals_left = 1
+        self._unknown = False
 
-def send(context: Context, method: Method[Request, Answer], timeout_s: float, **fields: object) -> Flow[Answer]:
-    """`call` with a message of these fields. Raises `InvalidRequest` for values that they can't carry."""
-    return (yield from call(context, method, method.request(**fields), timeout_s))
+    def next(self) -> tuple[str, float]:
+        """Where the next one goes, and how long it may take (seconds)."""
+        self._address, self._generation = self._context.endpoints.current, self._context.token.generation
+        remaining_s = max(0.001, self._deadline_s - self._context.clock())
+        return self._address, min(remaining_s, self._attempt_timeout_s)
+
+    def failed(self, failure: RpcFailure) -> float:
+        """The last one failed so. Returns the seconds to wait before the next; 0: none.
+
+        Raises the typed error where there is to be no other. Call it where `failure` is handled.
+        """
+        context, policy = self._context, self._context.policy
+        if failure.code == UNAUTHENTICATED and self._renewals_left and context.token.renewed(self._generation):
+            self._renewals_left -= 1
+            return 0.0
+        error = context.error_of(failure, self._method, self._timeout_s)
+        error.after_unknown = self._unknown
+        if not policy.enabled or not is_passing(failure):
+            raise error from None
+        leader = failure.metadata.get("leader", "")
+        if failure.reason == "NOT_LEADER" and leader and leader != self._address and self._hops < LEADER_HOPS_MAX:
+            self._hops += 1
+            context.follow(leader)
+            return 0.0
+        if failure.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
+            context.endpoints.advance(self._address)
+            self._unknown = True
+        self._failures += 1
+        self._hops = 0
+        wait_s = pause_s(context, self._failures, failure)
+        if failure.reason:
+            # A coordinator answered: the time without any answer starts again.
+            self._answered_s = context.clock()
+        again_s = context.clock() + wait_s
+        if policy.unreachable_s is not None and again_s >= self._answered_s + policy.unreachable_s:
+            raise error from None
+        if again_s >= self._deadline_s:
+            raise error from None
+        if policy.tell is not None:
+            policy.tell(error, wait_s)
+        return wait_s
 
 
 def pause_s(context: Context, failures: int, failure: RpcFailure | None) -> float:
