@@ -16,11 +16,11 @@ from aliquot.client._async.calling import AsyncCaller
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.seam import sleep
 from aliquot.client._from_proto import lease_of
-from aliquot.client._grpc_status import read_status
 from aliquot.client._holding import ended_error, third_of_ttl_s, too_late
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import LEASES, Method
 from aliquot.client._values.leases import Lease, LeaseState, WaitUntil
+from aliquot.common.failures import failure_in
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2
 
@@ -134,7 +134,7 @@ class AsyncGranting:
                 if result.WhichOneof("result") == "lease":
                     results.append(lease_of(result.lease))
                 else:
-                    failure = read_status(result.error, endpoints.current)
+                    failure = failure_in(result.error, endpoints.current)
                     results.append(to_error(failure, method, endpoints.addresses, timeout_s))
         return results
 

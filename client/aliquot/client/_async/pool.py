@@ -29,7 +29,6 @@ from aliquot.client._pages import DEVICE_PAGES, LEASE_PAGES, NODE_PAGES, PAGE_SI
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, GONE_WITHIN_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._retrying import RetryPolicy
 from aliquot.client._settings import connecting
-from aliquot.client._transport import RpcFailure
 from aliquot.client._values.base import Page
 from aliquot.client._values.events import Event
 from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
@@ -38,6 +37,7 @@ from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.use import UseReport
+from aliquot.common.failures import RpcFailure
 from aliquot.common.limits import MAX_DECLARED_NODES
 from aliquot.common.tls import ClientTls, channel_credentials
 from aliquot.v1 import pool_pb2
