@@ -21,6 +21,7 @@ from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.kinds import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
@@ -304,12 +305,5 @@ def _forget(known: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 DECIDES = Decides(
-    commands={
-        Release: release,
-    },
-    due={
-        Due.TIME_LIMIT: _time_limit,
-        Due.CONFIRM: _confirm,
-        Due.FORGET: _forget,
-    },
+    commands=by_kind(release), due={Due.TIME_LIMIT: _time_limit, Due.CONFIRM: _confirm, Due.FORGET: _forget}
 )

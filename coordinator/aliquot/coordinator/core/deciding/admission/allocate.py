@@ -32,6 +32,7 @@ from aliquot.coordinator.core.values.errors import (
     QueueFull,
     QuotaExceeded,
 )
+from aliquot.coordinator.core.values.kinds import by_kind
 from aliquot.coordinator.core.values.types import RequestSpec
 
 
@@ -126,8 +127,4 @@ def _others_first(known: Planning, queued: LeaseQueued) -> bool:
     return known.lines.has_line(known.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
 
 
-DECIDES = Decides(
-    commands={
-        Allocate: allocate,
-    },
-)
+DECIDES = Decides(commands=by_kind(allocate))

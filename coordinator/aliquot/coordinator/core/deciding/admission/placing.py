@@ -40,6 +40,7 @@ from aliquot.coordinator.core.rules.granting import (
     suspended,
 )
 from aliquot.coordinator.core.values.errors import InvalidField, PlacementRefused, QuotaExceeded
+from aliquot.coordinator.core.values.kinds import by_kind
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec, SlicePlan
 
 _Refusal = tuple[str, Reason, str]
@@ -251,11 +252,4 @@ def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
     return None
 
 
-DECIDES = Decides(
-    commands={
-        GrantOn: grant_on,
-    },
-    queries={
-        Fits: fits,
-    },
-)
+DECIDES = Decides(commands=by_kind(grant_on), queries=by_kind(fits))
