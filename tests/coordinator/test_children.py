@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from aliquot.coordinator.upkeep.price_learner import run_lesson
-from aliquot.coordinator.upkeep.programmes import ProgrammeError
+from aliquot.coordinator.programmes import ProgrammeError
 
 uvloop = pytest.importorskip("uvloop")
 

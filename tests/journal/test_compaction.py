@@ -39,7 +39,7 @@ class Compacting:
         class Process:
             returncode = code
 
-            async def communicate(self) -> tuple[bytes, bytes]:
+            async def communicate(self, question: bytes) -> tuple[bytes, bytes]:
                 return b"done", b"!" * 3000
 
         if not code:
@@ -91,7 +91,7 @@ async def test_a_snapshotter_ends_with_its_coordinator(monkeypatch: pytest.Monke
     class Process:
         returncode = None
 
-        async def communicate(self) -> tuple[bytes, bytes]:
+        async def communicate(self, question: bytes) -> tuple[bytes, bytes]:
             started.set()
             await asyncio.Event().wait()
             return b"", b""

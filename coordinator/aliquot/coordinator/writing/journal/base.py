@@ -48,6 +48,19 @@ class StoredSnapshot:
     digest: bytes
 
 
+class Snapshots(Protocol):
+    """Where a journal's snapshots are."""
+
+    def seqs(self) -> list[int]:
+        """The sequence numbers there are snapshots of, newest first."""
+
+    def write(self, stored: StoredSnapshot) -> int:
+        """Make a snapshot durable, then drop old ones; returns its size in bytes."""
+
+    def read(self) -> Iterator[StoredSnapshot]:
+        """Those that can be read, newest first."""
+
+
 class Journal(Protocol):
     """One durable list of groups, with a leader epoch that every commit is conditional on."""
 
