@@ -19,7 +19,7 @@ from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.deciding.answers.use import GetUse
 from aliquot.coordinator.core.known.use_windows import Efficiency
-from aliquot.coordinator.core.values.errors import LeaseNotFound
+from aliquot.coordinator.core.values.errors import no_lease
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.waiting import Condition, active, ended, granted
@@ -369,10 +369,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     def _lease(self, lease_id: str) -> Lease:
         lease = self._view.leases.get(lease_id)
         if lease is None:
-            raise LeaseNotFound(
-                f"there is no lease {lease_id[:64]!r}",
-                hint="it may have ended more than ten minutes ago; `aliquot ls` lists those that live",
-            )
+            raise no_lease(lease_id)
         return lease
 
     def _end(self, lease_id: str) -> Future[None] | AliquotError:

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
-from aliquot.coordinator.core.values.errors import NodeNotFound
+from aliquot.coordinator.core.values.errors import no_node
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.rpc.foretelling import read_series
 from aliquot.coordinator.rpc.service import Led, Service
@@ -265,7 +265,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     def _node(self, name: str) -> Node:
         node = self._view.node_named(name)
         if node is None:
-            raise NodeNotFound(f"there is no node {name[:64]!r}", hint="`aliquot nodes` lists those there are")
+            raise no_node(name)
         return node
 
     def _after(self, token: str) -> list[str]:
