@@ -57,16 +57,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         raise NeverFits(known.engine.explain(request.demand))
     refuse_held_back(known, request, now_ms)
     demand = sterner(known, request, request.demand, now_ms)
-    queued = LeaseQueued(
-        at_ms=now_ms,
-        lease_id=command.lease_id,
-        arrival=known.next_arrival,
-        request=request,
-        key=command.key,
-        body_sha256=command.body_sha256,
-        by=command.by,
-        entitled=_is_first_entitled(known, request, now_ms),
-    )
+    queued = accepted(known, command, request, now_ms, entitled=_is_first_entitled(known, request, now_ms))
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(known, queued):
         found = offer(known, request, demand, now_ms)
@@ -98,6 +89,22 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         if full is not None:
             raise full
     return Decision((queued,), outcome)
+
+
+def accepted(
+    known: Planning, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool = False
+) -> LeaseQueued:
+    """The request as it was accepted: the first fact of a lease. `entitled`: see `LeaseQueued`."""
+    return LeaseQueued(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        arrival=known.next_arrival,
+        request=request,
+        key=command.key,
+        body_sha256=command.body_sha256,
+        by=command.by,
+        entitled=entitled,
+    )
 
 
 def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
