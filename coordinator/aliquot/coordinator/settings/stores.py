@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.parts import load
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.base import POSTGRES, Journal
 from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.compaction import Compaction
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
-from aliquot.coordinator.writing.journal.naming import POSTGRES
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
 

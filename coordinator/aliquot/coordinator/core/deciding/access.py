@@ -40,8 +40,7 @@ from aliquot.coordinator.core.values.errors import (
     TokenNotFound,
     fields_refused,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 

@@ -7,7 +7,7 @@ from aliquot.coordinator.core.commands import NoteDemand
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def note(known: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:

@@ -37,8 +37,7 @@ from aliquot.coordinator.core.rules.elastic import Ceiling, ceiling_of
 from aliquot.coordinator.core.rules.granting import offer, sterner
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.errors import InvalidField
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 TRIED_MAX = 32

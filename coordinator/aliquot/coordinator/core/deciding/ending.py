@@ -20,8 +20,7 @@ from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 

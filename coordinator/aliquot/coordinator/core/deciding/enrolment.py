@@ -39,8 +39,7 @@ from aliquot.coordinator.core.values.errors import (
     InviteUsedUp,
     NodeNotFound,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _ASK_AGAIN = "ask an operator for another: `aliquot node invite {node}`"

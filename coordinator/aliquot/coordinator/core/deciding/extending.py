@@ -15,7 +15,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:

@@ -43,8 +43,7 @@ from aliquot.coordinator.core.rules.health import (
     too_slow,
 )
 from aliquot.coordinator.core.values.errors import CardInUse, DeviceNotFound, StillUnwell
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeState
 

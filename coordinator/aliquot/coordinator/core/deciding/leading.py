@@ -14,8 +14,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     StaleLeader,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 

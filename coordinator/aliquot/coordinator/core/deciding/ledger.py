@@ -18,8 +18,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE, Planning
 from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _MONEY_MAX = 1 << 62

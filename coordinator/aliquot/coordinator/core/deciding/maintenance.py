@@ -31,8 +31,7 @@ from aliquot.coordinator.core.deciding.nodes import drain_lease
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import InvalidField, MaintenanceExists, MaintenanceNotFound
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 WINDOWS_MAX = 1_000

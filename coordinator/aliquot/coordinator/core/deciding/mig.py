@@ -25,8 +25,7 @@ from aliquot.coordinator.core.rules.mig import (
     left,
     plan,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Cut, CutState, Demand, NodeState
 

@@ -34,8 +34,7 @@ from aliquot.coordinator.core.values.errors import (
     NodeNameTaken,
     SessionReplaced,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import EndReason, NodeSpec, NodeState
 
 

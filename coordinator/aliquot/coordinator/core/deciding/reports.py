@@ -12,8 +12,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 

@@ -49,8 +49,7 @@ from aliquot.coordinator.core.values.errors import (
     TenantInUse,
     TenantNotFound,
 )
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)

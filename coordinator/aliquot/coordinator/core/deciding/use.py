@@ -26,8 +26,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import UseWindows, Window, classify
 from aliquot.coordinator.core.rules.use import acts_on, may_lend, policy_of, told_of_all
 from aliquot.coordinator.core.values.errors import InvalidField
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import EndReason
 
 _WORDS = {

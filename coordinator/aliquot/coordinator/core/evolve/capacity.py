@@ -22,7 +22,7 @@ from aliquot.coordinator.core.books.capacity import (
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 SLOTS_KEPT = 4_096
 """Names of nodes that are away; beyond that, those are forgotten that have been away for two days."""

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceEve
 from aliquot.coordinator.core.evolve import counting
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 

@@ -26,7 +26,7 @@ from aliquot.coordinator.core.evolve.counting import expect, put_lease
 from aliquot.coordinator.core.evolve.elastic import enlist
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand
 

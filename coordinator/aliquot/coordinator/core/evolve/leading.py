@@ -7,7 +7,7 @@ from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def _leader_started(state: State, fact: LeaderStarted) -> None:

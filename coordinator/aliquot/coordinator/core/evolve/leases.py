@@ -42,7 +42,7 @@ from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.evolve.tenancy import offended
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budge
 from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def _rates_applied(state: State, fact: f.RatesApplied) -> None:

@@ -22,7 +22,7 @@ from aliquot.coordinator.core.evolve.saving import Saved
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 

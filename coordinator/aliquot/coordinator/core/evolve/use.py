@@ -19,7 +19,7 @@ from aliquot.coordinator.core.books.use import (
 from aliquot.coordinator.core.evolve.counting import put_lease
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 WARNINGS_KEPT = 8

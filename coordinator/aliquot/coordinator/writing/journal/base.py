@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from aliquot.coordinator.core.evolve.snapshot import Snapshot
 from aliquot.coordinator.core.values.fact import Fact
 
+SQLITE: Final = "sqlite:"
+POSTGRES: Final = "postgres:"
+"""How names of journals begin, as `--journal` has them; see `naming`."""
 NO_DIGEST = bytes(32)
 """What the first record names as the digest before it."""
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
+from aliquot.coordinator.writing.journal.base import POSTGRES, SQLITE
 from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
-
-SQLITE: Final = "sqlite:"
-POSTGRES: Final = "postgres:"
 
 
 def named(name: str, pool_secret: bytes = b"") -> StoredJournal:

@@ -14,8 +14,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.rules.granting import is_entitled, offer, sterner, whole_pool
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import ORDER, WorkKey, WorkKind
 

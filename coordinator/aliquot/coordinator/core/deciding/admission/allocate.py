@@ -32,7 +32,7 @@ from aliquot.coordinator.core.values.errors import (
     QueueFull,
     QuotaExceeded,
 )
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import RequestSpec
 
 

@@ -39,7 +39,7 @@ from aliquot.coordinator.core.rules.granting import (
     suspended,
 )
 from aliquot.coordinator.core.values.errors import InvalidField, PlacementRefused, QuotaExceeded
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec, SlicePlan
 
 _Refusal = tuple[str, Reason, str]

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.rules.mig import as_profiles, conceivable, served_
 from aliquot.coordinator.core.rules.offers import notes as notes_on_nodes
 from aliquot.coordinator.core.rules.offers import on_offer, servable
 from aliquot.coordinator.core.values.errors import DomainError, QuotaExceeded
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import Demand, Missing
 
 AHEAD_SHOWN = 16

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.health import may_repair
 from aliquot.coordinator.core.values.errors import IncidentUnknown
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 

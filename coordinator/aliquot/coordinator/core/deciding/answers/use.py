@@ -14,7 +14,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import Efficiency, UseWindows
 from aliquot.coordinator.core.rules.use import policy_of
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import by_kind
 
 ROWS_MAX = 1_000
 SCANNED_MAX = 10_000

@@ -35,8 +35,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import is_up, open_orders
 from aliquot.coordinator.core.values.errors import Conflict, InvalidField, OrderNotFound, OrderTaken
-from aliquot.coordinator.core.values.fact import Fact
-from aliquot.coordinator.core.values.kinds import by_kind
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 SOON_MS = 1_000
