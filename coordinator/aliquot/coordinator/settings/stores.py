@@ -73,7 +73,7 @@ def make_compaction(
         return None
     return Compaction(
         str(journal.path) if isinstance(journal, SqliteJournal) else settings.journal,
-        journal.snapshot_store,
+        journal.snapshot_store.seqs,
         every_facts=settings.snapshot_every_facts,
         durable_seq=durable_seq,
         prune=prune,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.programmes import ProgrammeError, run_programme
-from aliquot.coordinator.writing.journal.base import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +17,14 @@ SNAPSHOTTER = "aliquot.coordinator.writing.journal.snapshotter"
 class Compaction:
     """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator.
 
-    `journal` is what the snapshotter takes as its argument.
+    `journal` is what the snapshotter takes as its argument; `snapshots` gives the facts of which there are some, newest
+    first.
     """
 
     def __init__(
         self,
         journal: str,
-        snapshots: Snapshots,
+        snapshots: Callable[[], list[int]],
         *,
         every_facts: int,
         durable_seq: Callable[[], int],
@@ -45,7 +45,7 @@ class Compaction:
             await asyncio.sleep(self._look_every_s)
             try:
                 if snapshot_seq is None:
-                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
+                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots)), 0)
                 seq = self._durable_seq()
                 if seq - snapshot_seq >= self._every_facts:
                     snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
@@ -60,6 +60,6 @@ class Compaction:
             log.error("no snapshot could be taken: %s", error)  # noqa: TRY400 - its own last words say why
             return
         log.info("snapshot taken: %s", done.decode(errors="replace").strip())
-        seqs = await asyncio.to_thread(self._snapshots.seqs)
+        seqs = await asyncio.to_thread(self._snapshots)
         if len(seqs) > 1:
             self._prune(seqs[1])
