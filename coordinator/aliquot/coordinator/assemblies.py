@@ -138,7 +138,7 @@ class Following:
             settings.access.bounds(),
         )
         self.keepalive = KeepAlive(clock, view.leases.values())
-        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
+        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of, self.telemetry.device_message)
         self.roster = Roster(
             view,
             clock,

@@ -64,8 +64,7 @@ class Requests:
             detached=True,
             no_queue=True,
             name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
-            labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid)
-            | hint,
+            labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid) | hint,
             **options,
         )
         return PodRequest(request, f"{gpu} {asked.options} {priority} {account.tenant} {account.queue} {workload}")
