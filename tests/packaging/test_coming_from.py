@@ -63,7 +63,7 @@ def test_a_metric_is_served(name: str) -> None:
     assert f"| `{name}" in METRICS
 
 
-@pytest.mark.parametrize("name", sorted(here(r"`((?:Aliquot|GPU|Scheduler|Scheduling)[A-Z]\w+)`")))
+@pytest.mark.parametrize("name", sorted(here(r"`((?:Aliquot|GPU|HPA|Scheduler|Scheduling)[A-Z]\w+)`")))
 def test_an_alert_is_a_rule(name: str) -> None:
     assert f"alert: {name}\n" in RULES
 
