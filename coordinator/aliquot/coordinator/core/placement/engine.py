@@ -193,10 +193,6 @@ class Engine:
         for _, policy in self.by_prices:
             policy.set_prices(table)
 
-    def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:
-        """Take the mix of requests; of no consequence to policies that know none."""
-        self.policy.set_mix(mix)
-
     def _placer_of(self, demand: Demand) -> MemberPlacer:
         """Who places it. A policy that is not installed any more, which a journal may name, is as none."""
         name = demand.placement
