@@ -43,7 +43,7 @@ from aliquot.coordinator.wire.calls import (
     unary,
 )
 from aliquot.coordinator.wire.leases import (
-    add_efficiency,
+    add_measured,
     explanation_message,
     lease_message,
     notes_on_tiers,
@@ -268,7 +268,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
-        add_efficiency(message.use, self._efficiency(lease.lease_id))
+        add_measured(message.use, lease, self._efficiency(lease.lease_id), self._observed)
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
@@ -328,7 +328,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.lease_id:
             self._lease(request.lease_id)
         query = GetUse(request.tenant, request.lease_id, request.quiet_only, visible=who.may_see)
-        return report_message(await self._writer.query(query), self._view, who.sees)
+        return report_message(await self._writer.query(query), self._view, who.sees, self._observed)
 
     @unary
     async def ExemptLease(self, request: pb.ExemptLeaseRequest) -> types_pb2.Lease:

@@ -48,11 +48,7 @@ def extends_to_ms(tenancy: Tenancy, lease: Lease) -> int | None:
     """How long its queue lets time limits become: what the queue says, else the first one above that says anything;
     None: none does.
     """
-    for name in tenancy.path(tenancy.queue_of(lease.request.tenant, lease.request.queue)):
-        said = tenancy.queue_spec(name).extend_to_ms
-        if said is not None:
-            return said
-    return None
+    return tenancy.said(lease.request.tenant, lease.request.queue, lambda spec: spec.extend_to_ms)
 
 
 def _look_at_queue(tenancy: Tenancy, lease: Lease, wanted_ms: int) -> None:
