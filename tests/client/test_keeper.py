@@ -11,7 +11,7 @@ import pytest
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._keeping import Loss, News
 from aliquot.client._retrying import Context, Endpoints, RetryPolicy
-from aliquot.client._transport import RpcFailure
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import leases_pb2
 
 Answer = leases_pb2.KeepAliveResponse | BaseException | None

@@ -16,7 +16,7 @@ from aliquot.client._async.access import AsyncAccess
 from aliquot.client._async.calling import AsyncCaller
 from aliquot.client._methods import LEASES
 from aliquot.client._retrying import Attempts, Context, Endpoints, RetryPolicy
-from aliquot.client._transport import RpcFailure
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import access_pb2
 from tests.client.drawn import Drawn
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from aliquot.client._messages import sendable, write
+from aliquot.client._messages import sendable
 from aliquot.client._values.leases import MemberPlace, Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
@@ -158,12 +158,14 @@ class Asked:
             if places is None:
                 return leases_pb2.AllocateRequest(request=body, idempotency_key=self.key)
             named = [places] if isinstance(places, str) else places
-            there = [MemberPlace(place) if isinstance(place, str) else place for place in named]
-            return leases_pb2.GrantOnRequest(
-                request=body,
-                idempotency_key=self.key,
-                places=[write(place, leases_pb2.MemberPlace()) for place in there],
-            )
+            there = [
+                leases_pb2.MemberPlace(node_id=place) if isinstance(place, str) else _placed(place) for place in named
+            ]
+            return leases_pb2.GrantOnRequest(request=body, idempotency_key=self.key, places=there)
+
+
+def _placed(place: MemberPlace) -> leases_pb2.MemberPlace:
+    return leases_pb2.MemberPlace(node_id=place.node_id, device_uuids=place.device_uuids)
 
 
 def fresh_key() -> str:
@@ -171,7 +173,7 @@ def fresh_key() -> str:
     return _ids.idempotency_key()
 
 
-Writer(
+_REQUEST = Writer(
     types_pb2.LeaseRequest,
     Request,
     {"gang_size": lambda request, _: request.gang_size if request.gang_size != 1 else 0},
@@ -181,7 +183,8 @@ Writer(
 
 def to_proto(request: Request) -> types_pb2.LeaseRequest:
     """The body of a request. Raises `InvalidRequest` for values that it can't carry."""
-    return write(request, types_pb2.LeaseRequest())
+    with sendable():
+        return _REQUEST.message(request)  # also where it is of a class that checks its fields, as the console's are
 
 
 def _without_members(names: Iterable[str]) -> list[str]:

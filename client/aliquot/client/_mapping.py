@@ -8,8 +8,8 @@ from typing import Any
 from aliquot.client import _errors as errors
 from aliquot.client._messages import read
 from aliquot.client._methods import Method
-from aliquot.client._transport import RpcFailure
 from aliquot.client._values.leases import Explanation
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import types_pb2
 
 

@@ -16,7 +16,7 @@ from aliquot.client._errors import PoolError
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import Method
 from aliquot.client._token import NO_TOKEN, Token
-from aliquot.client._transport import Clock, RpcFailure
+from aliquot.common.failures import RpcFailure
 
 UNAUTHENTICATED = "UNAUTHENTICATED"
 LEADER_HOPS_MAX = 3
@@ -69,7 +69,8 @@ class Context:
 
     endpoints: Endpoints
     policy: RetryPolicy
-    clock: Clock
+    clock: Callable[[], float]
+    """Seconds, monotonic."""
     rng: random.Random = field(default_factory=random.SystemRandom)
     token: Token = NO_TOKEN
 

@@ -274,8 +274,8 @@ class Answering:
         )
         logins = means.logins(settings.access.oidc, settings.access.pods, means.clock(0))
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
-        watch = WatchService(following.hub, view, nodes, ground.metrics)
-        fleet = FleetService(following.fleet, ground.metrics)
+        watch = WatchService(following.hub, view, nodes)
+        fleet = FleetService(following.fleet)
         services = Services([agent_handler(hearing.sessions)])
         leases = LeaseService(led, watch, following.door.rates)
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]

@@ -12,9 +12,9 @@ from aliquot.client._messages import read, sendable
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._pages import Listing
 from aliquot.client._retrying import Attempts, Context
-from aliquot.client._transport import RpcFailure
 from aliquot.client._trusting import TIMEOUT_S, Trusting
 from aliquot.client._values.base import Page
+from aliquot.common.failures import RpcFailure
 
 log = logging.getLogger("aliquot.client")
 

@@ -16,11 +16,12 @@ from aliquot.client._async.calling import AsyncCaller
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.seam import sleep
 from aliquot.client._from_proto import lease_of
-from aliquot.client._grpc_status import read_status
 from aliquot.client._holding import ended_error, third_of_ttl_s, too_late
 from aliquot.client._mapping import to_error
+from aliquot.client._messages import sendable
 from aliquot.client._methods import LEASES, Method
 from aliquot.client._values.leases import Lease, LeaseState, WaitUntil
+from aliquot.common.failures import failure_in
 from aliquot.common.limits import MAX_BATCH_ITEMS, MAX_WAIT_MS
 from aliquot.v1 import leases_pb2
 
@@ -104,9 +105,10 @@ class AsyncGranting:
         wait_ms = 0 if gone_within_s is None else max(1, round(gone_within_s * 1000))
         if exit_code is not None:
             exit_code = exit_code if exit_code >= 0 else 128 - exit_code
-        message = leases_pb2.ReleaseRequest(
-            lease_id=lease_id, wait_gone=wait_ms > 0, wait_timeout_ms=wait_ms, reason=reason, exit_code=exit_code
-        )
+        with sendable():
+            message = leases_pb2.ReleaseRequest(
+                lease_id=lease_id, wait_gone=wait_ms > 0, wait_timeout_ms=wait_ms, reason=reason, exit_code=exit_code
+            )
         wait_s = wait_ms / 1000
         within_s = wait_s + ANSWER_SLACK_S
         answer = await self._caller.call(LEASES["Release"], message, timeout_s + wait_s, attempt_timeout_s=within_s)
@@ -134,7 +136,7 @@ class AsyncGranting:
                 if result.WhichOneof("result") == "lease":
                     results.append(lease_of(result.lease))
                 else:
-                    failure = read_status(result.error, endpoints.current)
+                    failure = failure_in(result.error, endpoints.current)
                     results.append(to_error(failure, method, endpoints.addresses, timeout_s))
         return results
 

@@ -23,13 +23,12 @@ from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration, node_to_proto
 from aliquot.client._from_proto import lease_of, node_of, numbers_of
 from aliquot.client._held_base import Callbacks
-from aliquot.client._messages import read
+from aliquot.client._messages import read, sendable
 from aliquot.client._methods import Answer, Method
 from aliquot.client._pages import DEVICE_PAGES, LEASE_PAGES, NODE_PAGES, PAGE_SIZE, Listing
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, GONE_WITHIN_S, OnLost, OnNotice, OnResize, PoolBase
 from aliquot.client._retrying import RetryPolicy
 from aliquot.client._settings import connecting
-from aliquot.client._transport import RpcFailure
 from aliquot.client._values.base import Page
 from aliquot.client._values.events import Event
 from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
@@ -38,9 +37,9 @@ from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.use import UseReport
+from aliquot.common.failures import RpcFailure
 from aliquot.common.limits import MAX_DECLARED_NODES
 from aliquot.common.tls import ClientTls, channel_credentials
-from aliquot.v1 import pool_pb2
 
 if TYPE_CHECKING:
     # What few programs ask for is imported when it is: its many values take a third of the time of all.
@@ -439,7 +438,9 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
         """
-        asked, declared = [node_to_proto(node) for node in nodes], list[Node]()
+        with sendable():
+            asked = [node_to_proto(node) for node in nodes]
+        declared: list[Node] = []
         method = methods.POOL["DeclareNodes"]
         for start in range(0, len(asked), MAX_DECLARED_NODES):
             message = method.request(nodes=asked[start : start + MAX_DECLARED_NODES])
@@ -505,7 +506,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         from aliquot.client.forecast import Forecast  # noqa: PLC0415 - see above
 
         kind, _, name = (series or "").partition("/")
-        asked = {} if series is None else {"series": pool_pb2.ForecastSeries(kind=kind, name=name)}
+        # Absent, it is all of them; of empty words, the whole.
+        asked = {} if series is None else {"series": {"kind": kind, "name": name}}
         return read(await self._send(methods.POOL["Forecast"], **asked), Forecast)
 
     async def _allocate(self, asked: Asked, until: WaitUntil, wait_s: float) -> Lease:

@@ -15,6 +15,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:
@@ -86,8 +87,4 @@ def _promises(known: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
             yield closure.starts_ms, f"node {name} is maintained from {shown(closure.starts_ms)}"
 
 
-DECIDES = Decides(
-    commands={
-        ExtendLease: extend,
-    },
-)
+DECIDES = Decides(commands=by_kind(extend))

@@ -50,7 +50,7 @@ from aliquot.coordinator.core.values.errors import (
     TenantInUse,
     TenantNotFound,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
@@ -323,15 +323,4 @@ def _quota(known: Planning, _: str, now_ms: int) -> list[Fact]:
     return quotas_moved(known, now_ms)
 
 
-DECIDES = Decides(
-    commands={
-        c.Apply: apply,
-        c.MoveQuotas: move_quotas,
-        c.Withdraw: remove,
-        c.Forgive: forgive,
-    },
-    due={
-        Due.OFFENCE: _offence,
-        Due.QUOTA: _quota,
-    },
-)
+DECIDES = Decides(commands=by_kind(apply, move_quotas, remove, forgive), due={Due.OFFENCE: _offence, Due.QUOTA: _quota})
