@@ -109,6 +109,16 @@ async def test_a_pod_says_that_a_mig_instance_will_do_as_well() -> None:
         options_of(asked_by(pod(percent(25), annotations={"aliquot.dev/or-mig": "maybe"})))
 
 
+async def test_the_lease_is_told_what_its_pod_says_that_it_is() -> None:
+    requests = Requests(cast("KubeClient", None), "here")
+    plain, asked = pod(percent(25)), pod(percent(25))
+    asked.metadata.labels = {"workload-type": "inference", "app": "chat"}
+    made, other = await requests.of(asked), await requests.of(plain)
+    assert made is not None
+    assert other is not None
+    assert dict(made.request.labels) == dict(other.request.labels) | {"workload-type": "inference"}
+
+
 @given(percent_=st.integers(1, 100), mib=st.integers(0, 1 << 20))
 def test_integers_lose_nothing(percent_: int, mib: int) -> None:
     limits = {names.GPU_PERCENT: percent_} | ({names.GPU_MEMORY_MIB: mib} if mib else {})

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.client._flow import UNAUTHENTICATED, Context, is_passing, pause_s
 from aliquot.client._from_proto import event_of, fleet_change_of
 from aliquot.client._methods import LEASES, POOL, Method
-from aliquot.client._transport import RpcFailure
+from aliquot.client._retrying import UNAUTHENTICATED, Context, is_passing, pause_s
 from aliquot.client._values.events import Event, Resynced
 from aliquot.client._values.leases import Lease
 from aliquot.client.fleet import FleetChange
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import leases_pb2, pool_pb2
 
 

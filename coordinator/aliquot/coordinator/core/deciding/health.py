@@ -43,7 +43,7 @@ from aliquot.coordinator.core.rules.health import (
     too_slow,
 )
 from aliquot.coordinator.core.values.errors import CardInUse, DeviceNotFound, StillUnwell
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeState
 
@@ -445,15 +445,4 @@ def _look_again(known: Planning, incident: Incident, now_ms: int) -> None:
     look_soon(known, incident.number, now_ms + known.config.health_look_ms)
 
 
-DECIDES = Decides(
-    commands={
-        c.ReportCare: report_care,
-        c.ReportHit: report_hit,
-        c.QuarantineDevice: quarantine,
-        c.VerifyDevice: verify,
-        c.ReturnDevice: give_back,
-    },
-    due={
-        Due.HEALTH: look,
-    },
-)
+DECIDES = Decides(commands=by_kind(report_care, report_hit, quarantine, verify, give_back), due={Due.HEALTH: look})

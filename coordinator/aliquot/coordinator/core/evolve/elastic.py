@@ -12,6 +12,7 @@ from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceEve
 from aliquot.coordinator.core.evolve import counting
 from aliquot.coordinator.core.evolve.subject import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -87,9 +88,5 @@ def enlist(state: State, lease: Lease) -> None:
 
 SUBJECT = Subject(
     name="elastic",
-    apply={
-        LeaseShrinking: _lease_shrinking,
-        SlicesKept: _slices_kept,
-        ShapeAcknowledged: _shape_acknowledged,
-    },
+    apply=by_kind(_lease_shrinking, _slices_kept, _shape_acknowledged),
 )
