@@ -91,7 +91,6 @@ def test_a_log_is_bounded_and_followed_over_its_bound(tmp_path: Path, monkeypatc
     copying.join()
     assert seen == b"".join(b"line %03d\n" % number for number in range(400))
     assert sum(file.stat().st_size for file in path.parent.iterdir()) <= 2000
-    log._file.close()
     assert b"".join(parts) == b"", "nobody writes it any more"
 
 
@@ -99,10 +98,10 @@ def test_the_oldest_logs_go_but_for_those_that_are_written(tmp_path: Path, monke
     monkeypatch.setattr(detaching, "LOGS_KEPT", 3)
     written = detaching._Log(tmp_path / "l-0.log")
     for number in range(1, 6):
-        detaching._Log(tmp_path / f"l-{number}.log")._file.close()
+        os.close(detaching._Log(tmp_path / f"l-{number}.log")._file)
         os.utime(tmp_path / f"l-{number}.log", (number, number))
     os.utime(tmp_path / "l-0.log", (0, 0))
     last = detaching._Log(tmp_path / "l-9.log")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l-0.log", "l-4.log", "l-5.log", "l-9.log"]
-    written._file.close()
-    last._file.close()
+    os.close(written._file)
+    os.close(last._file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import ssl
 import subprocess
@@ -49,5 +50,7 @@ def test_who_does_not_finish_a_handshake_is_not_waited_for(tmp_path: Path, said:
             ):
                 served.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert served.recv(100).startswith(b"HTTP/1.1 204 ")
+            server.send_signal(signal.SIGINT)
+            assert server.wait(45) == 0, "Ctrl-C ends it as it should, without a traceback"
         finally:
-            server.terminate()
+            server.kill()

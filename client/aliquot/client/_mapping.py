@@ -113,10 +113,9 @@ _MET = (
         "what listens there closes the connection: it may want TLS",
         "name the pool's authority (ALIQUOT_CLIENT_TLS_CA_FILE), or log in with the pool's connection string",
     ),
-    (
-        "errors resolving",
-        "this machine does not know that name",
-        "check its spelling, or write the address in digits",
+    *(
+        (words, "this machine does not know that name", "check its spelling, or write the address in digits")
+        for words in ("errors resolving", "DNS resolution failed")  # the second: grpcio before 1.80
     ),
 )
 """What was met where something answers that is no coordinator, or not as it was spoken to: by words of gRPC's error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,8 @@ def serve_app(
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             if config.is_ssl:
                 _bound_handshakes(runner.get_loop())
-            runner.run(uvicorn.Server(config).serve([listener]))
+            with contextlib.suppress(KeyboardInterrupt):
+                runner.run(uvicorn.Server(config).serve([listener]))
 
 
 def _bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:

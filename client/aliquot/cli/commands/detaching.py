@@ -17,13 +17,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from aliquot.cli._command import Work
 from aliquot.cli._out import Out
 from aliquot.client import NotFound
 from aliquot.client.local import state_folder
-from aliquot.common.files import make_private
+from aliquot.common.files import lock_file, make_private
 
 LOG_BYTES_MAX = 8 << 20
 """Of a log. What came before is kept beside it, as much again."""
@@ -38,9 +37,8 @@ _LAST_WORDS_S = 2.0
 def start(out: Out) -> int:
     """Start this command once more, and wait until it has its lease, or has failed."""
     told, telling = os.pipe()
-    words = [sys.executable, "-m", "aliquot.cli", *sys.argv[1:]]
     process = subprocess.Popen(  # noqa: S603 - ourselves, as we were called
-        words,
+        [sys.executable, "-m", "aliquot.cli", *sys.argv[1:]],
         stdin=subprocess.DEVNULL,
         env={**os.environ, VARIABLE: str(telling)},
         pass_fds=[telling],
@@ -58,10 +56,7 @@ def start(out: Out) -> int:
         return process.wait()
     out.document({"lease_id": lease_id, "log": str(_log_of(lease_id)), "pid": process.pid})
     out.show(f"{lease_id} goes on without this terminal")
-    out.show(
-        f"  what it writes: aliquot logs -f {lease_id}", f"  another program in it: aliquot exec -l {lease_id} -- …"
-    )
-    out.show(f"  its end: aliquot release {lease_id}")
+    out.show(f"what it writes: aliquot logs -f {lease_id}; its end: aliquot release {lease_id}")
     return 0
 
 
@@ -71,8 +66,7 @@ def begin(lease_id: str, out: Out) -> None:
     log = _Log(_log_of(lease_id))
     source, sink = os.pipe()
     _write_to(sink)
-    out.as_json = False  # a log is for people
-    out.look_again()
+    out.look_again(as_json=False)  # a log is for people
     copying = threading.Thread(target=log.copy, args=[source], name="log", daemon=True)
     copying.start()
 
@@ -101,41 +95,36 @@ class _Log:
         make_private(path.parent)
         known = sorted(path.parent.glob("*.log"), key=lambda each: each.stat().st_mtime)
         for old in known[: -LOGS_KEPT + 1]:
-            with old.open("rb") as file:
-                if not _is_written(file):
-                    old.unlink()
-                    _before(old).unlink(missing_ok=True)
-        self._path = path
-        self._file = self._open()
-
-    def _open(self) -> BinaryIO:
-        import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
-
-        # Others can't enter the folder.
-        file = self._path.open("ab", buffering=0)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return file
+            if not _is_written(old):
+                old.unlink()
+                _before(old).unlink(missing_ok=True)
+        self._path, self._bytes = path, 0
+        self._file = lock_file(path)
 
     def copy(self, source: int) -> None:
         """Until nobody writes any more."""
         while part := os.read(source, _CHUNK_BYTES):
             # A full disk costs lines, and no program: one whose output nobody takes would stand still.
             with contextlib.suppress(OSError):
-                if self._file.tell() + len(part) > LOG_BYTES_MAX:
-                    self._path.replace(_before(self._path))
-                    full, self._file = self._file, self._open()
-                    full.close()
-                self._file.write(part)
+                if self._bytes + len(part) > LOG_BYTES_MAX:
+                    self._begin_anew()
+                self._bytes += os.write(self._file, part)
+        os.close(self._file)
+
+    def _begin_anew(self) -> None:
+        before, fresh = _before(self._path), self._path.with_suffix(".new")
+        before.unlink(missing_ok=True)
+        os.link(self._path, before)
+        full, self._file, self._bytes = self._file, lock_file(fresh), 0
+        fresh.replace(self._path)  # so that there is a log at any moment
+        os.close(full)
 
 
-def _is_written(file: BinaryIO) -> bool:
-    import fcntl  # noqa: PLC0415 - see above
-
+def _is_written(log: Path) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(lock_file(log))
     except BlockingIOError:
         return True
-    fcntl.flock(file, fcntl.LOCK_UN)
     return False
 
 
@@ -154,15 +143,16 @@ def _parts(log: Path, *, follow: bool) -> Iterator[bytes]:
     over = False
     while not over:
         with log.open("rb") as file:
-            ended = False
+            full = ended = False
             while not ended:
-                # Looked at before it is read: of one that was over by then, nothing is missed.
-                ended = not follow or not _is_written(file)
+                # Looked at before it is read: of one that has ended by then, nothing is missed.
+                full = os.fstat(file.fileno()).st_ino != log.stat().st_ino
+                ended = full or not follow or not _is_written(log)
                 while part := file.read(_CHUNK_BYTES):
                     yield part
                 if not ended:
                     time.sleep(_LOOK_AGAIN_S)
-            over = os.fstat(file.fileno()).st_ino == log.stat().st_ino  # else it was full
+            over = not full
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

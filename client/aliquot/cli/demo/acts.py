@@ -12,8 +12,9 @@ from aliquot.cli._table import table
 from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
 from aliquot.cli.demo.story import Story
 from aliquot.cli.localpool import LocalPool, answers
+from aliquot.cli.localpool.pool import ready_names
 from aliquot.cli.top.snapshot import observe
-from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, Pool, PoolError, Tier
+from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, Pool, Tier
 from aliquot.client.admin import Invoice
 from aliquot.client.local import LocalAgent
 from aliquot.common.limits import GIB
@@ -261,15 +262,9 @@ def _pids(stage: Stage) -> dict[str, tuple[int, ...]]:
 
 def _await_ready(stage: Stage) -> None:
     names = {node.name for node in stage.local.nodes}
-
-    def ready() -> bool:
-        try:
-            nodes = list(stage.pool.nodes(with_devices=False))
-        except PoolError:
-            return False
-        return names <= {node.name for node in nodes if node.state is NodeState.READY}
-
-    stage.story.await_claim("every node is reconciled and ready", ready, BACK_WITHIN_S)
+    stage.story.await_claim(
+        "every node is reconciled and ready", lambda: names <= ready_names(stage.pool), BACK_WITHIN_S
+    )
 
 
 def _claim_nothing_lost(stage: Stage, before: dict[str, Lease], pids: dict[str, tuple[int, ...]]) -> None:

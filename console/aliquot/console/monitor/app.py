@@ -39,7 +39,7 @@ def make_app(watching: Watching) -> FastAPI:
 
     app = FastAPI(title="aliquot watch-use", docs_url=None, redoc_url=None, lifespan=lifespan)
     registry = CollectorRegistry()
-    registry.register(_Scores(watching))
+    registry.register(Scores(watching))
 
     @app.get("/")
     async def about(request: Request) -> Response:
@@ -93,7 +93,7 @@ def _json(document: Any, status: int = 200) -> Response:  # noqa: ANN401 - whate
     return JSONResponse(jsonable_encoder(document), status)
 
 
-class _Scores:
+class Scores:
     """The rows as series."""
 
     def __init__(self, watching: Watching) -> None:
