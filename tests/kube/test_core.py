@@ -149,9 +149,11 @@ def test_words_of_the_extender_are_go_cased() -> None:
     text = b'{"Pod":{"metadata":{"name":"a"},"spec":{"containers":[]}},"Nodes":null,"NodeNames":["x","y"]}'
     args = msgspec.json.decode(text, type=FilterArgs)
     assert args.node_names == ["x", "y"]
-    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"x": None})))
-    assert answer == {"NodeNames": ["x"], "FailedNodes": {"y": "aliquot: not a node of the pool"}}
-    found = msgspec.json.encode(scores([("x", 3), ("y", 0), ("z", 6)]))
+    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"y": "full"})))
+    assert answer == {"NodeNames": ["x"]}
+    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"x": "ill", "y": "full", "z": "full"})))
+    assert answer == {"NodeNames": [], "FailedNodes": {"x": "ill", "y": "full"}}
+    found = msgspec.json.encode(scores({"x": 3, "y": 0, "z": 6}))
     assert found == b'[{"Host":"x","Score":5},{"Host":"y","Score":0},{"Host":"z","Score":10}]'
     proposed = b'{"Pod":{},"NodeNameToMetaVictims":{"x":{"Pods":[{"UID":"u"}],"NumPDBViolations":1}}}'
     victims = msgspec.json.decode(proposed, type=PreemptArgs).victims

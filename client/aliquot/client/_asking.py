@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypedDict
 
 from aliquot.client._messages import sendable
@@ -201,7 +202,13 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
     """The GPU part as text, from either of the two forms that a message may carry."""
     if request.WhichOneof("ask") != "spec":
         return request.gpu
-    spec = request.spec
+    # Whoever follows leases reads the same few asks again with each change.
+    return _text_of(request.spec.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _text_of(written: bytes) -> str:
+    spec = types_pb2.GpuSpec.FromString(written)
     try:
         return format_request(
             GpuRequest.build(
