@@ -1,5 +1,5 @@
 """Reads files that people write: text in UTF-8; YAML, JSON or TOML by the ending; CSV as spreadsheets export it. Makes
-folders for what nobody else is to read.
+folders for what nobody else is to read, and locks files.
 
 Every failure of reading is a `ConfigError` that names the file and says what to do, whatever the bytes are.
 """
@@ -14,7 +14,7 @@ import secrets
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,22 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = T
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+
+
+def lock_file(path: Path, *, wait: bool = False) -> int:
+    """Lock a file, which is made if there is none, until the descriptor that this returns is closed: by its owner, or
+    by the end of its process, whatever ends that. Raises OSError; without `wait`, BlockingIOError while another has it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with suppress(ImportError):
+            import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def read_text(path: Path) -> str:
