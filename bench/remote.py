@@ -238,7 +238,7 @@ def everything(server: ServerProcess, arguments: argparse.Namespace) -> dict[str
     fields["probe_passed"], fields["probe_total"] = sum(not error for _, _, error in results), len(results)
     remote.detach(device)  # PyTorch counts devices at the first backward: each row of the delays is this one anew
     if not arguments.device_only:
-        from bench.lib.remote_starts import starts  # needs a whole installation
+        from bench.lib.remote_starts import starts  # noqa: PLC0415 - needs a whole installation
 
         fields["delays"] = delays(server)
         fields |= starts()
