@@ -37,12 +37,14 @@ PYTEST := -m pytest -n $(WORKERS) --dist worksteal --reruns 1
 TORCH ?= torch==2.13.0 transformers==5.23.0 accelerate==1.15.0
 # What recipes of remote GPUs are written with; each takes the PyTorch that is there.
 RECIPES ?= peft==0.21.2 diffusers==0.42.1 lightning==2.6.6 torchmetrics==1.9.0
+# Folders of `make lowest`: those whose tests meet each library that we require.
+LOWEST ?= $(addprefix tests/,access agent cli client console coordinator journal kube kube_node logins monitoring tracing use)
 # Seeds of `make simulate`: each is a pool of 200 nodes for ten minutes (about 90 s of one processor).
 SEEDS ?= 200
 # Lines and branches of the two pure cores that the tests must reach, in percent.
 COVERAGE_MIN ?= 90
 
-.PHONY: help venv proto native page sync dist image bundle release demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
+.PHONY: help venv proto native page sync dist image bundle release lowest demo test one test-long simulate simulate-mutations mutate fuzz fuzz-remote check format bench bench-against site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +97,17 @@ bundle: venv build/tools/installed ## everything for a machine without a network
 
 release: venv build/tools/installed ## build a release twice into build/release, compare, say what it consists of; nothing is published
 	PYTHONPATH=build/tools $(BIN)/python -m tools.release $(ARGS)
+
+# A floor in pyproject.toml that nobody tries is a guess: what each extra asks for at its lowest, the tests' own at their newest.
+.venv-lowest/installed: pyproject.toml build/tools/installed
+	rm -rf .venv-lowest; build/tools/bin/uv venv --quiet --python $(BIN)/python .venv-lowest
+	build/tools/bin/uv pip compile --quiet --python .venv-lowest --resolution lowest-direct --extra all pyproject.toml -o build/lowest.txt
+	build/tools/bin/uv pip install --quiet --python .venv-lowest --editable '.[dev,all]'
+	build/tools/bin/uv pip install --quiet --python .venv-lowest --no-deps --requirement build/lowest.txt
+	touch $@
+
+lowest: proto native page .venv-lowest/installed ## run the tests of the programs with the lowest versions that pyproject.toml allows (no PyTorch)
+	.venv-lowest/bin/python $(PYTEST) -m 'not slow' $(or $(ARGS),$(LOWEST))
 
 image: dist ## assemble the images' layers into build/image (OCI layouts, with an SBOM each; BASE= a layout of their base)
 	for part in coordinator:none-any daemonset:none-manylinux; do rm -rf build/image/$${part%%:*}; \

@@ -2,9 +2,11 @@
 
     python -m tools.release --out build/release
 
-Builds the source distribution and both wheels two times and compares their hashes, and writes SHA256SUMS and a bill of
-materials. `--final` also demands that the changelog has a dated section for the version. Nothing is tagged, signed or
-uploaded. Licences of what it requires are checked by `make bundle`, which has their wheels.
+Builds the source distribution and both wheels two times and compares their hashes. Fetches the newest wheels of all
+that `aliquot[all]` requires, and refuses licences that are not allowed. Beside the distributions it leaves SHA256SUMS,
+the bill of materials and the list of licences. `--final` also demands a clean working tree, a dated section of the
+changelog for the version, and that the commit's tag, if it has one, is `v` and the version; `--tag` then makes that
+tag. Nothing is signed or uploaded: `.github/workflows/release.yml` does that when the tag is pushed.
 """
 
 from __future__ import annotations
@@ -14,15 +16,21 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
+from tools.bundling.required import Target, fetch, requirements
 from tools.distributions import ROOT, build_sdist, build_wheel, commit_time_s
+from tools.licences import check, listing
 from tools.sbom import sbom
 
 GLIBC = "2.17"
+TARGET = Target.of("3.12", "manylinux_2_28_x86_64")
+"""Whose wheels of what we require are looked at."""
 
 
 def build(out: Path) -> dict[str, str]:
@@ -43,23 +51,56 @@ def dated(changelog: str, of: str) -> bool:
     return re.search(rf"^## \[{re.escape(of)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE) is not None
 
 
+def unready(root: Path, of: str) -> str:
+    """Why the commit at hand can't be released as this version; empty: it can."""
+    if not dated((root / "CHANGELOG.md").read_text("utf-8"), of):
+        return f"CHANGELOG.md has no section `## [{of}] - YYYY-MM-DD`"
+    if changed := _git(root, "status", "--porcelain"):
+        return f"commit or remove first:\n{changed}"
+    tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if tag.startswith("v")]
+    if tags and f"v{of}" not in tags:
+        return f"the commit is tagged {', '.join(tags)}, and pyproject.toml says {of}"
+    if not tags and _git(root, "tag", "--list", f"v{of}"):
+        return f"v{of} is another commit: raise the version in pyproject.toml"
+    return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603, S607
+
+
+def what_it_requires(wheel: Path, out: Path) -> None:
+    """Write the bill of materials and the licences of this wheel with all its extras. Raises SystemExit."""
+    with tempfile.TemporaryDirectory(prefix="aliquot-required-") as scratch:
+        wheels = Path(scratch)
+        shutil.copy2(wheel, wheels)
+        fetch(requirements(ROOT / "pyproject.toml", ["all"], []), TARGET, wheels)
+        found = sorted(wheels.glob("*.whl"))
+        check(found)
+        (out / "licences.txt").write_text(listing(found), "utf-8")
+        (out / "sbom.cdx.json").write_bytes(sbom(found, f"aliquot {version()}") + b"\n")
+
+
 def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--final", action="store_true", help="demand a dated section of the changelog")
+    parser.add_argument("--final", action="store_true", help="demand what a release needs: see above")
+    parser.add_argument("--tag", action="store_true", help="with --final: tag the commit, if all went well")
     options = parser.parse_args()
-    if options.final and not dated((ROOT / "CHANGELOG.md").read_text("utf-8"), version()):
-        raise SystemExit(f"error: CHANGELOG.md has no section `## [{version()}] - YYYY-MM-DD`")
+    if options.final and (why := unready(ROOT, version())):
+        raise SystemExit(f"error: {why}")
     os.environ["SOURCE_DATE_EPOCH"] = commit_time_s()  # of both, also if somebody commits meanwhile
     first = build(options.out)
     with tempfile.TemporaryDirectory(prefix="aliquot-again-") as again:
         second = build(Path(again))
     if differing := sorted(name for name in first | second if first.get(name) != second.get(name)):
         raise SystemExit(f"error: a second build gave other bytes: {', '.join(differing)}")
-    wheels = [options.out / name for name in first if name.endswith(".whl")]
+    pure = next(options.out / name for name in first if name.endswith("-none-any.whl"))
+    what_it_requires(pure, options.out)
     (options.out / "SHA256SUMS").write_text("".join(f"{one}  {name}\n" for name, one in first.items()), "utf-8")
-    (options.out / "sbom.cdx.json").write_bytes(sbom(wheels[:1], f"aliquot {version()}") + b"\n")
+    if options.final and options.tag and not _git(ROOT, "tag", "--points-at", "HEAD", "--list", f"v{version()}"):
+        _git(ROOT, "tag", "--annotate", f"v{version()}", "--message", f"aliquot {version()}")
     sys.stdout.write(json.dumps({"version": version(), "reproducible": True, "sha256": first}) + "\n")
     return 0
 

@@ -25,9 +25,9 @@ import grpc.aio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from aliquot.agent import node_key
 from aliquot.common.backoff import Backoff
+from aliquot.common.failures import failure_of
 from aliquot.common.limits import GIB
 from aliquot.common.proof import NONCE_BYTES
-from aliquot.common.reaching import refusal_of
 from aliquot.common.tokens import bearer
 from aliquot.v1 import agent_pb2, enrolment_pb2, enrolment_pb2_grpc, types_pb2
 from bench.lib.pool import channel_to
@@ -124,9 +124,9 @@ class Agent(PretendedNode):
         while True:
             with contextlib.suppress(*self._GONE):
                 await self.read()
-            said = refusal_of(await self._call.code(), await self._call.details(), await self._call.trailing_metadata())
+            said = failure_of(await self._call.code(), await self._call.details(), await self._call.trailing_metadata())
             await channel.close()
-            await asyncio.sleep(backoff.next_s(said.wait_s))
+            await asyncio.sleep(backoff.next_s(said.retry_after_s or 0.0))
             channel = self._fleet.channel()
             with contextlib.suppress(*self._GONE):
                 await self.connect(channel)

@@ -32,7 +32,8 @@ async def turned_away(call: Any) -> int:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await call
     assert reason_of(refused.value) == "OVERLOADED"
-    trailers = dict(refused.value.trailing_metadata() or ())
+    # Not dict(metadata): before grpcio 1.80 its Metadata has keys(), and is no mapping of them.
+    trailers = dict(list(refused.value.trailing_metadata() or ()))
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)

@@ -13,7 +13,7 @@ from aliquot.client import InternalError, LeaseLost, PoolError
 from aliquot.client import _errors as errors
 from aliquot.client._mapping import to_error
 from aliquot.client._methods import LEASES
-from aliquot.client._transport import RpcFailure
+from aliquot.common.failures import RpcFailure
 from aliquot.coordinator.wire.errors import _CODES as SENT_WITH
 from aliquot.v1 import errors_pb2
 

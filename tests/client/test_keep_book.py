@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aliquot.client._flow import RetryPolicy
 from aliquot.client._keeping import INTERVAL_MAX_S, INTERVAL_MIN_S, KeepBook, Loss, Notice, Resized
+from aliquot.client._retrying import RetryPolicy
 from aliquot.common.limits import MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2, types_pb2
 from tests.client.drawn import Drawn

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aliquot.client._async.keeper import AsyncKeeper
-from aliquot.client._flow import Context, Endpoints, RetryPolicy
 from aliquot.client._keeping import Loss, News
-from aliquot.client._transport import RpcFailure
+from aliquot.client._retrying import Context, Endpoints, RetryPolicy
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import leases_pb2
 
 Answer = leases_pb2.KeepAliveResponse | BaseException | None

@@ -11,11 +11,13 @@ import pytest
 
 from aliquot.client import (
     AgentUnreachable,
+    DeviceDeclaration,
     InvalidRequest,
     LeaseLost,
     LeaseNotFound,
     LeaseState,
     NeverFits,
+    NodeDeclaration,
     NotGrantedInTime,
     Request,
     RequestSyntaxError,
@@ -274,6 +276,35 @@ def test_invalid_fields_are_named(pool: Any, coordinator: ScriptedCoordinator) -
     with pytest.raises(InvalidRequest) as caught:
         pool.lease("1")
     assert [(item.subject, item.description) for item in caught.value.violations] == [("request.tenant", "is empty")]
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda pool: pool.allocate("1", priority=1 << 40),
+        lambda pool: pool.allocate("1", name="\ud800"),
+        lambda pool: pool.explain("1", ttl_s=-1),
+        lambda pool: pool.release("l-1", reason="\ud800"),
+        lambda pool: pool.grant_on("1", "\ud800"),
+        lambda pool: pool.declare([NodeDeclaration("n", [DeviceDeclaration("A100-40", memory_bytes=-1)])]),
+        lambda pool: pool.forecast("tenant/\ud800"),
+        lambda pool: next(pool.leases(tenant="\ud800")),
+    ],
+)
+def test_what_no_message_can_carry_is_refused_before_it_is_sent(
+    pool: Any, coordinator: ScriptedCoordinator, send: Callable[[Any], object]
+) -> None:
+    with pytest.raises(InvalidRequest, match="can't be sent") as caught:
+        send(pool)
+    assert caught.value.hint
+    assert not coordinator.calls
+
+
+def test_a_request_may_be_of_a_class_of_its_own(pool: Any) -> None:
+    class Checked(Request):
+        """As frameworks make them, which check the fields."""
+
+    assert pool.allocate(Checked("0.5", tenant="vision")).gpu == "0.5"
 
 
 def test_batches_of_places(pool: Any, coordinator: ScriptedCoordinator) -> None:

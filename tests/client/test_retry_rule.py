@@ -1,4 +1,4 @@
-"""The retry rule as a pure function: driven with a made-up clock, without a network."""
+"""The retry rule, driven with a made-up clock, without a network; and what rests on it where an answer was lost."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.client import Overloaded, PoolError, Refused, TokenNotFound, Unavailable
-from aliquot.client._access import exchange_authority, revoke_tokens
-from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Pause, RetryPolicy, call
+from aliquot.client._async.access import AsyncAccess
+from aliquot.client._async.calling import AsyncCaller
 from aliquot.client._methods import LEASES
-from aliquot.client._transport import RpcFailure
-from aliquot.v1 import access_pb2, leases_pb2, types_pb2
+from aliquot.client._retrying import Attempts, Context, Endpoints, RetryPolicy
+from aliquot.common.failures import RpcFailure
+from aliquot.v1 import access_pb2
 from tests.client.drawn import Drawn
 
 TIMEOUT_S = 20.0
@@ -44,52 +45,48 @@ class Run:
     """What became of one call."""
 
     now: float = 0.0
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[tuple[str, float]] = field(default_factory=list)
+    """Where each went, and how long it might take."""
     pauses: list[float] = field(default_factory=list)
     error: PoolError | None = None
-    answer: Any = None
+    answered: bool = False
 
 
 def simulate(script: Sequence[Any], seed: int = 0) -> Run:
     """Drive one call; after the script everybody is unavailable."""
     run = Run()
     context = Context(Endpoints(["a", "b"]), RetryPolicy(), lambda: run.now, random.Random(seed))
-    flow = call(context, LEASES["Get"], leases_pb2.GetRequest(lease_id="l-1"), TIMEOUT_S)
+    attempts = Attempts(context, LEASES["Get"], TIMEOUT_S)
     steps = iter(script)
-    try:
-        effect = next(flow)
-        while True:
-            if isinstance(effect, Pause):
-                run.pauses.append(effect.seconds)
-                run.now += effect.seconds
-                effect = flow.send(None)
-                continue
-            assert isinstance(effect, Attempt)
-            run.attempts.append(effect)
-            code, reason, extra, took = next(steps, ("UNAVAILABLE", "", None, 0.01))
-            run.now += min(took, effect.timeout_s)
-            if code == "OK":
-                effect = flow.send(types_pb2.Lease(lease_id="l-1"))
-                continue
-            failure = RpcFailure(code, "scripted", effect.address, reason=reason)
-            if isinstance(extra, float):
-                failure.retry_after_s = extra
-            elif extra:
-                failure.metadata = {"leader": extra}
-            effect = flow.throw(failure)
-    except StopIteration as stop:
-        run.answer = stop.value
-    except PoolError as error:
-        run.error = error
-    return run
+    while True:
+        address, within_s = attempts.next()
+        run.attempts.append((address, within_s))
+        code, reason, extra, took = next(steps, ("UNAVAILABLE", "", None, 0.01))
+        run.now += min(took, within_s)
+        if code == "OK":
+            run.answered = True
+            return run
+        failure = RpcFailure(code, "scripted", address, reason=reason)
+        if isinstance(extra, float):
+            failure.retry_after_s = extra
+        elif extra:
+            failure.metadata = {"leader": extra}
+        try:
+            pause_s = attempts.failed(failure)
+        except PoolError as error:
+            run.error = error
+            return run
+        if pause_s:
+            run.pauses.append(pause_s)
+            run.now += pause_s
 
 
 @given(outcomes, st.integers(0, 1000))
 def test_it_always_ends_in_time_with_an_answer_or_an_error(script: list[Any], seed: int) -> None:
     run = simulate(script, seed)
-    assert (run.answer is None) != (run.error is None)
+    assert run.answered != (run.error is not None)
     assert run.now <= TIMEOUT_S + 0.01
-    assert all(attempt.timeout_s <= RetryPolicy().attempt_timeout_s for attempt in run.attempts)
+    assert all(within_s <= RetryPolicy().attempt_timeout_s for _, within_s in run.attempts)
 
 
 @given(outcomes)
@@ -118,12 +115,12 @@ def test_back_off_grows_to_its_bound_and_has_jitter(failures: int) -> None:
 
 def test_a_failed_address_is_left_and_later_tried_again() -> None:
     run = simulate([("UNAVAILABLE", "", None, 0.0)] * 3 + [("OK", "", None, 0.0)])
-    assert [attempt.address for attempt in run.attempts] == ["a", "b", "a", "b"]
+    assert [address for address, _ in run.attempts] == ["a", "b", "a", "b"]
 
 
 def test_a_leader_that_is_gone_is_left_for_a_listed_address() -> None:
     run = simulate([("UNAVAILABLE", "NOT_LEADER", "x", 0.0), ("UNAVAILABLE", "", None, 0.0), ("OK", "", None, 0.0)])
-    assert [attempt.address for attempt in run.attempts] == ["a", "x", "a"]
+    assert [address for address, _ in run.attempts] == ["a", "x", "a"]
 
 
 USUAL = RetryPolicy(backoff_first_s=0.1, backoff_max_s=2.0)
@@ -142,36 +139,23 @@ class Steps:
     def __post_init__(self) -> None:
         self.endpoints = Endpoints(self.addresses)
         context = Context(self.endpoints, self.policy, lambda: self.now, Drawn(1.0))
-        request = leases_pb2.GetRequest(lease_id="l-1")
-        self.flow = call(context, LEASES["Get"], request, self.timeout_s, attempt_timeout_s=self.attempt_timeout_s)
-        self.attempt = next(self.flow)
+        self.attempts = Attempts(context, LEASES["Get"], self.timeout_s, self.attempt_timeout_s)
+        self.address, self.allowed_s = self.attempts.next()
 
-    def fail(self, code: str = "UNAVAILABLE", **said: Any) -> Effect:
-        """The attempt fails; what the call does then."""
-        assert isinstance(self.attempt, Attempt)
-        effect = self.flow.throw(RpcFailure(code, "scripted", self.attempt.address, **said))
-        if isinstance(effect, Attempt):
-            self.attempt = effect
-        return effect
+    def fail(self, code: str = "UNAVAILABLE", **said: Any) -> float:
+        """The attempt fails. How long the call waits then; if it does not, it has begun the next."""
+        pause_s = self.attempts.failed(RpcFailure(code, "scripted", self.address, **said))
+        if not pause_s:
+            self.address, self.allowed_s = self.attempts.next()
+        return pause_s
 
     def fail_and_wait(self, code: str = "UNAVAILABLE", **said: Any) -> float:
         """The attempt fails, the call waits, and tries again. How long it waited."""
-        pause = self.fail(code, **said)
-        assert isinstance(pause, Pause)
-        self.now += pause.seconds
-        self.attempt = self.flow.send(None)
-        assert isinstance(self.attempt, Attempt)
-        return pause.seconds
-
-    @property
-    def address(self) -> str:
-        assert isinstance(self.attempt, Attempt)
-        return self.attempt.address
-
-    @property
-    def allowed_s(self) -> float:
-        assert isinstance(self.attempt, Attempt)
-        return self.attempt.timeout_s
+        pause_s = self.fail(code, **said)
+        assert pause_s > 0
+        self.now += pause_s
+        self.address, self.allowed_s = self.attempts.next()
+        return pause_s
 
 
 def test_waits_double_and_one_that_was_asked_for_is_kept_if_it_is_longer() -> None:
@@ -203,7 +187,7 @@ def test_three_named_leaders_are_followed_at_once_and_three_more_after_a_wait() 
     steps = Steps()
     for _ in range(2):
         for leader in "xyz":
-            assert isinstance(steps.fail(reason="NOT_LEADER", metadata={"leader": leader}), Attempt)
+            assert steps.fail(reason="NOT_LEADER", metadata={"leader": leader}) == 0.0
             assert steps.address == leader
         steps.fail_and_wait(reason="NOT_LEADER", metadata={"leader": "w"})
         assert steps.address == "a"  # the first listed one
@@ -225,12 +209,9 @@ def test_a_try_has_what_is_left_of_the_calls_time_and_no_more_than_its_own() -> 
     assert steps.allowed_s == pytest.approx(12.0 - 5.1)
     assert Steps(timeout_s=60.0, attempt_timeout_s=30.0).allowed_s == 30.0
     late = Steps(timeout_s=1.0)
-    pause = late.fail()
-    assert isinstance(pause, Pause)
+    assert late.fail() > 0
     late.now += 5.0  # the machine slept
-    last = late.flow.send(None)
-    assert isinstance(last, Attempt)
-    assert last.timeout_s == 0.001
+    assert late.attempts.next()[1] == 0.001
 
 
 def test_no_wait_reaches_the_deadline() -> None:
@@ -240,7 +221,7 @@ def test_no_wait_reaches_the_deadline() -> None:
         steps.fail("RESOURCE_EXHAUSTED", reason="OVERLOADED", retry_after_s=0.2)
     steps = Steps(timeout_s=8.0)
     steps.now = 107.5
-    assert isinstance(steps.fail("RESOURCE_EXHAUSTED", reason="OVERLOADED", retry_after_s=0.2), Pause)
+    assert steps.fail("RESOURCE_EXHAUSTED", reason="OVERLOADED", retry_after_s=0.2) > 0
 
 
 def test_an_unreachable_pool_is_given_up_once_nobody_has_answered_for_as_long_as_is_allowed() -> None:
@@ -293,61 +274,72 @@ def test_the_first_retry_comes_within_50_ms_waits_stay_below_two_seconds_and_a_t
     assert [steps.fail_and_wait() for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
-def revoked(script: Sequence[str | list[str]], ids: Sequence[str]) -> Any:
+class Scripted:
+    """A transport that answers with these, one after the other, and fails with those of them that are failures."""
+
+    def __init__(self, *outcomes: object) -> None:
+        self.left = list(outcomes)
+
+    async def unary(self, *_: object) -> Any:
+        outcome = self.left.pop(0)
+        if isinstance(outcome, RpcFailure):
+            raise outcome
+        return outcome
+
+
+def access_by(transport: Any) -> AsyncAccess:
+    quick = RetryPolicy(backoff_first_s=0.0)
+    return AsyncAccess(AsyncCaller(transport, Context(Endpoints(["a"]), quick, lambda: 0.0)), TIMEOUT_S)
+
+
+async def revoked(script: Sequence[str | list[str]], ids: Sequence[str]) -> Any:
     """What `revoke_tokens` makes of answers: tokens that ended, or the word of a failure."""
-    context = Context(Endpoints(["a"]), RetryPolicy(), lambda: 0.0, random.Random(0))
-    flow = revoke_tokens(context, ids, "", TIMEOUT_S)
-    steps = iter(script)
-    try:
-        effect = next(flow)
-        while True:
-            if not isinstance(effect, Attempt):
-                effect = flow.send(None)
-                continue
-            step = next(steps)
-            if isinstance(step, str):
-                reason = "TOKEN_NOT_FOUND" if step == "NOT_FOUND" else ""
-                effect = flow.throw(RpcFailure(step, "no", "a", reason))
-            else:
-                effect = flow.send(
-                    access_pb2.RevokeTokensResponse(tokens=[access_pb2.Token(token_id=each) for each in step])
-                )
-    except StopIteration as end:
-        assert next(steps, None) is None
-        return [token.token_id for token in end.value]
+    reasons = {"NOT_FOUND": "TOKEN_NOT_FOUND"}
+    transport = Scripted(
+        *(
+            RpcFailure(step, "no", "a", reasons.get(step, ""))
+            if isinstance(step, str)
+            else access_pb2.RevokeTokensResponse(tokens=[access_pb2.Token(token_id=each) for each in step])
+            for step in script
+        )
+    )
+    ended = await access_by(transport).revoke_tokens(ids)
+    assert not transport.left
+    return [token.token_id for token in ended]
 
 
-def test_a_revocation_whose_answer_was_lost_is_settled_by_asking_for_each_token() -> None:
-    assert revoked([["x", "y"]], ["x", "y"]) == ["x", "y"]
-    assert revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", "NOT_FOUND"], ["x", "y"]) == []
+async def test_a_revocation_whose_answer_was_lost_is_settled_by_asking_for_each_token() -> None:
+    assert await revoked([["x", "y"]], ["x", "y"]) == ["x", "y"]
+    assert await revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", "NOT_FOUND"], ["x", "y"]) == []
     # One that was never there does not keep the other.
-    assert revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", ["y"]], ["typo", "y"]) == ["y"]
+    assert await revoked(["UNAVAILABLE", "NOT_FOUND", "NOT_FOUND", ["y"]], ["typo", "y"]) == ["y"]
     with pytest.raises(TokenNotFound):
-        revoked(["NOT_FOUND"], ["typo"])
+        await revoked(["NOT_FOUND"], ["typo"])
 
 
-@pytest.mark.parametrize("name", ["RotateAuthority", "RetireAuthority"])
-def test_an_exchange_of_the_authority_whose_answer_was_lost_is_not_taken_for_a_refusal(name: str) -> None:
-    def exchanged(*failures: RpcFailure) -> Any:
-        context = Context(Endpoints(["a"]), RetryPolicy(), lambda: 0.0, random.Random(0))
-        flow = exchange_authority(context, name, TIMEOUT_S)
-        left = list(failures)
-        try:
-            effect = next(flow)
-            while True:
-                if not isinstance(effect, Attempt):
-                    effect = flow.send(None)
-                elif left:
-                    effect = flow.throw(left.pop(0))
-                else:
-                    effect = flow.send(access_pb2.Authority(authorities_pem="of both"))
-        except StopIteration as end:
-            return end.value.authorities_pem
+@pytest.mark.parametrize("name", ["rotate_authority", "retire_authority"])
+async def test_an_exchange_of_the_authority_whose_answer_was_lost_is_not_taken_for_a_refusal(name: str) -> None:
+    async def exchanged(*failures: RpcFailure) -> Any:
+        transport = Scripted(*failures, access_pb2.Authority(authorities_pem="of both"))
+        return (await getattr(access_by(transport), name)()).authorities_pem
 
     lost = RpcFailure("UNAVAILABLE", "no", "a")
     unchanged = RpcFailure("FAILED_PRECONDITION", "no", "a", "AUTHORITY_UNCHANGED")
-    assert exchanged(lost, unchanged) == "of both"
+    assert await exchanged(lost, unchanged) == "of both"
     with pytest.raises(Refused):
-        exchanged(unchanged)
+        await exchanged(unchanged)
     with pytest.raises(Refused):
-        exchanged(lost, RpcFailure("FAILED_PRECONDITION", "no", "a", "AUTHORITY_IN_USE"))
+        await exchanged(lost, RpcFailure("FAILED_PRECONDITION", "no", "a", "AUTHORITY_IN_USE"))
+
+
+async def test_the_wait_before_another_attempt_is_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("aliquot.client._async.calling.sleep", sleep)
+    transport: Any = Scripted(RpcFailure("UNAVAILABLE", "no", "a"), access_pb2.Identity(principal="ann"))
+    context = Context(Endpoints(["a"]), USUAL, lambda: 0.0, Drawn(1.0))
+    assert (await AsyncAccess(AsyncCaller(transport, context), TIMEOUT_S).whoami()).principal == "ann"
+    assert waited == [0.1]

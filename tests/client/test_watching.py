@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from aliquot.client import LeaseChanged, Refused, Resynced, RetryPolicy
-from aliquot.client._flow import Context, Endpoints
-from aliquot.client._transport import RpcFailure
+from aliquot.client._retrying import Context, Endpoints
 from aliquot.client._watching import Reconnect, WatchCursor, WatchFilter
+from aliquot.common.failures import RpcFailure
 from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.common import catalog
+from aliquot.common._models import MODELS
 from aliquot.common.catalog import (
     canonical_model,
     canonical_name,
@@ -78,9 +80,18 @@ from aliquot.common.request import format_request, parse_request
         ("NVIDIA A100 MIG 7g.40gb", 40000, "A100"),
         ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", 40000, "H100-80"),
         # Similar names are other models.
-        ("NVIDIA GeForce RTX 3090 Ti", 24564, "GEFORCE-RTX-3090-TI"),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "GEFORCE-RTX-4090-LAPTOP-GPU"),
-        ("Quadro RTX 6000", 24576, "RTX-6000"),
+        ("NVIDIA GeForce RTX 3090 Ti", 24564, "RTX3090TI"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", 16376, "RTX4070TISUPER"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "RTX-4090-LAPTOP-GPU"),
+        ("Quadro RTX 6000", 24576, "RTX6000"),
+        ("NVIDIA RTX A5000", 24564, "A5000"),
+        ("NVIDIA RTX A2000 12GB", 12282, "A2000"),
+        # A part that a hypervisor cut is no whole card, however much of its memory it has.
+        ("GRID A100-10C", 10240, "A100-10C"),
+        ("NVIDIA A100-40C", 40960, "A100-40C"),
+        ("GRID A100D-7-80C", 81920, "A100D-7-80C"),
+        ("NVIDIA H100L-94C", 95830, "H100L-94C"),
+        ("GRID V100DX-32Q", 32768, "V100DX-32Q"),
         ("Acme(TM) Brain [rev 2] 10/16", 1, "ACME-BRAIN-REV-2-10-16"),
         ("", 0, "UNKNOWN"),
     ],
@@ -100,6 +111,11 @@ def test_a_drivers_product_name_gives_the_model(product_name: str, memory_mib: i
         ("A100", "A100"),
         ("rtx 3090", "RTX3090"),
         ("3090", "RTX3090"),
+        ("3090ti", "RTX3090TI"),
+        ("geforce rtx 4080 super", "RTX4080SUPER"),
+        ("V100S", "V100-32"),
+        ("rtx a5000", "A5000"),
+        ("6000 ada", "RTX6000-ADA"),
         ("Ascend 910B", "910B"),
         ("G1", "G1"),
         ("p100", "P100"),
@@ -128,6 +144,46 @@ def test_every_model_is_sound(name: str) -> None:
     assert memory_total_bytes(name) == model.memory_total_bytes > 1 << 30
     assert mistaken_model(name) is None
     assert canonical_model(model.family, model.memory_total_bytes) in (name, model.family)
+
+
+NVMLS = {pattern: model for model in MODELS for pattern in model.products if re.fullmatch(r"[\w. -]+", pattern)}
+"""Products that the table spells out, rather than as a pattern."""
+
+
+@given(
+    st.sampled_from(sorted(NVMLS)),
+    st.sampled_from(["", "NVIDIA ", "Tesla ", "NVIDIA GeForce ", "Quadro "]),
+    st.sampled_from(["upper", "lower", "title"]),
+    st.sampled_from(" -_"),
+)
+def test_a_request_understands_what_the_driver_calls_a_card_and_what_people_type(
+    product: str, before: str, case: str, gap: str
+) -> None:
+    model = NVMLS[product]
+    if model.vendor == "nvidia":
+        product = before + product
+    there = canonical_model(product, model.memory_total_bytes)
+    typed = getattr(canonical_name(product), case)().replace("-", gap)
+    for asked in (product, typed):
+        assert there in catalog.with_families(parse_request(f"1({asked})").models[0]), asked
+
+
+@given(st.sampled_from(sorted(catalog.BY_NAME)), st.sampled_from(["upper", "lower"]), st.data())
+def test_gaps_within_a_name_do_not_matter(name: str, case: str, data: st.DataObject) -> None:
+    pieces = re.findall(r"[A-Z]+|[0-9]+", name)
+    written = pieces[0]
+    for piece in pieces[1:]:
+        written += data.draw(st.sampled_from(["", " ", "-", "_"])) + piece
+    assert canonical_name(getattr(written, case)()) == name
+
+
+@given(
+    st.sampled_from(["A100", "A100D", "L40S", "H100L", "RTX6000", "T4"]), st.integers(1, 96), st.sampled_from("ABCQ")
+)
+def test_a_part_cut_by_a_hypervisor_is_a_model_of_its_own(card: str, gigabytes: int, series: str) -> None:
+    profile = f"{card}-{gigabytes}{series}"
+    assert canonical_model(f"GRID {profile}", gigabytes << 30) == canonical_name(profile) == profile
+    assert profile not in catalog.with_families(["A100", "L40S", "H100", "RTX6000", "T4"])
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:

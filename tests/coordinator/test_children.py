@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from aliquot.coordinator.programmes import ProgrammeError
 from aliquot.coordinator.upkeep.price_learner import run_lesson
-from aliquot.coordinator.upkeep.programmes import ProgrammeError
 
 uvloop = pytest.importorskip("uvloop")
 

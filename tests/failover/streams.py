@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from aliquot.common.addresses import Addresses
-from aliquot.common.reaching import refusal_of
+from aliquot.common.failures import LEADER, failure_of
 from aliquot.v1 import leases_pb2, leases_pb2_grpc
 from tests.coordinator.pool import reason_of
 from tests.identity import insecure_channel
@@ -49,8 +49,8 @@ class Held:
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                         self.refused = reason_of(error)
-                    said = refusal_of(error.code(), error.details(), error.trailing_metadata())
-                    self._addresses.leader_is(said.leader)
+                    said = failure_of(error.code(), error.details(), error.trailing_metadata())
+                    self._addresses.leader_is(said.metadata.get(LEADER, ""))
                 except asyncio.InvalidStateError:
                     pass  # it ended while we wrote
                 finally:

@@ -70,7 +70,7 @@ def test_only_the_last_two_snapshots_are_kept_and_a_damaged_one_is_skipped(
         story.lease(number)
     journal = story.journal
     assert isinstance(journal, PostgresJournal)
-    seqs = journal.snapshot_table.seqs()
+    seqs = journal.snapshot_store.seqs()
     assert len(seqs) == 2
     edit(database, f"UPDATE aliquot.snapshots SET data = set_byte(data, 100, 7) WHERE seq = {seqs[0]}")
     with caplog.at_level(logging.WARNING):

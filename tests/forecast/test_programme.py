@@ -12,11 +12,11 @@ import pytest
 from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE, Forecasts
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands import ExpectDemand, NoteDemand
+from aliquot.coordinator.programmes import ProgrammeError, run_programme
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.upkeep.forecasting import PROGRAMME, Forecaster
-from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 from aliquot.forecast.messages import Answer, Answers, Question
 from aliquot.forecast.starts import Line, Running, Waiting
 from tests.core.harness import Books, node, request

@@ -39,7 +39,7 @@ class Compacting:
         class Process:
             returncode = code
 
-            async def communicate(self) -> tuple[bytes, bytes]:
+            async def communicate(self, question: bytes) -> tuple[bytes, bytes]:
                 return b"done", b"!" * 3000
 
         if not code:
@@ -48,7 +48,12 @@ class Compacting:
 
     async def run(self, every_facts: int) -> None:
         compaction = Compaction(
-            "j", self, every_facts=every_facts, durable_seq=self._durable, prune=self.pruned.append, look_every_s=0.001
+            "j",
+            self.seqs,
+            every_facts=every_facts,
+            durable_seq=self._durable,
+            prune=self.pruned.append,
+            look_every_s=0.001,
         )
         running = asyncio.create_task(compaction.run())
         ended = asyncio.create_task(self.ended.wait())
@@ -91,7 +96,7 @@ async def test_a_snapshotter_ends_with_its_coordinator(monkeypatch: pytest.Monke
     class Process:
         returncode = None
 
-        async def communicate(self) -> tuple[bytes, bytes]:
+        async def communicate(self, question: bytes) -> tuple[bytes, bytes]:
             started.set()
             await asyncio.Event().wait()
             return b"", b""
@@ -108,7 +113,9 @@ async def test_a_snapshotter_ends_with_its_coordinator(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     folder = SnapshotFolder(Path("/nowhere"))
-    compaction = Compaction("j", folder, every_facts=1, durable_seq=lambda: 1, prune=lambda _: None, look_every_s=0)
+    compaction = Compaction(
+        "j", folder.seqs, every_facts=1, durable_seq=lambda: 1, prune=lambda _: None, look_every_s=0
+    )
     running = asyncio.create_task(compaction.run())
     await started.wait()
     running.cancel()

@@ -95,7 +95,7 @@ async def test_compaction_goes_on_after_its_snapshots_could_not_be_listed(
     durable_seq = count(story.state.seq)
     compaction = Compaction(
         str(path),
-        AwayNowAndThen(),
+        AwayNowAndThen().seqs,
         every_facts=1,
         durable_seq=lambda: next(durable_seq),
         prune=lambda seq: None,

@@ -20,8 +20,9 @@ from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
 from aliquot.kube.core.reconciling import Patience
-from aliquot.kube.extender.http import application, serve
+from aliquot.kube.extender.http import verbs
 from aliquot.kube.extender.scheduling import Extender
+from aliquot.kube.serving import serve
 from aliquot.kube.settings import Settings
 from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
 from aliquot.v1 import pool_pb2, types_pb2
@@ -87,8 +88,8 @@ class KubeCluster:
         sdk = await stack.enter_async_context(AsyncPool(self.pool.address, token=ADMIN_TOKEN))
         parts = await make_parts(client, sdk, self.settings, "test")
         extender, reconciler = make_extender(parts)
-        runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
-        stack.push_async_callback(runner.cleanup)
+        end, self.port = await serve(verbs(extender), "127.0.0.1", self.port)
+        stack.push_async_callback(end)
         await stack.enter_async_context(running(*following(parts), reconciler.run(), extender.run()))
         await parts.book.synced.wait()
         await parts.pods.informer.synced.wait()

@@ -109,6 +109,16 @@ async def test_a_pod_says_that_a_mig_instance_will_do_as_well() -> None:
         options_of(asked_by(pod(percent(25), annotations={"aliquot.dev/or-mig": "maybe"})))
 
 
+async def test_the_lease_is_told_what_its_pod_says_that_it_is() -> None:
+    requests = Requests(cast("KubeClient", None), "here")
+    plain, asked = pod(percent(25)), pod(percent(25))
+    asked.metadata.labels = {"workload-type": "inference", "app": "chat"}
+    made, other = await requests.of(asked), await requests.of(plain)
+    assert made is not None
+    assert other is not None
+    assert dict(made.request.labels) == dict(other.request.labels) | {"workload-type": "inference"}
+
+
 @given(percent_=st.integers(1, 100), mib=st.integers(0, 1 << 20))
 def test_integers_lose_nothing(percent_: int, mib: int) -> None:
     limits = {names.GPU_PERCENT: percent_} | ({names.GPU_MEMORY_MIB: mib} if mib else {})
@@ -139,9 +149,11 @@ def test_words_of_the_extender_are_go_cased() -> None:
     text = b'{"Pod":{"metadata":{"name":"a"},"spec":{"containers":[]}},"Nodes":null,"NodeNames":["x","y"]}'
     args = msgspec.json.decode(text, type=FilterArgs)
     assert args.node_names == ["x", "y"]
-    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"x": None})))
-    assert answer == {"NodeNames": ["x"], "FailedNodes": {"y": "aliquot: not a node of the pool"}}
-    found = msgspec.json.encode(scores([("x", 3), ("y", 0), ("z", 6)]))
+    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"y": "full"})))
+    assert answer == {"NodeNames": ["x"]}
+    answer = msgspec.json.decode(msgspec.json.encode(split(args.node_names, {"x": "ill", "y": "full", "z": "full"})))
+    assert answer == {"NodeNames": [], "FailedNodes": {"x": "ill", "y": "full"}}
+    found = msgspec.json.encode(scores({"x": 3, "y": 0, "z": 6}))
     assert found == b'[{"Host":"x","Score":5},{"Host":"y","Score":0},{"Host":"z","Score":10}]'
     proposed = b'{"Pod":{},"NodeNameToMetaVictims":{"x":{"Pods":[{"UID":"u"}],"NumPDBViolations":1}}}'
     victims = msgspec.json.decode(proposed, type=PreemptArgs).victims

@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from aliquot.kube.core.extending import BindArgs, BindResult
-from aliquot.kube.extender.http import application, serve
+from aliquot.kube.extender.http import verbs
 from aliquot.kube.extender.scheduling import Extender
+from aliquot.kube.serving import serve
 
 BIND = b'{"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}'
 
@@ -37,17 +38,17 @@ class Slow:
 
 @contextlib.asynccontextmanager
 async def serving(slow: Slow) -> AsyncIterator[str]:
-    runner, port = await serve(application(cast(Extender, slow), lambda: "not yet"), "127.0.0.1", 0)
+    end, port = await serve(verbs(cast(Extender, slow)), "127.0.0.1", 0, not_ready=lambda: "not yet")
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        await runner.cleanup()
+        await end()
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "says"),
     [
-        ("POST", "/bind", b"nonsense", 400, "no arguments of an extender (v1)"),
+        ("POST", "/bind", b"nonsense", 400, "no question that /bind answers"),
         ("POST", "/bind", b"x" * ((8 << 20) + 1), 413, "exceeded"),
         ("POST", "/nothing", BIND, 404, ""),
         ("GET", "/bind", b"", 405, ""),

@@ -21,6 +21,7 @@ from aliquot.kube import webhook
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.api.cluster import Cluster
+from aliquot.kube.serving import serve
 from tests.certificates import Authority
 from tests.chart.conftest import documents
 from tests.coordinator.pool import eventually
@@ -158,7 +159,7 @@ def _without_namespace(words: list[str]) -> list[str]:
 async def shell(cluster: KubeCluster, authority: Authority, folder: Path) -> AsyncIterator[Shell]:
     """With the webhook that the chart would start, and that is trusted once there is its configuration."""
     certificate = webhook.Certificate(folder_of(authority, folder / "tls"))
-    end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
+    end, port = await serve(webhook.questions(), "127.0.0.1", 0, tls=certificate.context)
     async with KubeClient(Cluster(cluster.api.url, lambda: ADMIN), timeout_s=5.0) as client:
         keeping = asyncio.create_task(webhook.keep(certificate, client, every_s=0.05))
         try:

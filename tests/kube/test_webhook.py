@@ -22,6 +22,7 @@ from aliquot.kube.core import names
 from aliquot.kube.core.admission import LEASE_VARIABLE, AdmittedPod, patch_of
 from aliquot.kube.core.asking import asked_by, request_text, require_counted
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.serving import serve
 from tests.certificates import Authority
 from tests.chart.conftest import documents
 from tests.coordinator.pool import eventually
@@ -63,7 +64,7 @@ def install(api: FakeApi, port: int) -> None:
 
 async def test_pods_that_ask_for_parts_are_changed_on_their_way_in(authority: Authority, tmp_path: Path) -> None:
     certificate = webhook.Certificate(folder_of(authority, tmp_path / "tls"))
-    end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
+    end, port = await serve(webhook.questions(), "127.0.0.1", 0, tls=certificate.context)
     async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN), timeout_s=5.0) as client:
         install(api, port)
         with pytest.raises(KubeUnavailable, match="failed calling webhook"):
@@ -253,7 +254,7 @@ def test_memory_alone_is_counted_and_asks_for_no_other_share() -> None:
 
 async def test_what_nobody_can_read_is_refused_to_whoever_creates_it(authority: Authority, tmp_path: Path) -> None:
     certificate = webhook.Certificate(folder_of(authority, tmp_path / "tls"))
-    end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
+    end, port = await serve(webhook.questions(), "127.0.0.1", 0, tls=certificate.context)
     async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN), timeout_s=5.0) as client:
         install(api, port)
         await webhook.trust(client, authority.ca.read_bytes())

@@ -19,6 +19,7 @@ from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names, words
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.serving import serve
 from tests.certificates import Authority
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import kube_cluster
@@ -149,8 +150,8 @@ async def test_a_pod_of_other_words_becomes_one_of_ours_where_a_label_says_so(
     authority: Authority, tmp_path: Path
 ) -> None:
     certificate = webhook.Certificate(folder_of(authority, tmp_path / "tls"))
-    app = webhook.application(replica_percent=25)
-    end, port = await webhook.serve(app, "127.0.0.1", 0, certificate.context)
+    questions = webhook.questions(replica_percent=25)
+    end, port = await serve(questions, "127.0.0.1", 0, tls=certificate.context)
     async with fake_api() as api, KubeClient(Cluster(api.url, lambda: ADMIN), timeout_s=5.0) as client:
         install(api, port)
         keeping = asyncio.create_task(webhook.keep(certificate, client, every_s=0.05))

@@ -1,4 +1,4 @@
-"""An API server behind the seam, in memory: the node's part is told what a test says."""
+"""An API server in memory: the node's part is told what a test says."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aliquot.kube.api.errors import KubeUnavailable
 from aliquot.kube.core.claims import RawClaim
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.core.identity import PodIdentity
-from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
+from aliquot.kube.node.seam import Condition, NodeRecord, Pod
 
 
 @dataclass
-class FakeCluster:
+class FakeCluster(ApiServer):
     """`away`: it does not answer. Watches then tell nothing."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class FakeCluster:
         del self.pods[uid]
         await self.change()
 
-    # the seam
+    # what the node asks
 
     async def pods_of_node(self, node: str) -> AsyncIterator[Mapping[str, Pod]]:
         async for _ in self._versions():
@@ -95,7 +97,7 @@ class FakeCluster:
 
     def _answer(self) -> None:
         if self.away:
-            raise ClusterUnreachable("the API server does not answer")
+            raise KubeUnavailable("the API server does not answer")
 
     async def _versions(self) -> AsyncIterator[int]:
         seen = -1

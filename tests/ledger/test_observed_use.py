@@ -20,10 +20,11 @@ class Measured:
         self.books = Books()
         self.books.connect(node("one", 2))
         self.clock = ManualClock(began_ms)
-        self.use = ObservedUse(self.clock, self.books.state.leases.get, lambda uuid: 80 * GIB)
+        self.cards: dict[str, types_pb2.DeviceTelemetry] = {}
+        self.use = ObservedUse(self.clock, self.books.state.leases.get, lambda uuid: 80 * GIB, self.cards.get)
 
-    def run(self, tenant: str) -> Lease:
-        return self.books.activate(self.books.allocate(request(500, tenant=tenant)))
+    def run(self, tenant: str, share_milli: int = 500) -> Lease:
+        return self.books.activate(self.books.allocate(request(share_milli, tenant=tenant)))
 
     def saw(self, lease: Lease, percent: int, gib: int, node_id: str = "n-one") -> None:
         message = agent_pb2.SliceUse(
@@ -53,6 +54,24 @@ def test_a_reading_holds_until_the_next_and_is_added_up_by_tenant() -> None:
     }
     world.clock.advance(10)
     assert world.taken()["b"] == (0, 2 * 10 * GIB, 10), "from where the last sum ended"
+
+
+def test_the_score_of_a_lease_is_about_its_own_part_and_unknown_where_that_is_not_told() -> None:
+    world = Measured()
+    half, whole = world.run("a"), world.run("b", 1000)
+    assert world.use.score(half) is None
+    busy = types_pb2.DeviceTelemetry(
+        gpu_utilisation_percent=100, memory_utilisation_percent=50, power_mw=150_000, power_limit_mw=300_000
+    )
+    world.cards.update(dict.fromkeys(("GPU-one-0", "GPU-one-1"), busy))
+    world.saw(half, 0, 0)
+    assert world.use.score(half) == 0, "what its neighbour does with the card says nothing of it"
+    world.saw(half, 50, 10)  # all of its half of the time, and half of its 20 GiB: (0.5 · 100 + 0.2 · 50) / 0.7
+    assert world.use.score(half) == 85.7
+    world.saw(whole, 50, 10)  # 25 + 0.2 · 50 of copies + 0.2 · 25 of memory + 0.1 · 50 of power
+    assert world.use.score(whole) == 45.0
+    world.use.saw("n-one", agent_pb2.SliceUse(slice_id=half.slices[0].slice_id, observed_bytes=GIB))
+    assert world.use.score(half) is None, "how busy it is is not told"
 
 
 def test_nothing_is_measured_after_the_end_of_a_slice_or_of_what_is_not_on_the_node() -> None:

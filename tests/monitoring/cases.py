@@ -116,6 +116,23 @@ CASES: dict[str, Case] = {
         {'aliquot_use_share_milli{use="HELD"}': "200x600", 'aliquot_use_share_milli{use="ACTIVE"}': "800x600"},
         "150m",
     ),
+    "AliquotCardHardlyUsed": _pool(
+        'aliquot_watch_use_score{namespace="ml", pod="nb-0", gpu_id="GPU-5f3c"}',
+        "12x400",
+        "20x400",
+        "150m",
+        namespace="ml",
+        pod="nb-0",
+        gpu_id="GPU-5f3c",
+    ),
+    "HPAScalingFrequent": _pool(
+        'kube_horizontalpodautoscaler_status_desired_replicas{namespace="ml", horizontalpodautoscaler="chat"}',
+        "2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4",
+        "2x20 3x20 4x60",
+        "20m",
+        namespace="ml",
+        horizontalpodautoscaler="chat",
+    ),
     "AliquotLeaseHung": Case(
         {'aliquot_leases_by_use{use="HUNG"}': "1x100"}, {'aliquot_leases_by_use{use="IDLE"}': "1x100"}
     ),

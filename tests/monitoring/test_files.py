@@ -29,7 +29,7 @@ def test_what_is_committed_is_what_the_code_writes() -> None:
 
 
 def test_only_metrics_that_there_are_are_asked_for() -> None:
-    known = set(documented("Coordinator")) | set(documented("Agent"))
+    known = set(documented("Coordinator")) | set(documented("Agent")) | set(documented("Monitor"))
     recorded = {name for name, _ in RECORDED}
     recorded |= {f"aliquot:{level.name}:{what}_{each}" for level in LEVELS for what in ("errors", "events")
                  for each in WINDOWS}  # fmt: skip

@@ -44,6 +44,23 @@ QUERY_CONDITION CONTROL_API_ENABLED CONTROL_API /results /results/low /results/s
 nvidia.com/gpumem nvidia.com/gpucores nvidia.com/gpumem-percentage nvidia.com/use-gputype
 CUDA_DEVICE_MEMORY_LIMIT gpu-fraction gpu-memory kai.scheduler/queue nvidia.com/gpu.shared
 nvidia.com/mig-1g.10gb squeue scancel sacct
+RTX3090 3090ti V100S A5000 high-priority medium-priority low-priority GPUMemoryRequirement
+parse_gpu_resource GPUResource GPU_RESOURCE DEFAULT_GPU_RESOURCE_NAME amd.com/gpu intel.com/gpu huawei.com/npu
+GPUAdapter GPUAdapterFactory NodeGPUInfo get_gpu_nodes allocate_gpu release_gpu ResourceMonitor
+ClusterResourceSummary accelerator gpu-count gpu-interconnect nvidia-driver-version org train=true
+GPUHealthChecker GPUError node_isolation gpu-health-check.sh gpu-node-recovery GPUFilter GPUSchedulerConfig
+KubeSchedulerConfiguration SchedulingRequest schedule_pod process_pending_requests PriorityQueue get_queue_status
+Job on_job_start on_job_complete on_job_preempt ResourcePool create_pool register_physical_resource set_quota
+get_tenant_usage get_pool_stats PhysicalResource VirtualResource ResourceSpec ResourceType ResourceState
+ResourceRequest ResourceAllocation validate_memory_requirement find_suitable_nodes create_hpa
+create_gpu_aware_hpa get_hpa_status predictive_scaler PrometheusMetricsCollector container_gpu_utilization
+K8sResourceManager create_pod_with_gpu create_deployment delete_pod label_node start_session end_session
+charge_session add_credit get_balance Invoice reserve_gpu_memory RPCRequest RPCResponse cuda_malloc cuda_memcpy
+tensor_create tensor_op model_forward gpu-resource-manager gpu-exporter monitoring-aggregator gpu_parser
+gpu_adapter resource_monitor gpu_memory_guard gpu_hpa_controller metrics_collector gpu_scheduler priority_queue
+ResourceBalancer gpu_exporter grafana_dashboard_generator alert_rules_generator monitoring_aggregator web_api
+health_check gpu-overview.json gpu-resources.json gpu-alerts.yaml charts/gpu-scheduler resource_manager.log
+MemoryGuardException GPU_UTIL_WEIGHT MEM_COPY_WEIGHT MEM_USED_WEIGHT POWER_WEIGHT success_rate gpu_error_count
 """
 KNOWN: Final = _NAMES.split()
 
@@ -63,7 +80,7 @@ def test_a_metric_is_served(name: str) -> None:
     assert f"| `{name}" in METRICS
 
 
-@pytest.mark.parametrize("name", sorted(here(r"`((?:Aliquot|GPU|Scheduler|Scheduling)[A-Z]\w+)`")))
+@pytest.mark.parametrize("name", sorted(here(r"`((?:Aliquot|GPU|HPA|Scheduler|Scheduling)[A-Z]\w+)`")))
 def test_an_alert_is_a_rule(name: str) -> None:
     assert f"alert: {name}\n" in RULES
 

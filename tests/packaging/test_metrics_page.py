@@ -13,9 +13,10 @@ from aliquot.agent.core.figures import FIGURES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics.node import Metrics as AgentMetrics
-from aliquot.agent.metrics.node import NodeCollector
-from aliquot.agent.metrics.served import ServedCollector
+from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.console.monitor.app import Scores
+from aliquot.console.monitor.watching import Settings, Watching
 from tests.coordinator.pool import running, settings_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -74,3 +75,7 @@ def test_the_page_has_the_agents_metrics() -> None:
     holder = Holder("l-1", 1, 0)
     metrics.registry.register(ServedCollector(lambda: "node", lambda: {holder: dict.fromkeys(FIGURES, 1)}))
     compare("Agent", list(metrics.registry.collect()))
+
+
+def test_the_page_has_the_monitors_metrics() -> None:
+    compare("Monitor", list(Scores(Watching(Settings())).collect()))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import subprocess
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.packaging.layout import REPOSITORY
 from tools import licences, release
@@ -40,6 +43,43 @@ def test_the_version_is_said_in_one_place(sdist: Path, pure: Path) -> None:
         assert archive.getnames()[0].split("/")[0] == f"aliquot-{said}"
     with zipfile.ZipFile(pure) as archive:
         assert f"aliquot-{said}.dist-info/METADATA" in archive.namelist()
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_what_can_be_released_is_committed_dated_and_tagged_as_it_says(tmp_path: Path) -> None:
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text("# Changelog\n\n## [Unreleased]\n")
+    git(tmp_path, "init", "--quiet")
+    assert "no section `## [1.2.0] - YYYY-MM-DD`" in release.unready(tmp_path, "1.2.0")
+    changelog.write_text("# Changelog\n\n## [1.2.0] - 2026-11-28\n")
+    assert "commit or remove first" in release.unready(tmp_path, "1.2.0")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "Say the day")
+    assert release.unready(tmp_path, "1.2.0") == ""
+    git(tmp_path, "tag", "v1.1.0")
+    assert "tagged v1.1.0" in release.unready(tmp_path, "1.2.0")
+    git(tmp_path, "tag", "v1.2.0")
+    assert release.unready(tmp_path, "1.2.0") == ""
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "Go on")
+    assert "raise the version" in release.unready(tmp_path, "1.2.0")
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / ".github" / "workflows").iterdir()), ids=lambda path: path.name)
+def test_workflows_call_our_scripts_and_actions_by_commit(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"]]
+    for step in steps:
+        # A tag may be moved to other code; a commit can't.
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", step["uses"]) if "uses" in step else "run" in step
+    told = subprocess.run(["make", "help"], cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+    for target in re.findall(r"\bmake ([a-z-]+)(?![\w/-])", path.read_text()):
+        assert f"make {target} " in told
+    for script in re.findall(r"(?<![\w/])\.ci/\w+", path.read_text()):
+        assert (REPOSITORY / script).is_file()
 
 
 def put_licence(folder: Path, *lines: str) -> Path:

@@ -266,7 +266,7 @@ def test_any_pool_and_any_requests(
     inventory = pool(*specs)
     decides, oracle = engine(inventory, policy), engine(inventory, policy, full_scan=True)
     for each in (decides, oracle):
-        each.set_mix(((mix_type(EIGHTH), 3), (mix_type(SMALL), 2), (mix_type(Demand()), 1)))
+        each.policy.set_mix(((mix_type(EIGHTH), 3), (mix_type(SMALL), 2), (mix_type(Demand()), 1)))
     table = learn_prices({mix_type(EIGHTH): 3, mix_type(SMALL): 2, mix_type(Demand()): 1}, 1, class_totals(inventory))
     if table is not None:
         decides.set_prices(table)

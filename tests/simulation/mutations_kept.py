@@ -18,8 +18,10 @@ from aliquot.coordinator.core.books.tenancy import ceilings, in_force, limits, o
 from aliquot.coordinator.core.books.tenancy.in_force import Step
 from aliquot.coordinator.core.deciding import tenancy as tenancy_decide
 from aliquot.coordinator.core.inventory.records import NodeRecord
+from aliquot.coordinator.core.placement import engine
 from aliquot.coordinator.core.rules.preemption import choosing, plan, victims
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.reading import watch
 from aliquot.coordinator.rpc import keeping, lease_service
 from aliquot.coordinator.upkeep import keepalive
@@ -110,6 +112,47 @@ def _no_offences(put: Put) -> None:
 
 
 # -- limits and guarantees
+
+
+TWO_POLICIES = """
+        > pool 4 of 2
+        > start
+        > within node-0000 prod
+        > within node-0001 prod
+        > within node-0002 lab
+        > within node-0003 lab
+        > declared prod placement=spread
+        > queue serving pool=prod
+        > queue training pool=lab placement=binpack
+        > allocate s1 0.25 in=serving
+        > allocate s2 0.25 in=serving
+        > allocate s3 0.25 in=serving
+        > allocate t1 0.25 in=training
+        > allocate t2 0.25 in=training
+        > allocate t3 0.25 in=training
+"""
+
+
+@mutant("one policy for all", "what queues and pools say of placing is not looked at", scene=TWO_POLICIES)
+def _one_policy(put: Put) -> None:
+    put(engine.Engine, "_placer_of", lambda self, demand: self._placers[""])
+
+
+@mutant(
+    "one score for all policies",
+    "a place is good by the policy that was asked for first",
+    scene=TWO_POLICIES.replace("pool=prod", "pool=prod placement=workload").replace(
+        "in=serving", "in=serving workload=inference"
+    ),
+)
+def _one_score(put: Put) -> None:
+    def placer_of(self: engine.Engine, demand: Demand) -> Any:
+        if len(self._placers) == 1 or not demand.placement:
+            return original(self, demand)
+        return list(self._placers.values())[1]
+
+    original = engine.Engine._placer_of
+    put(engine.Engine, "_placer_of", placer_of)
 
 
 _OWNERS = """

@@ -17,7 +17,10 @@
 > repairs                         agents may reset cards and restart machines, from their next start on
 > ail NODE KIND | heal NODE       its first card is hot, has a link that is down (links), or its driver asks for a
                                     reset; and again it is well
-> queue NAME [KEY=VALUE]            policy=slowdown, idle=lend, after=SECONDS, warn=SECONDS,SECONDS
+> queue NAME [KEY=VALUE]            policy=slowdown, idle=lend, after=SECONDS, warn=SECONDS,SECONDS, placement=spread,
+                                    pool=NAME
+declared NAME placement=POLICY    a pool
+within NODE POOL                  the node belongs to this pool
 > work NAME PERCENT                 its program does so much (0: nothing), and is started where there is none
 > quit NAME                         its programs end
 > told NAME NUMBER                  somebody has delivered a warning of idleness
@@ -355,13 +358,24 @@ class Stage:
 
     def _do_queue(self, name: str, *said: str) -> None:
         words = dict(word.split("=", 1) for word in said)
-        spec = admin_pb2.QueueSpec(name=name, policy=words.get("policy", ""))
+        spec = admin_pb2.QueueSpec(name=name, policy=words.get("policy", ""), pool=words.get("pool", ""))
+        spec.placement = words.get("placement", "")
         if "idle" in words:
             spec.idle.action, spec.idle.after_s = words["idle"], int(words["after"])
             spec.idle.warn_s.extend(int(number) for number in words.get("warn", "").split(",") if number)
             spec.idle.never_warn = not spec.idle.warn_s
         request = admin_pb2.ApplyRequest()
         request.queues.add(spec=spec)
+        self._call(ADMIN, "Apply", request)
+
+    def _do_within(self, name: str, pool: str) -> None:
+        node = self._node(name)
+        declared = types_pb2.Node(node_id=node.node_id, name=node.node_name, pool=pool)
+        self._call(POOL, "DeclareNodes", pool_pb2.DeclareNodesRequest(nodes=[declared]))
+
+    def _do_declared(self, name: str, placement: str) -> None:
+        request = admin_pb2.ApplyRequest()
+        request.pools.add(spec=admin_pb2.PoolSpec(name=name, placement=placement.removeprefix("placement=")))
         self._call(ADMIN, "Apply", request)
 
     def _do_work(self, name: str, percent: str) -> None:
@@ -455,6 +469,7 @@ def _request(gpu: str, words: dict[str, str]) -> types_pb2.LeaseRequest:
     request.time_limit_s, request.grace_s = int(words.pop("limit", "0")), int(words.pop("grace", "0"))
     request.movable, request.or_mig = words.pop("movable", "no") == "yes", words.pop("ormig", "no") == "yes"
     request.min_count, request.max_count = int(words.pop("least", "0")), int(words.pop("most", "0"))
+    request.labels.update({"workload-type": words.pop("workload")} if "workload" in words else {})
     request.same_card = words.pop("samecard", "no") == "yes"
     if words:
         raise ValueError(f"nothing is known of {', '.join(words)}")

@@ -64,7 +64,7 @@ def listening() -> Iterator[Listener]:
 
 def lease(tenant: str = "vision/a", warned: int = 1, since_ms: int = 5) -> Lease:
     use = LeaseUse(
-        UseState.IDLE, since_ms, warned, 0, 0, "release", False, False, 0, "", "", None, None, None
+        UseState.IDLE, since_ms, warned, 0, 0, "release", False, False, 0, "", "", None, None, None, None, ""
     )  # fmt: skip
     return Lease(
         lease_id="l-1", state=LeaseState.ACTIVE, gpu="1", tenant=tenant, queue="", pool="", name="demo", priority=0,

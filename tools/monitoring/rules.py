@@ -238,6 +238,12 @@ POOL_ALERTS = (
     Alert("AliquotPoolUseLow", "aliquot:leased_share:ratio < 0.2", "1d", "info",
           "{{ $labels.pool }} {{ $labels.model }} is hardly leased",
           "{{ $value | humanizePercentage }} now, and less than a fifth for a day."),
+    Alert("AliquotCardHardlyUsed", "aliquot_watch_use_score < 20", "2h", "info",
+          "{{ $labels.namespace }}/{{ $labels.pod }} hardly uses {{ $labels.gpu_id }}",
+          "Its score, as `aliquot watch-use` reckons, is {{ $value | humanize }} of 100, and below 20 for two hours."),
+    Alert("HPAScalingFrequent", "changes(kube_horizontalpodautoscaler_status_desired_replicas[10m]) > 5", "5m",
+          "warning", "autoscaler {{ $labels.namespace }}/{{ $labels.horizontalpodautoscaler }} goes back and forth",
+          "{{ $value }} changes within ten minutes."),
 )  # fmt: skip
 
 TENANT_ALERTS = (

@@ -50,7 +50,7 @@ AREAS = {
         (*_RULES, *(f"tests/agent/test_{name}.py" for name in ("polling", "telling", "time_over_limit")), _OF_CUTS),
     ),
     "client": Area(
-        (*(f"{_CLIENT}/{name}.py" for name in ("_flow", "_keeping", "_async/keeper", "_async/runner")), _BACKOFF),
+        (*(f"{_CLIENT}/{name}.py" for name in ("_retrying", "_keeping", "_async/keeper", "_async/calling")), _BACKOFF),
         ("tests/client", "tests/common/test_backoff.py"),
     ),
     "store": Area(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
+import msgspec
 
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.common.channels import noticing, proxies
 from aliquot.common.errors import AliquotError, SecurityError
+from aliquot.common.failures import LEADER, failure_of
 from aliquot.common.limits import MAX_MESSAGE_BYTES
-from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach, refusal_of
+from aliquot.common.reaching import CONNECT_TIMEOUT_S, reach
 from aliquot.common.tls import ClientTls, channel_credentials, is_local_address
 from aliquot.v1 import agent_pb2, agent_pb2_grpc
 
@@ -40,8 +41,7 @@ class SessionEnded(AliquotError):
         self.wait_s = wait_s
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinators:
+class Coordinators(msgspec.Struct, frozen=True):
     """Where the coordinators are, and how to talk to them."""
 
     addresses: Sequence[str]
@@ -95,5 +95,6 @@ def ending_of_error(error: grpc.aio.AioRpcError) -> SessionEnded:
 
 def ending_of_status(code: grpc.StatusCode, details: str | None, metadata: grpc.aio.Metadata | None) -> SessionEnded:
     """What a refusal says: the reason, who leads, how long to stay away."""
-    said = refusal_of(code, details, metadata)
-    return SessionEnded(str(said), word=said.reason, leader=said.leader, wait_s=said.wait_s)
+    said = failure_of(code, details, metadata)
+    leader = said.metadata.get(LEADER, "")
+    return SessionEnded(str(said), word=said.reason, leader=leader, wait_s=said.retry_after_s or 0.0)

@@ -24,14 +24,17 @@ class Out:
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
-        self.as_json = as_json
-        self.console = _console(sys.stdout)
-        self.err = _console(sys.stderr)
+        self.look_again(as_json=as_json)
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Out:
         """The output that the options ask for."""
         return cls(as_json=bool(getattr(args, "json", False)))
+
+    def look_again(self, *, as_json: bool) -> None:
+        """Standard output and error may be something else now than they were."""
+        self.as_json = as_json
+        self.console, self.err = _console(sys.stdout), _console(sys.stderr)
 
     def document(self, value: object) -> None:
         """The one JSON document of a command; for people nothing."""

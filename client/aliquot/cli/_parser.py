@@ -119,8 +119,6 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
     bare = {name.lstrip("-"): name for name in known}
     if word in OTHER_WORDS and OTHER_WORDS[word] in bare:
         return f"here it is `{OTHER_WORDS[word]}`; {otherwise}"
-    if word == "logs":
-        return "a program's output goes where `aliquot run` was started; `aliquot watch` follows what becomes of leases"
     close = get_close_matches(word.lstrip("-"), bare, n=1)
     return f"did you mean {bare[close[0]]}? {otherwise}" if close else otherwise
 

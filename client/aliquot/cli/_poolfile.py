@@ -14,6 +14,7 @@
         parent: training
         ageing: 1m
         reserve_after: 5m
+        placement: binpack                                      # or price, fgd, spread, workload; of pools too
         idle: {action: lend, after: 2h, warn: [1h, 105m]}       # or notify, suspend, release
         scaling: [{keep: start, when: weekdays 08:00-18:00}]   # for elastic leases
     tenants:
@@ -116,7 +117,7 @@ _DEVICES = Shape(
 )
 _POOL = Shape(
     admin.PoolSpec,
-    {"name": text, "devices": ("declared", each(_DEVICES)), "limit": _AMOUNT},
+    {"name": text, "devices": ("declared", each(_DEVICES)), "limit": _AMOUNT, "placement": text},
     needed=["name"],
 )
 _RULE = Shape(
@@ -153,6 +154,7 @@ _QUEUE = Shape(
         "idle": _IDLE,
         "extend_to": ("extend_to_s", seconds),
         "large_first": ("large_first_permille", milli),
+        "placement": text,
     },
     needed=["name"],
     within={"quota": _QUOTA},

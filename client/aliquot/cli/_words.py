@@ -209,12 +209,21 @@ def use(found: LeaseUse | None) -> str:
     if found.efficiency_permille is not None:
         known = f", {found.known_permille // 10} % of the time known" if found.known_permille is not None else ""
         told.append(f"uses {found.efficiency_permille / 10:.0f} % of its share{known}")
+    if found.score_permille is not None:
+        told.append(f"score {score(found)}")
     if found.lent:
         told.append("lent" + (" with its memory" if found.lent_memory else ""))
     if found.act_ms:
         told.append(f"{found.action} in {until(found.act_ms)}")
     told.append(exemption(found))
     return "; ".join(filter(None, told))
+
+
+def score(found: LeaseUse | None) -> str:
+    """The score that dashboards know, and what it is called; what is not known is never called idle."""
+    if found is None or found.score_permille is None:
+        return UNKNOWN
+    return f"{found.score_permille / 10:g} {found.utilisation}"
 
 
 def use_state(found: LeaseUse | None) -> str:

@@ -14,6 +14,7 @@ underscore are private.
 
 from aliquot.client._asking import Request as Request
 from aliquot.client._asking import RequestOptions as RequestOptions
+from aliquot.client._asking import fresh_key as fresh_key
 from aliquot.client._async.held import AsyncHeldLease as AsyncHeldLease
 from aliquot.client._async.leasing import Leasing as Leasing
 from aliquot.client._async.pool import AsyncPool as AsyncPool
@@ -57,8 +58,7 @@ from aliquot.client._errors import TokenNotFound as TokenNotFound
 from aliquot.client._errors import Unavailable as Unavailable
 from aliquot.client._errors import Violation as Violation
 from aliquot.client._errors import WatchCompacted as WatchCompacted
-from aliquot.client._flow import RetryPolicy as RetryPolicy
-from aliquot.client._operations import fresh_key as fresh_key
+from aliquot.client._retrying import RetryPolicy as RetryPolicy
 from aliquot.client._sync.held import HeldLease as HeldLease
 from aliquot.client._sync.pool import Pool as Pool
 from aliquot.client._values.base import Page as Page

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypedDict
 
-from aliquot.client._values.leases import Serve, Tier, Topology
+from aliquot.client._messages import sendable
+from aliquot.client._values.leases import MemberPlace, Serve, Tier, Topology
 from aliquot.common import catalog
 from aliquot.common.errors import InvalidFieldError
 from aliquot.common.fields import Writer
+from aliquot.common.ids import IdGenerator
 from aliquot.common.request import GpuRequest, format_request, parse_request
-from aliquot.v1 import types_pb2
+from aliquot.v1 import leases_pb2, types_pb2
+
+_ids = IdGenerator()
 
 
 class RequestOptions(TypedDict, total=False):
@@ -134,6 +139,41 @@ def as_request(gpu: str | Request, options: RequestOptions, default_tenant: str)
     return replace(request, tenant=default_tenant)
 
 
+Places = str | Sequence[str | MemberPlace]
+"""One for each member of a request: a node (id or name), or a node and its devices. A text is one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request under an idempotency key: repeated with the same one it gives the same lease."""
+
+    request: Request
+    key: str
+    places: Places | None = None
+    """Exactly there, or refused; None: anywhere."""
+
+    def message(self) -> leases_pb2.AllocateRequest | leases_pb2.GrantOnRequest:
+        """Of the call that asks for it. Raises `InvalidRequest` for values that it can't carry."""
+        body, places = to_proto(self.request), self.places
+        with sendable():
+            if places is None:
+                return leases_pb2.AllocateRequest(request=body, idempotency_key=self.key)
+            named = [places] if isinstance(places, str) else places
+            there = [
+                leases_pb2.MemberPlace(node_id=place) if isinstance(place, str) else _placed(place) for place in named
+            ]
+            return leases_pb2.GrantOnRequest(request=body, idempotency_key=self.key, places=there)
+
+
+def _placed(place: MemberPlace) -> leases_pb2.MemberPlace:
+    return leases_pb2.MemberPlace(node_id=place.node_id, device_uuids=place.device_uuids)
+
+
+def fresh_key() -> str:
+    """A new idempotency key."""
+    return _ids.idempotency_key()
+
+
 _REQUEST = Writer(
     types_pb2.LeaseRequest,
     Request,
@@ -143,8 +183,9 @@ _REQUEST = Writer(
 
 
 def to_proto(request: Request) -> types_pb2.LeaseRequest:
-    """The body of a request."""
-    return _REQUEST.message(request)
+    """The body of a request. Raises `InvalidRequest` for values that it can't carry."""
+    with sendable():
+        return _REQUEST.message(request)  # also where it is of a class that checks its fields, as the console's are
 
 
 def _without_members(names: Iterable[str]) -> list[str]:
@@ -161,7 +202,13 @@ def describe_ask(request: types_pb2.LeaseRequest) -> str:
     """The GPU part as text, from either of the two forms that a message may carry."""
     if request.WhichOneof("ask") != "spec":
         return request.gpu
-    spec = request.spec
+    # Whoever follows leases reads the same few asks again with each change.
+    return _text_of(request.spec.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _text_of(written: bytes) -> str:
+    spec = types_pb2.GpuSpec.FromString(written)
     try:
         return format_request(
             GpuRequest.build(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from aliquot.client._transport import MESSAGE_BYTES_MAX
 from aliquot.common.channels import noticing, proxies
 
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""The largest answer that is accepted; a page of 1,000 nodes with 16 devices each is about a tenth of it."""
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.primary_user_agent", "aliquot-python"),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

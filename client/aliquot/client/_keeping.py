@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from aliquot.client._flow import RetryPolicy
 from aliquot.client._from_proto import lease_of
+from aliquot.client._retrying import RetryPolicy
 from aliquot.client._values.leases import Lease
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S, MAX_KEEPALIVE_IDS
 from aliquot.v1 import leases_pb2

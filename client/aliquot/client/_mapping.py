@@ -8,8 +8,8 @@ from typing import Any
 from aliquot.client import _errors as errors
 from aliquot.client._messages import read
 from aliquot.client._methods import Method
-from aliquot.client._transport import RpcFailure
 from aliquot.client._values.leases import Explanation
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import types_pb2
 
 
@@ -113,10 +113,9 @@ _MET = (
         "what listens there closes the connection: it may want TLS",
         "name the pool's authority (ALIQUOT_CLIENT_TLS_CA_FILE), or log in with the pool's connection string",
     ),
-    (
-        "errors resolving",
-        "this machine does not know that name",
-        "check its spelling, or write the address in digits",
+    *(
+        (words, "this machine does not know that name", "check its spelling, or write the address in digits")
+        for words in ("errors resolving", "DNS resolution failed")  # the second: grpcio before 1.80
     ),
 )
 """What was met where something answers that is no coordinator, or not as it was spoken to: by words of gRPC's error."""

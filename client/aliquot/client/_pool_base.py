@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from aliquot.client import _errors as errors
-from aliquot.client import _operations as operations
-from aliquot.client._asking import Request, RequestOptions, as_request
-from aliquot.client._flow import Context, Endpoints, Flow, Forget, Keep, RetryPolicy
+from aliquot.client._asking import Asked, Places, Request, RequestOptions, as_request, fresh_key
 from aliquot.client._held_base import Callbacks, HeldBase, log
 from aliquot.client._keeping import News
-from aliquot.client._operations import Asked, Places, fresh_key
+from aliquot.client._retrying import Context, Endpoints, RetryPolicy
 from aliquot.client._settings import Connecting
 from aliquot.client._trusting import Trusting
 from aliquot.client._values.leases import Lease
@@ -90,29 +88,20 @@ class PoolBase(Generic[H]):
             return find_agents()
         return tuple(map(LocalAgent, self._agent_sockets))
 
-    # Both twins' arguments become flows here, so that they mean the same.
-
     def _ask(self, gpu: str | Request, options: RequestOptions) -> Request:
         return as_request(gpu, options, self.tenant)
 
     def _asked(self, gpu: str | Request, options: RequestOptions, key: str, places: Places | None = None) -> Asked:
         return Asked(self._ask(gpu, options), key or fresh_key(), places)
 
-    def _batch(
+    def _several(
         self, requests: Sequence[str | Request], keys: Sequence[str], nodes: Sequence[str] | None = None
-    ) -> Flow[list[Lease | errors.PoolError]]:
+    ) -> list[Asked]:
         places = [None] * len(requests) if nodes is None else nodes
         each = zip(requests, keys or [""] * len(requests), places, strict=True)
-        asked = [self._asked(request, {}, key, place) for request, key, place in each]
-        return (yield from operations.allocate_batch(self._context, asked, self.timeout_s))
+        return [self._asked(request, {}, key, place) for request, key, place in each]
 
     # Held leases, and what the keep-alive stream says of them.
-
-    def _keep_or_forget(self, effect: Keep | Forget) -> None:
-        if isinstance(effect, Keep):
-            self._keeper.add(effect.lease_id, effect.ttl_s)
-        else:
-            self._keeper.drop(effect.lease_id)
 
     def _remember(self, held: H, callbacks: Callbacks) -> H:
         held.on_lost, held.on_notice, held.on_resize = callbacks

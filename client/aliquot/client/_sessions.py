@@ -17,10 +17,11 @@ from typing import Final
 
 import grpc
 
-from aliquot.client._access import login
+from aliquot.client._access import ACCESS
 from aliquot.client._channels import OPTIONS
-from aliquot.client._flow import Attempt, Context, Effect, Endpoints, Flow, Pause, RetryPolicy
 from aliquot.client._grpc_status import to_failure
+from aliquot.client._messages import read
+from aliquot.client._retrying import Attempts, Context, Endpoints, RetryPolicy
 from aliquot.client._token import Token
 from aliquot.client.access import IssuedToken
 from aliquot.common.backoff import Backoff
@@ -68,8 +69,7 @@ class PodSession:
             return self._text
 
     def _open(self) -> None:
-        context = Context(Endpoints(self._addresses), RetryPolicy(), time.monotonic)
-        issued = _carried_out(login(context, "", _read(self._file), "", _LOGIN_S), self._tls)
+        issued = _log_in(_read(self._file), self._addresses, self._tls)
         self._text, self._since_s = issued.token, time.monotonic()
         life_s = max(0.0, (issued.issued.expires_ms - issued.issued.created_ms) / 1000)
         self._backoff.succeeded()
@@ -103,42 +103,30 @@ def _renew(session: weakref.ref[PodSession]) -> None:
         found.renew()
 
 
-def _carried_out(flow: Flow[IssuedToken], tls: ClientTls | None) -> IssuedToken:
-    """Its calls, on this thread: it belongs to no pool, and to neither twin. Raises `PoolError`."""
+def _log_in(vouched: str, addresses: Sequence[str], tls: ClientTls | None) -> IssuedToken:
+    """Opens a session, on this thread: it belongs to no pool, and to neither twin. Raises `PoolError`."""
     credentials = None if tls is None else channel_credentials(tls)
-    try:
-        effect = next(flow)
-        while True:
-            if isinstance(effect, Pause):
-                time.sleep(effect.seconds)
-                effect = flow.send(None)
-            elif isinstance(effect, Attempt):
-                effect = _attempted(flow, effect, credentials)
-    except StopIteration as end:
-        issued: IssuedToken = end.value
-        return issued
-
-
-def _attempted(flow: Flow[IssuedToken], attempt: Attempt, credentials: grpc.ChannelCredentials | None) -> Effect:
-    method, address = attempt.method, attempt.address
-    if credentials is None and not is_local_address(address):
-        raise SecurityError(
-            f"a service account's token is not sent to {address} without TLS: whoever is on the way could use it",
-            hint="name the pool's authority: ALIQUOT_CLIENT_TLS_CA_FILE, or tls.ca_file in the configuration file",
-        )
-    with (
-        grpc.insecure_channel(address, OPTIONS)
-        if credentials is None
-        else grpc.secure_channel(address, credentials, OPTIONS)
-    ) as channel:
-        call = channel.unary_unary(method.path, method.request.SerializeToString, method.answer.FromString)
-        try:
-            answer = call(attempt.request, timeout=attempt.timeout_s)
-        except grpc.RpcError as error:
-            failure = to_failure(error, error.trailing_metadata(), address)
-        else:
-            return flow.send(answer)
-    return flow.throw(failure)
+    method = ACCESS["Login"]
+    request = method.request(service_account_token=vouched)
+    attempts = Attempts(Context(Endpoints(addresses), RetryPolicy(), time.monotonic), method, _LOGIN_S)
+    while True:
+        address, within_s = attempts.next()
+        if credentials is None and not is_local_address(address):
+            raise SecurityError(
+                f"a service account's token is not sent to {address} without TLS: whoever is on the way could use it",
+                hint="name the pool's authority: ALIQUOT_CLIENT_TLS_CA_FILE, or tls.ca_file in the configuration file",
+            )
+        with (
+            grpc.insecure_channel(address, OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, OPTIONS)
+        ) as channel:
+            call = channel.unary_unary(method.path, method.request.SerializeToString, method.answer.FromString)
+            try:
+                return read(call(request, timeout=within_s), IssuedToken)
+            except grpc.RpcError as error:
+                pause_s = attempts.failed(to_failure(error, error.trailing_metadata(), address))
+        time.sleep(pause_s)
 
 
 def _read(file: Path) -> str:

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.client._errors import PoolError
-from aliquot.client._flow import Context, Flow
 from aliquot.client.credentials import CredentialsFile
 from aliquot.common.errors import AliquotError
 from aliquot.common.tls import ClientTls, fingerprints
@@ -70,19 +68,6 @@ class Trusting:
             return self._file.asked(self._addresses, self._wall_ms(), int(EVERY_S * 1000))
         except AliquotError:
             return False  # it can't be read or written: whoever needs it will say so
-
-    def look(self, context: Context) -> Flow[None] | None:
-        """What asks whom to trust from now on, and says what was made of it, if it is time to."""
-        return self._asking(context) if self.due(context.token.key) else None
-
-    def _asking(self, context: Context) -> Flow[None]:
-        from aliquot.client._access import authority  # noqa: PLC0415 - once an hour; its values take long to import
-
-        try:
-            while self.take((yield from authority(context, self.trusts, TIMEOUT_S))):
-                """Say that it is trusted now."""
-        except PoolError as error:
-            log.info("whom to trust can't be asked now: %s", error)
 
     def _meet(self, coordinators: Sequence[str]) -> None:
         if self._file is not None and coordinators:

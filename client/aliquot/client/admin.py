@@ -79,6 +79,8 @@ class PoolSpec:
     declared: tuple[DeclaredDevices, ...] = ()
     limit: Amount = Amount()
     """What is above the limit stays free, as headroom."""
+    placement: str = ""
+    """As of a queue: of requests that are for this pool alone, and whose queues say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,9 @@ class QueueSpec:
     """How long time limits may become by being extended; 0: they are not extended; None: as the queue above has it."""
     large_first_permille: int | None = None
     """Under `slowdown`: how much sooner large requests are due than small ones, 0 to 1000; None = 500."""
+    placement: str = ""
+    """By which policy its requests are placed (price, fgd, binpack, spread …), or `workload`: training is packed and
+    inference spread, by the label `workload-type`; empty: as the queue above, their pool, the coordinator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import msgspec
 
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import ConfigError, SecurityError
-from aliquot.common.files import make_private, write_whole
+from aliquot.common.files import lock_file, make_private, write_whole
 from aliquot.common.tls import is_local_address
 from aliquot.common.tokens import check_token
 
@@ -235,12 +235,8 @@ def _check_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    descriptor = lock_file(path, wait=True)
     try:
-        with contextlib.suppress(ImportError):
-            import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

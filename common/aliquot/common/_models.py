@@ -26,7 +26,25 @@ def _nvidia(
     return Model(name, family, "nvidia", memory_mib, products or (name,), aliases, by_memory)
 
 
+def _rtx(number: str, memory_mib: int) -> Model:
+    """A GeForce: `RTX3090TI`, which people call `3090 Ti`, too."""
+    glued = number.replace(" ", "")
+    return _nvidia(f"RTX{glued}", f"RTX{glued}", memory_mib, f"RTX {number}", aliases=(glued,))
+
+
 _SXM: Final = r"(?:-(?:SXM\d?|PCIE|PG\d+\w*|DGXS|FHHL))?"
+# Where cards of one name came with several sizes of memory, the size that is met most.
+_GEFORCE: Final = {
+    "2060": 6144, "2070": 8192, "2070 SUPER": 8192, "2080": 8192, "2080 SUPER": 8192, "2080 TI": 11264,
+    "3050": 8192, "3060": 12288, "3060 TI": 8192, "3070": 8192, "3070 TI": 8192, "3080": 10240, "3080 TI": 12288,
+    "3090": 24576, "3090 TI": 24564,
+    "4060": 8188, "4060 TI": 8188, "4070": 12282, "4070 SUPER": 12282, "4070 TI": 12282, "4070 TI SUPER": 16376,
+    "4080": 16376, "4080 SUPER": 16376, "4090": 24564, "4090 D": 24564,
+    "5060": 8151, "5060 TI": 16311, "5070": 12227, "5070 TI": 16303, "5080": 16303, "5090": 32607, "5090 D": 32607,
+}  # fmt: skip
+_ADA: Final = {"2000": 16380, "4000": 20475, "4500": 24570, "5000": 32760, "5880": 49140, "6000": 49140}
+_AMPERE: Final = {"2000": 12282, "4000": 16376, "4500": 20470, "5000": 24564, "5500": 24564, "6000": 49140}
+_PRO: Final = {"4000": 24467, "4500": 32623, "5000": 48935, "6000": 97887}
 
 MODELS: Final[tuple[Model, ...]] = (
     _nvidia("T4", "T4", 15360),
@@ -34,7 +52,7 @@ MODELS: Final[tuple[Model, ...]] = (
     _nvidia("P40", "P40", 24576),
     _nvidia("P100", "P100", 16384, "P100.*"),
     _nvidia("V100-16", "V100", 16384, rf"V100{_SXM}-16GB(?:-\w+)?", aliases=("V100M16",)),
-    _nvidia("V100-32", "V100", 32768, rf"V100S?{_SXM}-32GB(?:-\w+)?", aliases=("V100M32",)),
+    _nvidia("V100-32", "V100", 32768, rf"V100S?{_SXM}-32GB(?:-\w+)?", aliases=("V100M32", "V100S")),
     _nvidia("V100-16", "V100", 16384, rf"V100{_SXM}", by_memory=True),
     _nvidia("V100-32", "V100", 32768, rf"V100{_SXM}", by_memory=True),
     _nvidia("A2", "A2", 15356),
@@ -65,12 +83,18 @@ MODELS: Final[tuple[Model, ...]] = (
     _nvidia("L20", "L20", 46068),
     _nvidia("L40", "L40", 46068),
     _nvidia("L40S", "L40S", 46068),
-    _nvidia("A6000", "A6000", 49140, "RTX A6000", aliases=("RTXA6000",)),
-    _nvidia("RTX6000-ADA", "RTX6000-ADA", 49140, "RTX 6000 ADA GENERATION", aliases=("6000ADA",)),
-    _nvidia("RTX-PRO-6000", "RTX-PRO-6000", 97887, "RTX PRO 6000 BLACKWELL.*"),
-    _nvidia("RTX2080TI", "RTX2080TI", 11264, "GEFORCE RTX 2080 TI", aliases=("2080TI",)),
-    _nvidia("RTX3090", "RTX3090", 24576, "GEFORCE RTX 3090", aliases=("3090",)),
-    _nvidia("RTX4090", "RTX4090", 24564, "GEFORCE RTX 4090", aliases=("4090",)),
-    _nvidia("RTX5090", "RTX5090", 32607, "GEFORCE RTX 5090", aliases=("5090",)),
+    *(_nvidia(f"A{n}", f"A{n}", mib, rf"RTX A{n}(?: \d+GB)?", aliases=(f"RTXA{n}",)) for n, mib in _AMPERE.items()),
+    *(
+        _nvidia(f"RTX{n}-ADA", f"RTX{n}-ADA", mib, f"RTX {n} ADA GENERATION", aliases=(f"{n}ADA",))
+        for n, mib in _ADA.items()
+    ),
+    *(_nvidia(f"RTX-PRO-{n}", f"RTX-PRO-{n}", mib, f"RTX PRO {n} BLACKWELL.*") for n, mib in _PRO.items()),
+    *(_rtx(number, mib) for number, mib in _GEFORCE.items()),
+    _nvidia("GTX1080TI", "GTX1080TI", 11264, "GTX 1080 TI", aliases=("1080TI",)),
+    _nvidia("RTX6000", "RTX6000", 24576, "RTX 6000"),
+    _nvidia("RTX8000", "RTX8000", 49152, "RTX 8000"),
+    _nvidia("TITAN-V", "TITAN-V", 12288, "TITAN V"),
+    _nvidia("TITAN-RTX", "TITAN-RTX", 24576, "TITAN RTX"),
+    _nvidia("K80", "K80", 11441),
     *OTHERS,
 )

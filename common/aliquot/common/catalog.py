@@ -53,7 +53,9 @@ MODEL_NAME: Final = re.compile(r"[A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?")
 """A name as `canonical_name` gives it."""
 
 _MIG_SUFFIX = re.compile(r"\s+MIG\s+\d+[cg]\..*$", re.IGNORECASE)
-_VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|AMD|RADEON|INTEL|HUAWEI|GOOGLE|HABANA)[ -]+)+")
+_VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|GEFORCE|GRID|AMD|RADEON|INTEL|HUAWEI|GOOGLE|HABANA)[ -]+)+")
+_VGPU = re.compile(r".*-\d+(?:[ABCQ]|ME)\d?")
+"""A part of a card, cut by a hypervisor: `A100-10C`, `A100D-7-80C`. Whoever asks for an A100 is not served by it."""
 _MARKS = re.compile(r"\((?:R|TM|C)\)")
 _MEMORY_TOLERANCE_PERCENT: Final = 10
 # Drivers of different ages report up to 3 % less for one model; the nearest two sizes of one family are 17 % apart.
@@ -207,6 +209,8 @@ _BY_LOOKS: Final = {key.translate(_LOOKS_LIKE): name for key, name in _BY_KEY.it
 def _from_product(product_name: str, memory_bytes: int | None) -> str | None:
     is_mig = _MIG_SUFFIX.search(product_name) is not None
     product = _plain_product(_MIG_SUFFIX.sub("", product_name))
+    if _VGPU.fullmatch(product):
+        return None
     found = [model for pattern, model in _products() if pattern.fullmatch(product)]
     if not found:
         return None

@@ -6,12 +6,12 @@ uvicorn bounds neither: a stranger who sends half a request line would keep a co
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from aliquot.common.tls import is_local_address
+from aliquot.console.places import Places
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as _Protocol
@@ -26,29 +26,15 @@ HEAD_S: Final = 10.0
 HEAD_BYTES_MAX: Final = 32 * 1024
 
 
-class Entrance:
+class Entrance(Places):
     """Counts the connections of one server."""
 
     def __init__(self, most: int = CONNECTIONS_MAX) -> None:
-        self.most = most
-        self.now = 0
-        self._of: Counter[str] = Counter()
+        super().__init__(most)
 
     def enter(self, address: str) -> bool:
         """One more, if there is room."""
-        part = self.most if is_local_address(address) else self.most // PART
-        if self.now >= self.most or self._of[address] >= part:
-            return False
-        self.now += 1
-        self._of[address] += 1
-        return True
-
-    def leave(self, address: str) -> None:
-        """One less."""
-        self.now -= 1
-        self._of[address] -= 1
-        if not self._of[address]:
-            del self._of[address]
+        return self.take(address, self.most if is_local_address(address) else self.most // PART)
 
 
 class Bounded(_Protocol):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -10,11 +13,13 @@ from starlette.types import ASGIApp
 
 from aliquot.common.errors import ConfigError
 from aliquot.common.notify import notify
-from aliquot.common.runtime import allow_many_connections, say_ready
+from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready
 from aliquot.console.connections import Entrance, protocol
 from aliquot.console.origin import in_authority
 
 STALLED_MS = 30_000
+HANDSHAKE_S = 10.0
+"""Of TLS; as at the coordinator's port."""
 
 
 def serve_app(
@@ -33,9 +38,8 @@ def serve_app(
         log_config=None,
         access_log=False,
         server_header=False,
-        # With the C parser and uvloop where they are installed: half the time of a request.
+        # With the C parser where it is installed, as with uvloop: half the time of a request.
         http=protocol(Entrance()),
-        loop="auto",
         # A thousand callers may come at once; those that send nothing are given up.
         backlog=1024,
         timeout_keep_alive=30,
@@ -48,7 +52,18 @@ def serve_app(
         scheme = "https" if config.is_ssl else "http"
         say_ready(address=f"{scheme}://{address}")
         notify("READY=1", f"STATUS=serving {address}")
-        uvicorn.Server(config).run([listener])
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            if config.is_ssl:
+                _bound_handshakes(runner.get_loop())
+            with contextlib.suppress(KeyboardInterrupt):
+                runner.run(uvicorn.Server(config).serve([listener]))
+
+
+def _bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
+    """Uvicorn has no setting for it, and by itself a connection over which nobody says anything is kept for a minute,
+    before our entrance has heard of it.
+    """
+    loop.create_server = partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_S)  # type: ignore[method-assign]
 
 
 def _listen(host: str, port: int) -> socket.socket:

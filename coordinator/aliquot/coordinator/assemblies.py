@@ -138,7 +138,7 @@ class Following:
             settings.access.bounds(),
         )
         self.keepalive = KeepAlive(clock, view.leases.values())
-        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of)
+        self.observed = ObservedUse(clock, view.leases.get, view.totals.memory_bytes_of, self.telemetry.device_message)
         self.roster = Roster(
             view,
             clock,
@@ -185,8 +185,10 @@ class Deciding:
 
     def arrivals(self) -> MixSummary:
         """What the price learner learns from."""
-        state = self.writer.state
-        return MixSummary(0, (), ()) if state is None else state.arrivals.summary(state.inventory)
+        state, engine = self.writer.state, self.engine()
+        if state is None or engine is None or not engine.by_prices:
+            return MixSummary(0, (), ())
+        return state.arrivals.summary(state.inventory)
 
     def engine(self) -> Engine | None:
         """What places requests; None while the State is being read again."""
@@ -272,8 +274,8 @@ class Answering:
         )
         logins = means.logins(settings.access.oidc, settings.access.pods, means.clock(0))
         nodes = NodeWriter(view, following.telemetry, following.roster.last_heard_ms)
-        watch = WatchService(following.hub, view, nodes, ground.metrics)
-        fleet = FleetService(following.fleet, ground.metrics)
+        watch = WatchService(following.hub, view, nodes)
+        fleet = FleetService(following.fleet)
         services = Services([agent_handler(hearing.sessions)])
         leases = LeaseService(led, watch, following.door.rates)
         leases_pb2_grpc.add_LeaseServiceServicer_to_server(leases, services)  # type: ignore[arg-type]

@@ -31,9 +31,9 @@ from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_journal, make_tracing, shared_leadership, single_leadership
 from aliquot.coordinator.writing.journal.base import Journal
 from aliquot.coordinator.writing.journal.replay import replay
-from aliquot.coordinator.writing.leadership.base import Leadership
 
 if TYPE_CHECKING:
+    from aliquot.coordinator.writing.leadership.base import Leadership
     from aliquot.coordinator.writing.leadership.expiring import ExpiringLeadership  # psycopg is an extra
     from aliquot.coordinator.writing.standby import Led, Standby  # where several may lead
 

@@ -11,7 +11,6 @@ from aliquot.common.errors import AliquotError
 from aliquot.coordinator.agents.roster import WATCHED
 from aliquot.coordinator.assemblies import Answering, Deciding, Following, Ground, Hearing
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.means import Means
@@ -145,12 +144,11 @@ class Leading:
         if self.forecasting is not None:
             for name, task in self.forecasting.tasks(writer).items():
                 run(name, task)
-        if settings.policy == Price.name:
-            prices = writer.state.prices if writer.state is not None else None
-            known = prices.version if prices is not None else 0
-            run("price learner", PriceLearner(self._deciding.arrivals, self._deciding.learn, version=known).run())
-            devices, settle = self._ground.view.totals.devices.__len__, self._garbage_collector.settle
-            run("compiled scoring", compile_when_wanted(self._deciding.scoring_passes, devices, settle))
+        prices = writer.state.prices if writer.state is not None else None
+        version = prices.version if prices is not None else 0
+        run("price learner", PriceLearner(self._deciding.arrivals, self._deciding.learn, version=version).run())
+        devices, settle = self._ground.view.totals.devices.__len__, self._garbage_collector.settle
+        run("compiled scoring", compile_when_wanted(self._deciding.scoring_passes, devices, settle))
 
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""

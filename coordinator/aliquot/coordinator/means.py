@@ -19,7 +19,7 @@ from aliquot.common.runtime import version
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
 from aliquot.coordinator.logins.logins import Logins
 from aliquot.coordinator.rpc.server import Server, Serving
-from aliquot.coordinator.upkeep.collector import GarbageCollector, PythonCollector
+from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.writing.journal.thread import JournalThread, JournalWorker
 
 
@@ -36,7 +36,7 @@ class Means:
     """Random bytes that nobody can guess: of tokens."""
     journal_thread: Callable[[], JournalWorker] = JournalThread
     server: Callable[[Sequence[grpc.GenericRpcHandler]], Serving] = Server
-    garbage_collector: Callable[[], GarbageCollector] = PythonCollector
+    garbage_collector: Callable[[], GarbageCollector] = GarbageCollector
     logins: Callable[[OidcSettings, PodSettings, Clock], Logins] = Logins
     """Who vouches for callers."""
     version: str = field(default_factory=version)

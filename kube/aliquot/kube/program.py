@@ -37,7 +37,8 @@ from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
-from aliquot.kube.extender.http import application, serve
+from aliquot.kube.extender.http import verbs
+from aliquot.kube.serving import serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
 from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
 
@@ -88,13 +89,13 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
             return parts.pods.informer.problem or "the API server was not heard"
         return ""
 
-    runner, port = await serve(application(extender, not_ready), settings.listen_host, settings.listen_port)
+    end, port = await serve(verbs(extender), settings.listen_host, settings.listen_port, not_ready=not_ready)
     try:
         async with running(*following(parts), reconciler.run(), extender.run()) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
             await until(stop, failed)
     finally:
-        await runner.cleanup()
+        await end()
 
 
 async def run_webhook(client: KubeClient, settings: Settings, namespace: str, stop: asyncio.Event) -> None:
@@ -108,12 +109,8 @@ async def run_webhook(client: KubeClient, settings: Settings, namespace: str, st
             renew = SharedCertificate(client, namespace, settings.webhook_service, folder).refresh
             await renew()
         certificate = webhook.Certificate(folder)
-        end, port = await webhook.serve(
-            webhook.application(settings.scheduler, settings.replica_percent),
-            settings.webhook_host,
-            settings.webhook_port,
-            certificate.context,
-        )
+        questions = webhook.questions(settings.scheduler, settings.replica_percent)
+        end, port = await serve(questions, settings.webhook_host, settings.webhook_port, tls=certificate.context)
         try:
             async with running(webhook.keep(certificate, client, renew=renew)) as failed:
                 say_ready(address=f"{settings.webhook_host}:{port}")

@@ -10,12 +10,11 @@ import asyncio
 import base64
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from aiohttp import web
 
 from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.kube.api.client import KubeClient
@@ -24,6 +23,7 @@ from aliquot.kube.api.resources import MUTATING_WEBHOOKS
 from aliquot.kube.core import names, words
 from aliquot.kube.core.admission import AdmittedPod, Patch, patch_of
 from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.serving import Answer
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ CONFIGURATION: Final = "aliquot-pods"
 PATH: Final = "/mutate"
 TRANSLATE: Final = "/translate"
 """Asked before, about pods in other systems' words whose label says so."""
-_BODY_BYTES_MAX: Final = 4 << 20
 _LOOK_S: Final = 10.0
 
 
@@ -51,8 +50,8 @@ _POD = msgspec.json.Decoder(AdmittedPod)
 _THEIRS = msgspec.json.Decoder(RawPod)
 
 
-def application(scheduler: str = names.SCHEDULER, replica_percent: int = 0) -> web.Application:
-    """The webhook, and `/healthz`. `replica_percent` is what a time-sliced replica is of a card; 0: not said."""
+def questions(scheduler: str = names.SCHEDULER, replica_percent: int = 0) -> Mapping[str, Answer]:
+    """What it answers, by path. `replica_percent` is what a time-sliced replica is of a card; 0: not said."""
 
     def counted(raw: msgspec.Raw) -> Patch:
         return patch_of(_POD.decode(raw), scheduler)
@@ -62,34 +61,24 @@ def application(scheduler: str = names.SCHEDULER, replica_percent: int = 0) -> w
         found = words.translated(pod, replica_percent)
         return [] if found is None else words.patch_of(pod, found, scheduler)
 
-    async def liveness(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    app = web.Application(client_max_size=_BODY_BYTES_MAX)
-    app.router.add_post(PATH, _answering(counted))
-    app.router.add_post(TRANSLATE, _answering(translated))
-    app.router.add_get("/healthz", liveness)
-    return app
+    return {PATH: _answering(counted), TRANSLATE: _answering(translated)}
 
 
-def _answering(decide: Callable[[msgspec.Raw], Patch]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
+def _answering(decide: Callable[[msgspec.Raw], Patch]) -> Answer:
+    async def answer(body: bytes) -> bytes:
+        asked = _REVIEW.decode(body).request
+        response: dict[str, Any] = {"uid": asked.uid, "allowed": True}
         try:
-            asked = _REVIEW.decode(await request.read()).request
-            response: dict[str, Any] = {"uid": asked.uid, "allowed": True}
-            try:
-                patch = decide(asked.object)
-            except AliquotError as error:
-                # Said at once, to whoever creates it: it could be neither counted nor placed.
-                status = {"code": 422, "reason": "Invalid", "message": f"aliquot: {error.explain()}"}
-                response |= {"allowed": False, "status": status}
-                patch = []
-        except msgspec.MsgspecError as error:
-            return web.Response(status=400, text=f"no AdmissionReview (v1) of a pod: {error}")
+            patch = decide(asked.object)
+        except AliquotError as error:
+            # Said at once, to whoever creates it: it could be neither counted nor placed.
+            status = {"code": 422, "reason": "Invalid", "message": f"aliquot: {error.explain()}"}
+            response |= {"allowed": False, "status": status}
+            patch = []
         if patch:
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
         whole = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        return web.Response(body=msgspec.json.encode(whole), content_type="application/json")
+        return msgspec.json.encode(whole)
 
     return answer
 
@@ -167,13 +156,3 @@ async def trust(client: KubeClient, authority: bytes) -> bool:
         each["clientConfig"]["caBundle"] = wanted
     await client.put(path, found)
     return True
-
-
-async def serve(app: web.Application, host: str, port: int, context: ssl.SSLContext) -> tuple[Callable[[], Any], int]:
-    """Serve; returns what ends it, and the port."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=context)
-    await site.start()
-    address: tuple[Any, ...] = runner.addresses[0]
-    return runner.cleanup, int(address[1])

@@ -26,7 +26,8 @@ from aliquot.kube.api import resources
 from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.core import names
-from aliquot.kube.extender.http import application, serve
+from aliquot.kube.extender.http import verbs
+from aliquot.kube.serving import serve
 from aliquot.kube.settings import Settings
 from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
 from aliquot.v1 import leases_pb2, pool_pb2, types_pb2
@@ -149,14 +150,14 @@ class Place:
         ):
             parts = self.parts = await make_parts(client, sdk, self.settings, "conformance")
             extender, reconciler = make_extender(parts)
-            runner, self.port = await serve(application(extender, lambda: ""), "127.0.0.1", self.port)
+            end, self.port = await serve(verbs(extender), "127.0.0.1", self.port)
             try:
                 async with running(*following(parts), reconciler.run(), extender.run()):
                     await parts.book.synced.wait()
                     await parts.pods.informer.synced.wait()
                     yield
             finally:
-                await runner.cleanup()
+                await end()
 
 
 def account_of(client: KubeClient, api: FakeApi | None) -> Cluster:

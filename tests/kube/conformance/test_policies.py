@@ -20,6 +20,7 @@ from aliquot.kube.api.errors import KubeConflict, KubeError, KubeForbidden
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import names
 from aliquot.kube.core.admission import LEASE_VARIABLE
+from aliquot.kube.serving import serve
 from tests.certificates import Authority
 from tests.coordinator.pool import eventually
 from tests.kube.fake_api.policies import VERSION
@@ -39,7 +40,7 @@ async def admitting(client: KubeClient, tmp_path: Path) -> AsyncIterator[None]:
     made = [resources.MUTATING_WEBHOOKS.path(name=webhook.CONFIGURATION)]
     async with contextlib.AsyncExitStack() as stack:
         certificate = webhook.Certificate(folder_of(Authority.create(tmp_path / "authority"), tmp_path / "tls"))
-        end, port = await webhook.serve(webhook.application(), "127.0.0.1", 0, certificate.context)
+        end, port = await serve(webhook.questions(), "127.0.0.1", 0, tls=certificate.context)
         stack.push_async_callback(end)
         hooks = configuration()
         to(hooks, port)

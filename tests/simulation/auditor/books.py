@@ -20,6 +20,7 @@ from tests.simulation.auditor.money import Money
 from tests.simulation.auditor.moves import Moves
 from tests.simulation.auditor.offences import Offences
 from tests.simulation.auditor.owning import Owning
+from tests.simulation.auditor.placing import Placing
 from tests.simulation.auditor.quotas import Quotas
 from tests.simulation.auditor.records import (
     ACTIVE,
@@ -116,6 +117,7 @@ class Books:
         self.use = Use(self)
         self.capacity = Capacity(self)
         self.limits = Limits(self)
+        self.placing = Placing(self)
         self.turns = Turns(self)
         self._moves = Moves()
         self.holds = self._holds.by_owner
@@ -248,6 +250,7 @@ class Books:
         self.changed.add(lease_id)
         self.turns.accepted(lease_id, request)
         story = self.stories[lease_id]
+        self.placing.accepted(story, request, self.money.queue_of(story))
         wrong = self.owning.accepted(story) or self.offences.accepted(story, fact[1])
         return wrong or self.ceilings.accepted(story, fact[1])
 
@@ -273,6 +276,9 @@ class Books:
             return unfair
         self._holds.drop(story.lease_id)
         self._shapes.granted(story, fact[1])
+        misplaced = self.placing.granted(story, slices)
+        if misplaced:
+            return misplaced
         for slice_id, member, plan in slices:
             wrong = self.place(story, slice_id, member, plan, fact[1])
             if wrong:

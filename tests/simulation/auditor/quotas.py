@@ -72,6 +72,7 @@ class Quotas:
         self._limits[_QUEUE + spec["name"]] = _limits_of(spec.get("quota", {}))
         self._books.turns.declare(spec)
         self._books.owning.declare_queue(spec["name"], spec)
+        self._books.placing.declare_queue(spec["name"], spec)
         (self._peaceful.discard if spec.get("preempts", True) else self._peaceful.add)(spec["name"])
         return ""
 
@@ -89,6 +90,7 @@ class Quotas:
 
     def _queue_removed(self, fact: list[Any]) -> str:
         self._books.owning.declare_queue(fact[2], None)
+        self._books.placing.declare_queue(fact[2], {})
         return ""
 
     def guaranteed(self, tenant: str) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from tests.simulation.auditor.records import ACTIVE, GRANTED, READY, Piece, Stor
 if TYPE_CHECKING:
     from tests.simulation.auditor.books import Books
 
-PLAIN = frozenset(("count", "share_milli", "memory_bytes", "models", "gang_size", "single_on"))
+PLAIN = frozenset(("count", "share_milli", "memory_bytes", "models", "gang_size", "single_on", "placement"))
 """What a request may say and still fit wherever its device has room."""
 AN_HOUR_MS = 3_600_000
 LOOKED_AT_MAX = 16

@@ -8,13 +8,12 @@ when `sync_directory` was called for its folder afterwards.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from aliquot.common.files import make_private
+from aliquot.common.files import lock_file, make_private
 
 
 class Files(Protocol):
@@ -63,12 +62,7 @@ class Disk:
 
     def lock(self, path: Path) -> Callable[[], None]:
         """See `Files`."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
+        descriptor = lock_file(path)
         return lambda: os.close(descriptor)
 
     def names(self, directory: Path) -> list[str]:

@@ -23,6 +23,7 @@ GROUPS = {
     ),
     "use": (
         Builtin("run", "start a program on this node inside a lease of its own", "commands.running"),
+        Builtin("logs", "what a program has written that `run --detach` started", "commands.detaching"),
         Builtin("exec", "start a program on this node inside a standing lease", "commands.running"),
         Builtin("alloc", "ask for a lease and leave it standing", "commands.allocating"),
         Builtin("release", "end leases", "commands.allocating"),

@@ -12,7 +12,6 @@ from aliquot.client import HeldLease
 from aliquot.client._environment import handed_on
 from aliquot.client._spawn import spawn
 from aliquot.common.errors import ConfigError
-from aliquot.common.stopping import STOP_VARIABLE
 
 ENTRY_POINTS = "aliquot.launchers"
 """Group of the entry points; `remote` names a `Launcher`."""
@@ -25,24 +24,13 @@ PROFILE_VARIABLE = "ALIQUOT_REMOTE_PROFILE"
 """Set to `table` or `json`, a program says on stderr at its end where its time went."""
 
 
-def profiled(launch: Launcher, *, as_json: bool) -> Launcher:
-    """A launcher whose programs say where their time went."""
+def telling(launch: Launcher, more: Mapping[str, str]) -> Launcher:
+    """A launcher whose programs have these variables too."""
 
     @contextmanager
     def launching(lease: HeldLease) -> Iterator[Mapping[str, str]]:
         with launch(lease) as variables:
-            yield {**variables, PROFILE_VARIABLE: "json" if as_json else "table"}
-
-    return launching
-
-
-def told_by(launch: Launcher, stop_signal: str) -> Launcher:
-    """A launcher whose programs are told by this signal that their lease ends."""
-
-    @contextmanager
-    def launching(lease: HeldLease) -> Iterator[Mapping[str, str]]:
-        with launch(lease) as variables:
-            yield {**variables, STOP_VARIABLE: stop_signal}
+            yield {**variables, **more}
 
     return launching
 

@@ -24,6 +24,7 @@ from aliquot.cli._nodes import node_id_of
 from aliquot.cli._out import Out
 from aliquot.cli._parser import UsageError, seconds
 from aliquot.cli.commands import _elsewhere as elsewhere
+from aliquot.cli.commands import detaching
 from aliquot.client import (
     AgentError,
     AgentUnreachable,
@@ -40,6 +41,7 @@ from aliquot.client._environment import handed_on
 from aliquot.client.local import LocalAgent
 from aliquot.common.errors import ConfigError
 from aliquot.common.limits import DEFAULT_LEASE_TTL_S
+from aliquot.common.stopping import STOP_VARIABLE
 
 FIRST_LOOK_S = 1.0
 """How long a request may take before a note says that it waits."""
@@ -62,6 +64,9 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --remote: say at the program's end where its time went, here and there, and what to change",
     )
+    parser.add_argument(
+        "--detach", "-d", action="store_true", help="go on without this terminal; `aliquot logs` has what it writes"
+    )
     parser.add_argument("--gpu", "-g", default="", help="what is wanted: 0.25(A100),10Gi (needed)")
     parser.add_argument(
         "--wait", type=seconds, metavar="TIME", help="wait at most this long (default: as long as it takes)"
@@ -83,16 +88,16 @@ def _run(pool: Pool, args: argparse.Namespace, out: Out) -> int:
         )
     if args.profile and not args.remote:
         raise ConfigError("--profile is for programs that use a GPU elsewhere", hint="give --remote too")
+    if args.detach and detaching.VARIABLE not in os.environ:
+        return detaching.start(out)
     follow = _following.following(args)
     if args.remote:
         args.serve = Serve.CUDA if args.serve is Serve.CUDA else Serve.REMOTE
         nodes = [node_id_of(pool, name) for name in args.node_ids]
         request = options.read_request(args.gpu, args, node_ids=nodes)
-        launcher = elsewhere.launcher()
-        if args.stop_signal:
-            launcher = elsewhere.told_by(launcher, args.stop_signal)
-        if args.profile:
-            launcher = elsewhere.profiled(launcher, as_json=out.as_json)
+        told = {STOP_VARIABLE: args.stop_signal} if args.stop_signal else {}
+        told |= {elsewhere.PROFILE_VARIABLE: "json" if out.as_json else "table"} if args.profile else {}
+        launcher = elsewhere.telling(elsewhere.launcher(), told)
         code = _inside(out, pool, request, args.wait, command, {}, follow=follow, launcher=launcher)
         return code if code >= 0 else 128 - code
     agents = _agents_here(pool)
@@ -177,6 +182,8 @@ def _agents_here(pool: Pool) -> Mapping[str, LocalAgent]:
 def _lease(out: Out, pool: Pool, request: Request, wait_s: float | None) -> HeldLease:
     key = fresh_key()
     first = pool.allocate(request, key=key, wait_s=FIRST_LOOK_S if wait_s is None else min(FIRST_LOOK_S, wait_s))
+    if detaching.VARIABLE in os.environ:
+        detaching.begin(first.lease_id, out)
     try:
         if first.state is LeaseState.QUEUED and not out.as_json:
             out.note(Text.assemble(("waiting", "yellow"), f" for {first.gpu} as {first.lease_id}; Ctrl-C withdraws it"))

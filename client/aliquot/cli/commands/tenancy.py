@@ -98,7 +98,8 @@ def _queues(pool: Pool, args: argparse.Namespace, out: Out) -> None:
         found: list[tuple[str, ...]] = []
         for name, view in views.items():
             if (view.spec.parent if name != "root" else "") == parent and depth < 16:
-                row = ("  " * depth + name, view.spec.policy, *_use(view.use, _in_force(view)))
+                order = ", ".join(filter(None, (view.spec.policy, view.spec.placement)))
+                row = ("  " * depth + name, order, *_use(view.use, _in_force(view)))
                 found.append((*row, _next(view.use)) if changing else row)
                 found += rows(name, depth + 1)
         return found

@@ -35,7 +35,7 @@ def _waste(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     out.show(
         table(
             "LEASE", "TENANT", "STATE", ("FOR", "right"), ("SHARE", "right"), ("EFFICIENCY", "right"),
-            ("GPU HOURS", "right"), (report.currency.upper(), "right"), "WHAT FOLLOWS",
+            ("SCORE", "right"), ("GPU HOURS", "right"), (report.currency.upper(), "right"), "WHAT FOLLOWS",
             rows=[_row(row) for row in report.rows],
         )
     )  # fmt: skip
@@ -56,6 +56,7 @@ def _row(row: UseRow) -> tuple[str, ...]:
         format_duration_ms(row.idle_ms - row.idle_ms % 60_000) if row.idle_ms >= 60_000 else words.UNKNOWN,
         words.share(sum(part.share_milli for part in lease.slices)),
         words.UNKNOWN if efficiency is None else f"{efficiency / 10:.0f} %",
+        words.score(use),
         f"{row.wasted_milli_ms / _GPU_HOUR:.2f}",
         f"{row.wasted_micro / 1e6:.2f}",
         _follows(row),

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-
-from rich.text import Text
 
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._out import missing_table
 from aliquot.cli._table import table
-from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, Program, burn, start, wants
+from aliquot.cli.demo.jobs import UNHARMED, Job, JobPlan, start, wants
 from aliquot.cli.demo.story import Story
-from aliquot.cli.demo.usage import LeaseUsage, PeakSampler, usage_of, usage_table
 from aliquot.cli.localpool import LocalPool, answers
-from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, NodeState, Pool, PoolError, Tier
+from aliquot.cli.localpool.pool import ready_names
+from aliquot.cli.top.snapshot import observe
+from aliquot.client import HeldLease, Lease, LeaseState, NeverFits, Pool, Tier
+from aliquot.client.admin import Invoice
 from aliquot.client.local import LocalAgent
+from aliquot.common.limits import GIB
 
 JOBS = (
     JobPlan("detect", "vision", "0.25(A100),8Gi", ("5Gi",), busy_percent=20, node="node-1"),
@@ -45,29 +47,17 @@ class Stage:
     story: Story
     local: LocalPool
     pool: Pool
-    peaks: PeakSampler
     jobs: list[Job] = field(default_factory=list)
 
     def job(self, name: str) -> Job:
         """A job by name."""
         return next(job for job in self.jobs if job.plan.name == name)
 
-    def begin(self, plan: JobPlan, program: Program = burn) -> Job:
+    def begin(self, plan: JobPlan) -> Job:
         """Start a job."""
-        job = start(self.pool, plan, self.local.layout.logs, program)
+        job = start(self.pool, plan, self.local.layout.logs)
         self.jobs.append(job)
         return job
-
-    def claim_refused(self, gpu: str, what: str) -> None:
-        """A request that can never fit is refused, with the reason."""
-        explanation = None
-        try:
-            self.pool.lease(gpu, tenant="vision").release()
-        except NeverFits as refusal:
-            explanation = refusal.explanation
-        self.story.claim(what, holds=explanation is not None)
-        if explanation is not None:
-            self.story.indent(missing_table(explanation))
 
     def clear(self) -> None:
         """Kill what still runs."""
@@ -92,7 +82,7 @@ def share(stage: Stage) -> None:
         story.claim("every lease is active, its limit read back from the device", holds=_all_active(stage))
         story.await_claim(
             "every process holds its memory on the GPU that its lease names",
-            lambda: all(_observed(stage, job) > 0 for job in stage.jobs) and all(job.alive for job in stage.jobs),
+            lambda: _all_observed(stage, stage.jobs) and all(job.alive for job in stage.jobs),
             STOPPED_WITHIN_S,
         )
         story.indent(views.leases_table(stage.pool.leases()))
@@ -108,14 +98,14 @@ def overstep(stage: Stage) -> None:
             beside = [other.plan.name for other in stage.neighbours() if _devices(other) & _devices(job)]
             story.tell(f"on that GPU beside it: {', '.join(beside) or 'nobody'}")
         for job in (job for job in stage.jobs if job.offends):
-            claim_held_to_its_part(stage, job)
+            _claim_held_to_its_part(stage, job)
         story.claim(
             f"all {sum(len(job.pids) for job in stage.neighbours())} processes of the others are alive",
             holds=all(job.alive for job in stage.neighbours()),
         )
 
 
-def claim_held_to_its_part(stage: Stage, job: Job) -> None:
+def _claim_held_to_its_part(stage: Stage, job: Job) -> None:
     """By a tier that denies it more, or by the watchdog."""
     story, name = stage.story, job.plan.name
     part = job.lease.slices[0]
@@ -140,7 +130,14 @@ def refuse(stage: Stage) -> None:
     """Requests that don't fit are explained."""
     story = stage.story
     with story.step("What does not fit is explained"):
-        stage.claim_refused(TOO_MUCH, f"{TOO_MUCH} is refused at once")
+        never = None
+        try:
+            stage.pool.lease(TOO_MUCH, tenant="vision").release()
+        except NeverFits as refusal:
+            never = refusal.explanation
+        story.claim(f"{TOO_MUCH} is refused at once", holds=never is not None)
+        if never is not None:
+            story.indent(missing_table(never))
         explanation = stage.pool.explain(NOT_NOW, tenant="vision")
         story.claim(
             f"{NOT_NOW} would have to wait, and is told for what",
@@ -184,13 +181,13 @@ def lose_agent(stage: Stage) -> None:
         _claim_nothing_lost(stage, before, pids)
         story.await_claim(
             "and it knows whose each process is",
-            lambda: all(_observed(stage, job) > 0 for job in stage.neighbours()),
+            lambda: _all_observed(stage, stage.neighbours()),
             BACK_WITHIN_S,
         )
 
 
-def account(stage: Stage) -> list[LeaseUsage]:
-    """Everything is given back, and the usage is shown."""
+def account(stage: Stage) -> list[Invoice]:
+    """Everything is given back, and each tenant's account is shown."""
     story = stage.story
     with story.step("Everything goes back; who used what"):
         outcomes = {job.plan.name: job.outcome for job in stage.jobs}
@@ -205,18 +202,34 @@ def account(stage: Stage) -> list[LeaseUsage]:
             "nothing is leased any more",
             holds=not any(totals.leased_share_milli or totals.leased_memory_bytes for totals in status.pools),
         )
-        usages = [
-            usage_of(stage.pool.get(job.lease.lease_id), job.plan.name, outcomes[job.plan.name], stage.peaks.peak_bytes)
-            for job in stage.jobs
-        ]
-        story.show(Text())
-        story.indent(usage_table(usages))
-        # The watchdog sees each poll; what it stops within one report is more than the pool is ever told.
-        story.tell("peaks are what agents report, once a second at most: a job that is stopped sooner held more")
+        story.indent(table("JOB", "OUTCOME", rows=list(outcomes.items())))
+        tenants, now_ms = sorted({job.plan.tenant for job in stage.jobs}), int(time.time() * 1000)
+        invoices = [stage.pool.admin.invoice(tenant, from_ms=0, to_ms=now_ms) for tenant in tenants]
+        story.indent(
+            table(
+                "TENANT",
+                "MODEL",
+                ("SLICES", "right"),
+                ("GPU·S", "right"),
+                ("GIB·S", "right"),
+                rows=[
+                    (
+                        invoice.tenant,
+                        line.model or "any",
+                        str(line.slices),
+                        f"{line.share_milli_ms / 1e6:.1f}",
+                        f"{line.memory_byte_ms / GIB / 1000:.0f}",
+                    )
+                    for invoice in invoices
+                    for line in invoice.lines
+                ],
+            )
+        )
+        story.claim("each tenant's account has what it held", holds=all(invoice.lines for invoice in invoices))
         story.claim(
             "no neighbour was touched", holds=all(outcomes[job.plan.name] == UNHARMED for job in stage.neighbours())
         )
-    return usages
+    return invoices
 
 
 def _placed(lease: HeldLease) -> str:
@@ -233,8 +246,10 @@ def _all_active(stage: Stage) -> bool:
     return all(job.lease.refresh().state is LeaseState.ACTIVE for job in stage.jobs)
 
 
-def _observed(stage: Stage, job: Job) -> int:
-    return min((stage.peaks.now_bytes.get(part.slice_id) or 0 for part in job.lease.slices), default=0)
+def _all_observed(stage: Stage, jobs: list[Job]) -> bool:
+    """Whether the agents see memory of each job on each of its devices."""
+    seen = observe(stage.pool)
+    return all(seen.get(part.slice_id) for job in jobs for part in job.lease.slices)
 
 
 def _leases(stage: Stage) -> dict[str, Lease]:
@@ -247,15 +262,9 @@ def _pids(stage: Stage) -> dict[str, tuple[int, ...]]:
 
 def _await_ready(stage: Stage) -> None:
     names = {node.name for node in stage.local.nodes}
-
-    def ready() -> bool:
-        try:
-            nodes = list(stage.pool.nodes(with_devices=False))
-        except PoolError:
-            return False
-        return names <= {node.name for node in nodes if node.state is NodeState.READY}
-
-    stage.story.await_claim("every node is reconciled and ready", ready, BACK_WITHIN_S)
+    stage.story.await_claim(
+        "every node is reconciled and ready", lambda: names <= ready_names(stage.pool), BACK_WITHIN_S
+    )
 
 
 def _claim_nothing_lost(stage: Stage, before: dict[str, Lease], pids: dict[str, tuple[int, ...]]) -> None:

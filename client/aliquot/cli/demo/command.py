@@ -14,13 +14,12 @@ from rich.text import Text
 from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
 from aliquot.cli._out import Out
-from aliquot.cli.demo import acts, elsewhere, vendors
+from aliquot.cli.demo import acts, elsewhere
 from aliquot.cli.demo.story import Story
-from aliquot.cli.demo.usage import LeaseUsage, PeakSampler
 from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
 from aliquot.cli.localpool.pool import CONSOLE_PORT
+from aliquot.client.admin import Invoice
 from aliquot.common.errors import AliquotError
-from aliquot.common.files import make_private
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +28,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "The exit code is 0 only when every step held."
     )
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="keep state and logs here")
-    parser.add_argument(
-        "--vendors", action="store_true", help="instead: cards of NVIDIA, AMD, Intel and Ascend in one pool, simulated"
-    )
     parser.add_argument(
         "--torch", action="store_true", help="the program elsewhere trains by PyTorch, which takes longer to start"
     )
@@ -45,17 +41,14 @@ def _demo(args: argparse.Namespace, out: Out) -> int:
         root = args.state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aliquot-demo-")))
         story.show(Text("aliquot hands out exact parts of GPUs, keeps them exact, and says why.", "bold"))
         try:
-            if args.vendors:
-                shown["held"] = _show_vendors(stack, story, root)
-            else:
-                shown["usage"] = _show(_start_pool(stack, story, root), torch=args.torch)
+            shown["invoices"] = _show(_start_pool(stack, story, root), torch=args.torch)
         except AliquotError as error:
             out.error(error)
     _sum_up(out, story, shown)
     return Exit.OK if story.ok else Exit.FAILED
 
 
-def _show(stage: acts.Stage, *, torch: bool) -> list[LeaseUsage]:
+def _show(stage: acts.Stage, *, torch: bool) -> list[Invoice]:
     acts.share(stage)
     acts.overstep(stage)
     acts.refuse(stage)
@@ -65,36 +58,14 @@ def _show(stage: acts.Stage, *, torch: bool) -> list[LeaseUsage]:
     return acts.account(stage)
 
 
-def _show_vendors(stack: contextlib.ExitStack, story: Story, root: Path) -> list[vendors.Held]:
-    cards = root / "cards"
-    plan = PoolPlan(
-        nodes=1,
-        gpus=2,
-        listen="127.0.0.1:0",
-        metrics_port=0,
-        agent_metrics_port=0,
-        agent_variables=vendors.make_cards(cards),
-    )
-    layout = Layout.of(root)
-    with story.step("aliquot doctor tries what holds on AMD's and Intel's cards"):
-        layout.make()
-        state_dir = layout.node(plan.node_names()[0])
-        make_private(state_dir)
-        said = vendors.prove(cards, state_dir)
-        for line in said:
-            story.tell(line)
-        story.claim("it says whether the kernel's limits hold", holds=bool(said))
-    with story.step("A pool of one node, as separate processes"):
-        stage = _stage(stack, story, LocalPool(layout, plan, story.tell))
-        story.claim("its agent is ready", holds=bool(stage.pool.agents))
-    return vendors.show(stage, cards)
-
-
 def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.Stage:
     with story.step("A pool of 2 nodes with 4 simulated A100s each, as separate processes"):
         plan = PoolPlan(listen="127.0.0.1:0", metrics_port=0, agent_metrics_port=0, tiers=acts.TIERS)
-        stage = _stage(stack, story, LocalPool(Layout.of(root), plan, story.tell))
-        local = stage.local
+        local = LocalPool(Layout.of(root), plan, story.tell)
+        # Whatever happens, nothing that was started outlives the demonstration.
+        stack.enter_context(local).start()
+        stage = acts.Stage(story, local, stack.enter_context(local.connect()))
+        stack.callback(stage.clear)
         story.tell(
             f"coordinator at {local.address}, pid {local.coordinator.pid}; its journal is {local.layout.journal}"
         )
@@ -102,15 +73,6 @@ def _start_pool(stack: contextlib.ExitStack, story: Story, root: Path) -> acts.S
             story.tell(f"{node.name}: {node.devices}; agent pid {node.agent.pid}")
         devices = list(stage.pool.devices())
         story.claim("8 devices are there and healthy", holds=sum(device.healthy for device in devices) == 8)
-    return stage
-
-
-def _stage(stack: contextlib.ExitStack, story: Story, local: LocalPool) -> acts.Stage:
-    """Start the pool. Whatever happens, nothing that was started outlives the demonstration."""
-    stack.enter_context(local).start()
-    pool = stack.enter_context(local.connect())
-    stage = acts.Stage(story, local, pool, stack.enter_context(PeakSampler(pool)))
-    stack.callback(stage.clear)
     return stage
 
 

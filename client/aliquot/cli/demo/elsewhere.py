@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from aliquot.cli import _words as words
 from aliquot.cli.demo.acts import Stage
+from aliquot.cli.localpool import Child
 from aliquot.client import LeaseState, Tier
 
 NAME, TENANT, NODE = "tune", "vision", "node-1"
@@ -28,25 +27,23 @@ class Elsewhere:
 
     def __init__(self, stage: Stage, *, torch: bool) -> None:
         """Start it."""
-        self.log = stage.local.layout.logs / f"{NAME}.log"
-        self.saved = stage.local.layout.logs / f"{NAME}.json"
+        logs = stage.local.layout.logs
+        self.saved = logs / f"{NAME}.json"
         asked = ["--gpu", GPU, "--tenant", TENANT, "--name", NAME, "--node", NODE]
         asked += ["--preemptible", "--grace", f"{GRACE_S}s", "--serve", "remote" if torch else "cuda"]
         program = [sys.executable, "-m", "aliquot.remote.trial", "--save", str(self.saved)]
         program += ["--engine", "torch" if torch else "cuda"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - ours, with what is above
-                [sys.executable, "-m", "aliquot.cli", "run", "--remote", *asked, "--", *program],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=_without_gpus(stage.local.address, stage.local.token_file),
-            )
+        self.child = Child(
+            NAME,
+            [sys.executable, "-m", "aliquot.cli", "run", "--remote", *asked, "--", *program],
+            _without_gpus(stage.local.address, stage.local.token_file),
+            logs / f"{NAME}.log",
+        )
+        self.child.start()
 
     def said(self) -> list[dict[str, Any]]:
         """The lines that it has said so far."""
-        lines = self.log.read_text(errors="replace").splitlines()
+        lines = self.child.output().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def find(self, key: str) -> dict[str, Any] | None:
@@ -56,12 +53,6 @@ class Elsewhere:
     def losses(self) -> list[float]:
         """Of its steps so far."""
         return [line["loss"] for line in self.said() if "loss" in line]
-
-    def end(self) -> None:
-        """Kill what is left of it."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
 
 def train_elsewhere(stage: Stage, *, torch: bool) -> None:
@@ -74,14 +65,14 @@ def train_elsewhere(stage: Stage, *, torch: bool) -> None:
             story.tell(f"{TENANT}/{NAME}: aliquot run --remote --gpu {GPU!r} --preemptible; it trains {how}")
             story.await_claim(
                 f"it trains: {STEPS_SHOWN} steps are done",
-                lambda: len(program.losses()) >= STEPS_SHOWN or program.process.poll() is not None,
+                lambda: len(program.losses()) >= STEPS_SHOWN or not program.child.running,
                 STARTED_WITHIN_S,
             )
             losses = program.losses()
             _claim_trains(stage, program, losses)
             _make_way(stage, program)
         finally:
-            program.end()
+            program.child.kill()
         story.claim(
             "its neighbours have not noticed", holds=all(job.alive for job in stage.neighbours() if job.processes)
         )
@@ -90,7 +81,7 @@ def train_elsewhere(stage: Stage, *, torch: bool) -> None:
 def _claim_trains(stage: Stage, program: Elsewhere, losses: list[float]) -> None:
     story = stage.story
     falls = len(losses) > 1 and losses[-1] < losses[0]
-    said = "" if losses else program.log.read_text(errors="replace")[-500:]
+    said = "" if losses else program.child.output()[-500:]
     story.claim("and the loss falls", holds=falls, otherwise=said)
     story.tell(f"loss {losses[0]:.4f} → {losses[-1]:.4f} after {len(losses)} steps")
     lease = next(each for each in stage.pool.leases() if each.name == NAME)
@@ -115,7 +106,7 @@ def _make_way(stage: Stage, program: Elsewhere) -> None:
     ) as held:
         story.await_claim(
             "the program was told in time, saved what it had learnt, and ended by itself",
-            lambda: program.process.poll() is not None,
+            lambda: not program.child.running,
             SAVED_WITHIN_S,
         )
         notice, saved = program.find("notice"), program.find("saved")

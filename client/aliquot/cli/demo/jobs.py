@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,6 @@ LIFETIME_S = 300
 UNHARMED = "ran on"
 OUT_OF_MEMORY = 3
 """What the load ends with when CUDA denies it an allocation."""
-
-
-Program = Callable[[HeldLease], Sequence[str]]
-"""The module that stands for a job on the devices of its lease, and what it takes beside the load's own options."""
-
-
-def burn(_: HeldLease) -> Sequence[str]:
-    """On NVIDIA's cards."""
-    return ("aliquot.simgpu.burn",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +83,13 @@ class Job:
             process.wait(timeout=30.0)
 
 
-def start(pool: Pool, plan: JobPlan, logs: Path, program: Program = burn) -> Job:
+def start(pool: Pool, plan: JobPlan, logs: Path) -> Job:
     """Get the lease and start the processes inside it. Raises what `Pool.lease` raises."""
     node_ids = (pool.node(plan.node).node_id,) if plan.node else ()
     lease = pool.lease(plan.gpu, tenant=plan.tenant, name=plan.name, node_ids=node_ids, grace_s=5, wait_s=30.0)
     job = Job(plan, lease)
     for ordinal, memory in enumerate(plan.uses):
-        command = [sys.executable, "-m", *program(lease), "--bytes", memory, "--device", str(ordinal)]
+        command = [sys.executable, "-m", "aliquot.simgpu.burn", "--bytes", memory, "--device", str(ordinal)]
         command += ["--seconds", str(LIFETIME_S), "--percent", str(plan.busy_percent)]
         if plan.grows_by:
             command += ["--grow", plan.grows_by, "--step-seconds", "0.5"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from aliquot.cli.localpool.children import Child, ChildFailed, clean_environment
 from aliquot.cli.localpool.layout import Layout
@@ -26,7 +26,7 @@ from aliquot.client.credentials import CredentialsFile
 from aliquot.client.local import LocalAgent
 from aliquot.common import programs
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import make_private
+from aliquot.common.files import lock_file, make_private
 from aliquot.common.tls import ClientTls, host_of, is_local_address
 
 START_TIMEOUT_S = 60.0
@@ -125,7 +125,7 @@ class LocalPool:
         self.plan = plan
         self._say = say
         self._signing_in = SigningIn(layout, credentials)
-        self._lock: IO[bytes] | None = None
+        self._lock: int | None = None
         self.nodes: list[LocalNode] = []
         self.address = plan.listen
         """Where this machine's programs reach the coordinator."""
@@ -209,22 +209,17 @@ class LocalPool:
         names = {node.name for node in self.nodes}
         with Pool(self.address, timeout_s=timeout_s, tls=self.tls, token_file=self.token_file) as pool:
             for node in self.nodes:
-                node.agent.wait_for(lambda: names <= _ready_names(pool), timeout_s, "every node was ready")
+                node.agent.wait_for(lambda: names <= ready_names(pool), timeout_s, "every node was ready")
 
     def _take_lock(self) -> None:
-        lock = self.layout.lock.open("ab")
-        import fcntl  # noqa: PLC0415 - does not exist on all systems, where the command line does
-
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
+            self._lock = lock_file(self.layout.lock)
+        except BlockingIOError:
             raise Conflict(
                 f"a pool is running in {self.layout.root}",
                 hint="`aliquot down` stops it; or choose another --state-dir",
                 reason="POOL_RUNNING",
             ) from None
-        self._lock = lock
         left = PoolRecord.read(self.layout)
         if left is not None and left.processes:
             self._say("stopping what an earlier pool left running")
@@ -360,7 +355,7 @@ class LocalPool:
         self._signing_in.sign_out()
         if self._lock is not None:
             remove(self.layout)
-            self._lock.close()
+            os.close(self._lock)
             self._lock = None
 
 
@@ -412,7 +407,8 @@ def answers(agent: LocalAgent) -> bool:
         return False
 
 
-def _ready_names(pool: Pool) -> set[str]:
+def ready_names(pool: Pool) -> set[str]:
+    """Nodes that take leases; none where nobody answers."""
     try:
         return {node.name for node in pool.nodes(with_devices=False) if node.state is NodeState.READY}
     except PoolError:

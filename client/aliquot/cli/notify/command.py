@@ -106,9 +106,7 @@ def _deliverer(pool: Pool, rule: Rule) -> Deliver:
         if rule.to and not where.notify(title=notice.title, body=notice.body):
             raise OSError("it was not taken")
         if rule.control and notice.lease is not None:
-            uuids = {part.device_uuid for part in notice.lease.slices}
-            devices = [device for device in pool.devices() if device.uuid in uuids]
-            for finding in findings(notice.lease, devices, dt.datetime.now(dt.UTC)):
+            for finding in findings(pool.get(notice.lease.lease_id), dt.datetime.now(dt.UTC)):
                 post(rule.control, finding, rule.control_token)
 
     return deliver

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
-from aliquot.client import _access as flows
 from aliquot.client import access
-from aliquot.client._access import ACCESS, ENROLMENT
-from aliquot.client._async.calls import AsyncCalls
+from aliquot.client._access import ACCESS, AUDIT_PAGE_SIZE, ENROLMENT, PRINCIPALS, TOKENS, TRUSTS_MAX
+from aliquot.client._async.calling import AsyncCalls
+from aliquot.client._errors import Refused, TokenNotFound
 from aliquot.client._messages import read, write
-from aliquot.client._pages import pages
 from aliquot.v1 import access_pb2
 
 AUDIT_ENTRIES = 100
@@ -39,7 +39,7 @@ class AsyncAccess(AsyncCalls):
 
     async def principals(self) -> tuple[access.Principal, ...]:
         """Everybody with a role or a token, by name."""
-        found = await self._run(pages(self._context, flows.PRINCIPALS, self._timeout_s))
+        found = await self._caller.pages(PRINCIPALS, self._timeout_s)
         return tuple(sorted(found.items, key=lambda principal: principal.name))
 
     async def issue_token(
@@ -60,16 +60,38 @@ class AsyncAccess(AsyncCalls):
 
         Returns what was ended. Raises `TokenNotFound`.
         """
-        return await self._run(flows.revoke_tokens(self._context, token_ids, principal, self._timeout_s))
+        try:
+            return await self._revoke(token_ids, principal)
+        except TokenNotFound as error:
+            if not error.after_unknown:
+                raise
+        # An answer was lost: those that are not there any more have ended then.
+        ended: list[access.Token] = []
+        for token_id in token_ids:  # one by one, so that one that was never there does not keep others
+            with contextlib.suppress(TokenNotFound):
+                ended += await self._revoke([token_id])
+        return tuple(ended)
+
+    async def _revoke(self, token_ids: Sequence[str], principal: str = "") -> tuple[access.Token, ...]:
+        answer = await self._send(ACCESS["RevokeTokens"], token_ids=token_ids, principal=principal)
+        return tuple(read(each, access.Token) for each in answer.tokens)
 
     async def tokens(self, principal: str = "") -> tuple[access.Token, ...]:
         """A principal's tokens; empty: all that the caller may see."""
-        found = await self._run(pages(self._context, flows.TOKENS, self._timeout_s, principal=principal))
-        return found.items
+        return (await self._caller.pages(TOKENS, self._timeout_s, principal=principal)).items
 
     async def audit(self, principal: str = "", *, since_ms: int = 0, entries_max: int = AUDIT_ENTRIES) -> access.Audit:
         """Who changed what, the latest first; of one principal, since a time."""
-        return await self._run(flows.audit(self._context, principal, since_ms, entries_max, self._timeout_s))
+        entries: list[access.AuditEntry] = []
+        token, oldest_ms = "", 0
+        while True:
+            size = min(AUDIT_PAGE_SIZE, entries_max - len(entries))
+            about = {"principal": principal, "since_ms": since_ms, "page_size": size, "page_token": token}
+            answer = await self._send(ACCESS["ListAudit"], **about)
+            entries += (read(each, access.AuditEntry) for each in answer.entries)
+            token, oldest_ms = answer.next_page_token, answer.oldest_ms
+            if not token or len(entries) >= entries_max:
+                return access.Audit(tuple(entries[:entries_max]), oldest_ms)
 
     async def denials(self) -> tuple[access.Denial, ...]:
         """What was refused lately, the latest first. The coordinator keeps a few, in memory."""
@@ -93,14 +115,15 @@ class AsyncAccess(AsyncCalls):
 
         Raises `NotLoggedIn` where that does not count, and `NotPermitted` where no rule gives a role.
         """
-        flow = flows.login(self._context, id_token, service_account_token, nonce, self._timeout_s)
-        return await self._run(flow)
+        # A call whose answer is lost is repeated: the session of the first is then nobody's.
+        vouched = {"service_account_token": service_account_token} if service_account_token else {"id_token": id_token}
+        return await self._ask(access.IssuedToken, ACCESS["Login"], nonce=nonce, **vouched)
 
     async def authority(self, trusts: Sequence[bytes] = ()) -> access.Authority:
         """The pool's own certificate authority. `trusts`: SHA-256 of each certificate (in DER) that the caller trusts,
         which the coordinator puts down.
         """
-        return await self._run(flows.authority(self._context, trusts, self._timeout_s))
+        return await self._ask(access.Authority, ACCESS["GetAuthority"], trusts=trusts[:TRUSTS_MAX])
 
     async def authority_use(self) -> access.AuthorityUse:
         """The pool's authority, and who has not said that it trusts its latest generation."""
@@ -111,14 +134,22 @@ class AsyncAccess(AsyncCalls):
 
         Raises `Refused` while there are two.
         """
-        return await self._run(flows.exchange_authority(self._context, "RotateAuthority", self._timeout_s))
+        return await self._exchange_authority("RotateAuthority")
 
     async def retire_authority(self, *, force: bool = False) -> access.Authority:
         """Have the older of two generations trusted no more. Raises `Refused` while somebody trusts only that, unless
         `force`.
         """
-        flow = flows.exchange_authority(self._context, "RetireAuthority", self._timeout_s, force=force)
-        return await self._run(flow)
+        return await self._exchange_authority("RetireAuthority", force=force)
+
+    async def _exchange_authority(self, name: str, **fields: object) -> access.Authority:
+        try:
+            return await self._ask(access.Authority, ACCESS[name], **fields)
+        except Refused as error:
+            if not error.after_unknown or error.stated_reason != "AUTHORITY_UNCHANGED":
+                raise
+        # An answer was lost, and the first try was carried out: the next found nothing to change.
+        return await self.authority()
 
     async def invite_node(self, node: str, *, ttl_ms: int = 0) -> access.NodeInvite:
         """Let the node of this id or name join with a key of its own, once; `ttl_ms` 0: within an hour.

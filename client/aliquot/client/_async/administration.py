@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from aliquot.client import admin
 from aliquot.client._administration import ADMIN, declaration
-from aliquot.client._async.calls import AsyncCalls
-from aliquot.client._flow import call
+from aliquot.client._async.calling import AsyncCalls
 from aliquot.client._messages import read, write
 from aliquot.client._methods import POOL
 from aliquot.client.health import Health, Incident, UnknownSlice
@@ -31,7 +30,7 @@ class AsyncAdmin(AsyncCalls):
         """
         request = declaration(declared, over)
         request.dry_run = dry_run
-        return read(await self._run(call(self._context, ADMIN["Apply"], request, self._timeout_s)), admin.Applied)
+        return read(await self._caller.call(ADMIN["Apply"], request, self._timeout_s), admin.Applied)
 
     async def withdraw(self, kind: str, name: str, *, version: int | None = None) -> None:
         """Withdraw a declaration of this kind (pool, tenant, queue); `version` must be its present one (None: any).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.client import capacity
-from aliquot.client._async.calls import AsyncCalls
+from aliquot.client._async.calling import AsyncCalls
 from aliquot.client._messages import read, write
 from aliquot.client._methods import methods_of
 from aliquot.v1 import capacity_pb2

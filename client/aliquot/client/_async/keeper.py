@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from aliquot.client._async.ports import AsyncExchange, AsyncTransport
 from aliquot.client._async.seam import Flag, Lock, Worker, wait_for
-from aliquot.client._flow import UNAUTHENTICATED, Context
 from aliquot.client._keeping import KeepBook, News
 from aliquot.client._methods import LEASES
-from aliquot.client._transport import RpcFailure
+from aliquot.client._retrying import UNAUTHENTICATED, Context
 from aliquot.common.errors import SecurityError
+from aliquot.common.failures import RpcFailure
 from aliquot.v1 import leases_pb2
 
 log = logging.getLogger("aliquot.client")

@@ -1,4 +1,4 @@
-"""A connection to a pool. The logic of its methods is in `_operations` and `_holding`, without I/O."""
+"""A connection to a pool."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from aliquot.client import _errors as errors
 from aliquot.client import _methods as methods
-from aliquot.client import _operations as operations
-from aliquot.client._asking import Request, RequestOptions, to_proto
+from aliquot.client._asking import Asked, Places, Request, RequestOptions, to_proto
 from aliquot.client._async import leasing
+from aliquot.client._async.calling import AsyncCaller
+from aliquot.client._async.granting import AsyncGranting
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
-from aliquot.client._async.runner import AsyncRunner
-from aliquot.client._async.seam import sleep
+from aliquot.client._async.seam import closing
 from aliquot.client._async.transport import AsyncGrpcTransport
-from aliquot.client._declaring import NodeDeclaration
-from aliquot.client._flow import Flow, RetryPolicy, send
+from aliquot.client._declaring import NodeDeclaration, node_to_proto
 from aliquot.client._from_proto import lease_of, node_of, numbers_of
 from aliquot.client._held_base import Callbacks
-from aliquot.client._holding import obtain
-from aliquot.client._messages import read
+from aliquot.client._messages import read, sendable
 from aliquot.client._methods import Answer, Method
-from aliquot.client._operations import PAGE_SIZE, Asked, Places
-from aliquot.client._pages import DEVICE_PAGES, LEASE_PAGES, NODE_PAGES, Listing, page, pages
+from aliquot.client._pages import DEVICE_PAGES, LEASE_PAGES, NODE_PAGES, PAGE_SIZE, Listing
 from aliquot.client._pool_base import DEFAULT_TIMEOUT_S, GONE_WITHIN_S, OnLost, OnNotice, OnResize, PoolBase
+from aliquot.client._retrying import RetryPolicy
 from aliquot.client._settings import connecting
-from aliquot.client._transport import RpcFailure
 from aliquot.client._values.base import Page
 from aliquot.client._values.events import Event
 from aliquot.client._values.leases import Explanation, Lease, LeaseState, NodeFit, Timeline, WaitUntil
@@ -40,6 +37,7 @@ from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.use import UseReport
+from aliquot.common.limits import MAX_DECLARED_NODES
 from aliquot.common.tls import ClientTls, channel_credentials
 
 if TYPE_CHECKING:
@@ -91,7 +89,8 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             transport = AsyncGrpcTransport(credentials, found.token)
         self._transport = transport
         self._keeper: AsyncKeeper = AsyncKeeper(self._transport, self._context, self._on_news)
-        self._runner = AsyncRunner(self._transport, self._keep_or_forget, partial(self._trusting.look, self._context))
+        self._caller = AsyncCaller(self._transport, self._context, self._trusting)
+        self._granting = AsyncGranting(self._caller, self._keeper)
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,7 +110,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         await self._keeper.close()
         if held:
             with contextlib.suppress(errors.PoolError):
-                await self._run(operations.release_batch(self._context, held, min(self.timeout_s, 5.0)))
+                await self._granting.release_batch(held, min(self.timeout_s, 5.0))
         await self._transport.close()
 
     # ---------------------------------------------------------------------------------------------------- leases
@@ -154,8 +153,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
             Unavailable: no coordinator for `timeout_s`.
         """
         asked = self._asked(gpu, options, key, places)
-        flow = obtain(self._context, asked, until=until, wait_s=wait_s, timeout_s=self.timeout_s)
-        return leasing.start(partial(self._obtained, flow, Callbacks(on_lost, on_notice, on_resize)))
+        return leasing.start(partial(self._obtained, asked, until, wait_s, Callbacks(on_lost, on_notice, on_resize)))
 
     async def hold(
         self,
@@ -210,7 +208,9 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Changes nothing. Raises `RequestSyntaxError`, and `InvalidRequest` for more than 5,000 nodes.
         """
-        return await self._run(operations.fits(self._context, self._ask(gpu, options), nodes, self.timeout_s))
+        request = to_proto(self._ask(gpu, options))
+        answer = await self._send(methods.POOL["Fits"], request=request, node_ids=nodes)
+        return tuple(read(fit, NodeFit) for fit in answer.nodes)
 
     async def allocate_batch(
         self, requests: Sequence[str | Request], *, keys: Sequence[str] = ()
@@ -220,7 +220,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `keys` are idempotency keys, one for each; none: fresh ones. Raises `RequestSyntaxError` before anything is
         asked for.
         """
-        return await self._run(self._batch(requests, keys))
+        return await self._granting.allocate_batch(self._several(requests, keys), self.timeout_s)
 
     async def grant_on_batch(
         self, requests: Sequence[str | Request], nodes: Sequence[str], *, keys: Sequence[str] = ()
@@ -230,7 +230,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         Returns for each, in order, its lease (granted) or its error. `keys` are idempotency keys, one for each; none:
         fresh ones. Raises `RequestSyntaxError` before anything is asked for.
         """
-        return await self._run(self._batch(requests, keys, nodes))
+        return await self._granting.allocate_batch(self._several(requests, keys, nodes), self.timeout_s)
 
     async def release(
         self,
@@ -246,15 +246,13 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         `wait_gone` waits, up to `timeout_s` (None: 60 s), until its capacity is free. `exit_code` is that of the
         program that ran in it, and stays on the lease: 0 to 255, or -N where signal N ended it.
         """
-        flow = operations.release(
-            self._context,
+        return await self._granting.release(
             lease_id,
             self.timeout_s if wait_gone or timeout_s is None else timeout_s,
             gone_within_s=(GONE_WITHIN_S if timeout_s is None else timeout_s) if wait_gone else None,
             reason=reason,
             exit_code=exit_code,
         )
-        return await self._run(flow)
 
     async def acknowledge(self, lease_id: str, shape: int) -> Lease:
         """Say that the launcher of an elastic lease has adapted to this `shape`. Returns the lease.
@@ -298,7 +296,7 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def release_batch(self, lease_ids: Sequence[str]) -> list[Lease | errors.PoolError]:
         """End many. Returns for each, in order, its lease or its error."""
-        return await self._run(operations.release_batch(self._context, lease_ids, self.timeout_s))
+        return await self._granting.release_batch(lease_ids, self.timeout_s)
 
     async def explain(self, gpu: str | Request, **options: Unpack[RequestOptions]) -> Explanation:
         """Where a request would be placed now, or what it would wait for. Changes nothing.
@@ -361,27 +359,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         twice. Close the iterator (`aclose`) to end it.
         """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
-        while True:
-            address = self._context.endpoints.current
-            stream = self._transport.watch(cursor.method, cursor.request(), address)
-            failure: RpcFailure | None = None
-            try:
-                async for message in stream:
+        async with closing(self._caller.stream(cursor)) as messages:
+            async for message in messages:
+                if not isinstance(message, Relist):
                     for event in cursor.take(message):
                         yield event
-            except RpcFailure as error:
-                failure = error
-            finally:
-                stream.cancel()
-            step = cursor.ended(failure, address)
-            if isinstance(step, Relist):
-                if relist:
-                    found = await self._run(pages(self._context, LEASE_PAGES, self.timeout_s, tenant=tenant))
+                elif relist:
+                    found = await self._caller.pages(LEASE_PAGES, self.timeout_s, tenant=tenant)
                     yield cursor.relisted(found.seq, found.items)
                 else:
                     yield cursor.relisted((await self._page(LEASE_PAGES, "", 1, tenant=tenant)).seq, ())
-            else:
-                await sleep(step.after_s)
 
     async def watch_fleet(
         self, *, layout: int = 0, version: int = 0, guard: bool = False
@@ -393,20 +380,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         iterator (`aclose`) to end it. Raises `NotPermitted`, and `Overloaded` where too many watch.
         """
         cursor = FleetCursor(self._context, layout, version, guard=guard)
-        while True:
-            address = self._context.endpoints.current
-            stream = self._transport.watch(cursor.method, cursor.request(), address)
-            failure: RpcFailure | None = None
-            try:
-                async for message in stream:
-                    change = cursor.take(message)
-                    if change is not None:
-                        yield change
-            except RpcFailure as error:
-                failure = error
-            finally:
-                stream.cancel()
-            await sleep(cursor.again(failure, address).after_s)
+        async with closing(self._caller.stream(cursor)) as messages:
+            async for message in messages:
+                change = cursor.take(message)
+                if change is not None:
+                    yield change
 
     # -------------------------------------------------------------------------------------------- the pool itself
 
@@ -439,7 +417,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
         Raises `InvalidRequest`, and `NameTaken` if a name or UUID is another node's.
         """
-        return await self._run(operations.declare(self._context, nodes, self.timeout_s))
+        with sendable():
+            asked = [node_to_proto(node) for node in nodes]
+        declared: list[Node] = []
+        method = methods.POOL["DeclareNodes"]
+        for start in range(0, len(asked), MAX_DECLARED_NODES):
+            message = method.request(nodes=asked[start : start + MAX_DECLARED_NODES])
+            # The whole time for one attempt: so many take long.
+            answer = await self._caller.call(method, message, self.timeout_s, attempt_timeout_s=self.timeout_s)
+            declared += map(node_of, answer.nodes)
+        return declared
 
     async def remove_node(self, node_id: str, *, force: bool = False) -> None:
         """Forget a node.
@@ -468,21 +455,21 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         """Tenants, queues, pools, prices and the ledger, for administrators."""
         from aliquot.client._async.administration import AsyncAdmin  # noqa: PLC0415 - see above
 
-        return AsyncAdmin(self._context, self.timeout_s, self._runner)
+        return AsyncAdmin(self._caller, self.timeout_s)
 
     @property
     def capacity(self) -> AsyncCapacity:
         """Nodes that come when they are missed, and go when they are not."""
         from aliquot.client._async.capacity import AsyncCapacity  # noqa: PLC0415 - see above
 
-        return AsyncCapacity(self._context, self.timeout_s, self._runner)
+        return AsyncCapacity(self._caller, self.timeout_s)
 
     @property
     def access(self) -> AsyncAccess:
         """Who this program is, roles, tokens, and who did what."""
         from aliquot.client._async.access import AsyncAccess  # noqa: PLC0415 - see above
 
-        return AsyncAccess(self._context, self.timeout_s, self._runner)
+        return AsyncAccess(self._caller, self.timeout_s)
 
     async def status(self) -> Status:
         """Totals per pool, model and tenant."""
@@ -495,15 +482,19 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         With `series` (`tenant/vision`, `model/A100-80`, `pool/a`, or empty for the whole): of that one, with its past.
         Raises `InvalidRequest` for a kind that there is not.
         """
-        return await self._run(operations.forecast(self._context, series, self.timeout_s))
+        from aliquot.client.forecast import Forecast  # noqa: PLC0415 - see above
+
+        kind, _, name = (series or "").partition("/")
+        # Absent, it is all of them; of empty words, the whole.
+        asked = {} if series is None else {"series": {"kind": kind, "name": name}}
+        return read(await self._send(methods.POOL["Forecast"], **asked), Forecast)
 
     async def _allocate(self, asked: Asked, until: WaitUntil, wait_s: float) -> Lease:
         timeout_s = wait_s + self.timeout_s
-        flow = operations.allocate(self._context, asked, wait_until=until, wait_s=wait_s, timeout_s=timeout_s)
-        return await self._run(flow)
+        return await self._granting.allocate(asked, wait_until=until, wait_s=wait_s, timeout_s=timeout_s)
 
-    async def _page(self, listing: Listing[T], token: str, size: int, **fields: object) -> Page[T]:
-        return await self._run(page(self._context, listing, self.timeout_s, token, size, **fields))
+    async def _page(self, listing: Listing[T], token: str, size: int, **fields: Any) -> Page[T]:  # noqa: ANN401
+        return await self._caller.page(listing, self.timeout_s, token, size, **fields)
 
     async def _items(self, listing: Listing[T], **fields: object) -> AsyncIterator[T]:
         token = ""
@@ -517,10 +508,10 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
 
     async def _send(self, method: Method[Any, Answer], **fields: object) -> Answer:
         """Make a call with these fields in its message."""
-        return await self._run(send(self._context, method, self.timeout_s, **fields))
+        return await self._caller.send(method, self.timeout_s, **fields)
 
-    async def _run(self, flow: Flow[T]) -> T:
-        return await self._runner.run(flow)
-
-    async def _obtained(self, flow: Flow[Lease], callbacks: Callbacks) -> AsyncHeldLease:
-        return self._remember(AsyncHeldLease(self, await self._run(flow), self._forget), callbacks)
+    async def _obtained(
+        self, asked: Asked, until: WaitUntil, wait_s: float | None, callbacks: Callbacks
+    ) -> AsyncHeldLease:
+        lease = await self._granting.obtain(asked, until=until, wait_s=wait_s, timeout_s=self.timeout_s)
+        return self._remember(AsyncHeldLease(self, lease, self._forget), callbacks)

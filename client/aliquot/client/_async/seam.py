@@ -14,7 +14,7 @@ from aliquot.client._grpc_status import to_failure
 from aliquot.client._held_base import HeldBase
 from aliquot.client._methods import Answer, Request
 from aliquot.client._token import Metadata
-from aliquot.client._transport import RpcFailure
+from aliquot.common.failures import RpcFailure
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +23,7 @@ Flag = asyncio.Event
 Lock = contextlib.nullcontext
 """Tasks of one loop switch only where they await."""
 HeldLeaseBase = HeldBase[Flag]
+closing = contextlib.aclosing
 sleep = asyncio.sleep
 
 

@@ -13,7 +13,7 @@ from aliquot.client._channels import OPTIONS
 from aliquot.client._grpc_status import to_failure, unanswered
 from aliquot.client._methods import Answer, Method, Request
 from aliquot.client._token import NO_TOKEN, Token
-from aliquot.client._transport import RpcFailure
+from aliquot.common.failures import RpcFailure
 
 
 class AsyncGrpcTransport:

@@ -205,6 +205,10 @@ class LeaseUse:
     efficiency_p95_permille: int | None
     known_permille: int | None
     """How much of the time that this is about is known."""
+    score_permille: int | None
+    """The weighted score of use that dashboards know, of what it holds, as last measured; None: not known."""
+    utilisation: str
+    """What that is called: idle, low, normal, high, unknown. Only `get` and `use` tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,10 @@ async def dashboard() -> Response:
 @router.post("/hpa", responses=shows(Envelope))
 async def autoscaler() -> Response:
     """Not here: autoscalers are Kubernetes' own objects."""
-    return _moved("autoscalers", "apply a HorizontalPodAutoscaler to Kubernetes (docs/kubernetes.md)")
+    instead = (
+        "`aliquot autoscale create` writes the HorizontalPodAutoscaler, wherever kubectl works (docs/autoscaling.md)"
+    )
+    return _moved("autoscalers", instead)
 
 
 def _moved(what: str, instead: str) -> Response:

@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from aliquot.common.utilisation import Utilisation
-from aliquot.console.monitor.rating import Row, stats
+from aliquot.console.monitor.rating import COLUMNS, NUMBERS, Row, shown, stats
 from aliquot.console.monitor.watching import Watching
 
 ROWS_MAX: Final = 10_000
@@ -40,7 +39,7 @@ def make_app(watching: Watching) -> FastAPI:
 
     app = FastAPI(title="aliquot watch-use", docs_url=None, redoc_url=None, lifespan=lifespan)
     registry = CollectorRegistry()
-    registry.register(_Scores(watching))
+    registry.register(Scores(watching))
 
     @app.get("/")
     async def about(request: Request) -> Response:
@@ -94,7 +93,7 @@ def _json(document: Any, status: int = 200) -> Response:  # noqa: ANN401 - whate
     return JSONResponse(jsonable_encoder(document), status)
 
 
-class _Scores:
+class Scores:
     """The rows as series."""
 
     def __init__(self, watching: Watching) -> None:
@@ -129,14 +128,13 @@ td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 tr:nth-child(even){background:#8881}dl{display:flex;flex-wrap:wrap;gap:1rem 2.5rem;margin:1rem 0 1.5rem}dt{opacity:.75}
 dd{margin:0;font-size:1.5rem;font-weight:600}meter{width:9rem}.error{border-left:4px solid #c33;padding:.4rem .8rem}
 """
-_HEADS: Final = ("Score", "", "Status", "Namespace", "Pod", "Node", "Model", "GPU", "Memory", "Power", "Card")
 
 
 def page(watching: Watching) -> str:
     """The rows as a table, lowest score first. It reloads itself every half minute."""
     seen, bounds = watching.seen, watching.settings.bounds
     sums = stats(seen.rows)
-    facts = {"Cards": sums["total_gpus"], "Mean score": _shown(sums["avg_score"])} | {
+    facts = {"Cards": sums["total_gpus"], "Mean score": shown(sums["avg_score"])} | {
         str(status).capitalize(): count for status, count in sums["by_status"].items()
     }
     when = f"Seen {seen.at:%Y-%m-%d %H:%M:%S} UTC" if seen.at else "Nothing was seen yet"
@@ -149,7 +147,7 @@ def page(watching: Watching) -> str:
         f"<h1>Use of cards</h1><p>{when}; below {bounds.idle:g} idle, below {bounds.low:g} low, "
         f"above {bounds.normal:g} high.</p>{error}"
         f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in facts.items())}</dl>"
-        f"<table><thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in _HEADS)}</tr></thead>"
+        f"<table><thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in ('', *COLUMNS))}</tr></thead>"
         f"<tbody>{''.join(_lines(seen.rows[:SHOWN_MAX]))}</tbody></table>{rest}</html>"
     )
 
@@ -157,17 +155,7 @@ def page(watching: Watching) -> str:
 def _lines(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         bar = "" if row.score is None else f'<meter min="0" max="100" value="{row.score}">{row.score}</meter>'
-        status = escape(row.why_unknown if row.status is Utilisation.UNKNOWN else row.status)
-        words = (row.namespace, row.pod, row.hostname, row.model_name)
-        numbers = [_shown(number, " %") for number in (row.gpu_util, row.mem_used)]
-        power = "" if row.power_usage is None else f"{row.power_usage:.0f} W"
-        yield (
-            f'<tr><td class="n">{_shown(row.score)}</td><td>{bar}</td><td>{status}</td>'
-            f"{''.join(f'<td>{escape(word)}</td>' for word in words)}"
-            f"{''.join(f'<td class=n>{number}</td>' for number in numbers)}"
-            f'<td class="n">{power}</td><td>{escape(row.gpu_id)}</td></tr>'
+        cells = (
+            f"<td{' class=n' if name in NUMBERS else ''}>{escape(cell(row))}</td>" for name, cell in COLUMNS.items()
         )
-
-
-def _shown(value: float | None, unit: str = "") -> str:
-    return "–" if value is None else f"{value:.1f}{unit}"
+        yield f"<tr><td>{bar}</td>{''.join(cells)}</tr>"

@@ -15,7 +15,7 @@ from aliquot.common.errors import ConfigError
 from aliquot.common.https import check_url
 from aliquot.common.utilisation import USUAL_BOUNDS, USUAL_WEIGHTS, Bounds, Weights
 from aliquot.console.monitor.app import make_app
-from aliquot.console.monitor.rating import Row, stats
+from aliquot.console.monitor.rating import COLUMNS, NUMBERS, Row, shown, stats
 from aliquot.console.monitor.readings import Window
 from aliquot.console.monitor.watching import Settings, Watching, look
 from aliquot.console.serving import serve_app
@@ -127,32 +127,9 @@ def _show(out: Out, rows: list[Row]) -> None:
     if not rows:
         out.note("no card is told of: does this Prometheus scrape dcgm-exporter? --query-condition '' shows all cards")
         return
-    out.show(
-        table_of(
-            rows,
-            {
-                "SCORE": lambda row: _number(row.score),
-                "STATUS": lambda row: str(row.status),
-                "NAMESPACE": lambda row: row.namespace,
-                "POD": lambda row: row.pod,
-                "NODE": lambda row: row.hostname,
-                "MODEL": lambda row: row.model_name,
-                "GPU": lambda row: _number(row.gpu_util, " %"),
-                "MEMORY": lambda row: _number(row.mem_used, " %"),
-                "POWER": lambda row: _number(row.power_usage, " W"),
-                "CARD": lambda row: row.gpu_id,
-                "NOTE": lambda row: row.why_unknown,
-            },
-            right=("SCORE", "GPU", "MEMORY", "POWER"),
-            spare=("CARD", "MODEL", "POWER"),
-        )
-    )
-    mean = "unknown" if sums["avg_score"] is None else f"{sums['avg_score']:.1f}"
+    out.show(table_of(rows, COLUMNS, right=NUMBERS, spare=("CARD", "MODEL", "POWER")))
+    mean = shown(sums["avg_score"])
     out.show(f"{sums['total_gpus']} cards, mean score {mean}, {sums['low_utilization_count']} low or idle")
-
-
-def _number(value: float | None, unit: str = "") -> str:
-    return "–" if value is None else f"{value:.0f}{unit}"
 
 
 WATCH_USE = _WatchUse()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from aliquot.common import catalog
 from aliquot.common.utilisation import (
@@ -51,6 +52,29 @@ class Row:
     def document(self) -> dict[str, Any]:
         """As REST gives it."""
         return asdict(self)
+
+
+def shown(value: float | None, unit: str = "") -> str:
+    """A number for people."""
+    return "–" if value is None else f"{value:.0f}{unit}"
+
+
+COLUMNS: Final[Mapping[str, Callable[[Row], str]]] = MappingProxyType(
+    {
+        "SCORE": lambda row: shown(row.score),
+        "STATUS": lambda row: f"{row.status}: {row.why_unknown}" if row.why_unknown else str(row.status),
+        "NAMESPACE": lambda row: row.namespace,
+        "POD": lambda row: row.pod,
+        "NODE": lambda row: row.hostname,
+        "MODEL": lambda row: row.model_name,
+        "GPU": lambda row: shown(row.gpu_util, " %"),
+        "MEMORY": lambda row: shown(row.mem_used, " %"),
+        "POWER": lambda row: shown(row.power_usage, " W"),
+        "CARD": lambda row: row.gpu_id,
+    }
+)
+"""What people see of a row, in a terminal and on the page."""
+NUMBERS: Final = ("SCORE", "GPU", "MEMORY", "POWER")
 
 
 def rate(readings: Iterable[Reading], weights: Weights = USUAL_WEIGHTS, bounds: Bounds = USUAL_BOUNDS) -> list[Row]:

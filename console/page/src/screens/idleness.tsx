@@ -57,6 +57,7 @@ export function Idleness(props: { lease: Lease; onDone: () => void }): JSX.Eleme
           <Doing use={use} /> {use && use.since_ms > 0 && <span class="dim">for {span(now - use.since_ms)}</span>}
         </Fact>
         <Fact name="Efficiency">{permille(use?.efficiency_permille ?? null)}</Fact>
+        <Fact name="Score">{use ? scored(use) : "unknown"}</Fact>
         <Fact name="What follows">{use ? follows(use, now) : "nothing"}</Fact>
         {use && use.warned > 0 && (
           <Fact name="Warnings">
@@ -76,6 +77,10 @@ function follows(use: LeaseUse, now: number): string {
   if (use.exempt_until_ms > now) told.push(`nothing for ${span(use.exempt_until_ms - now)}: ${use.exempt_reason || "it is exempt"}`);
   return told.join("; ") || "nothing";
 }
+
+/** The score that dashboards know, and what it is called. */
+const scored = (use: LeaseUse): string =>
+  use.score_permille === null ? "unknown" : `${use.score_permille / 10}, ${use.utilisation}`;
 
 const permille = (value: number | null): string => (value === null ? "not known yet" : `${Math.round(value / 10)} %`);
 
@@ -159,6 +164,14 @@ const columnsOf = (currency: string, onDone: () => void): Column<UseRow>[] => [
   { title: "Tenant", cell: ({ lease }) => <Name text={lease.tenant} />, sort: ({ lease }) => lease.tenant, minor: true },
   { title: "By", cell: ({ lease }) => <Name text={lease.asked_by} />, sort: ({ lease }) => lease.asked_by, minor: true, spare: true },
   { title: "State", cell: ({ lease }) => <Doing use={lease.use} />, sort: ({ lease }) => lease.use?.state ?? "" },
+  {
+    title: "Score",
+    cell: ({ lease }) => (lease.use ? scored(lease.use) : UNKNOWN),
+    sort: ({ lease }) => lease.use?.score_permille ?? 1001,
+    right: true,
+    minor: true,
+    spare: true,
+  },
   { title: "For", cell: (row) => span(row.idle_ms), sort: (row) => row.idle_ms, right: true },
   {
     title: "Share",

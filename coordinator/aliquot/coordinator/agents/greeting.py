@@ -69,14 +69,15 @@ class Greeter:
         self._epochs += 1
         epoch = leader_epoch * _EPOCHS_PER_LEADER + self._epochs
         session = Session(
-            hello,
+            hello.node_id,
+            hello.boot_id,
             epoch,
+            now_ms,
+            key_sha256,
             context,
             self._around.view,
             self._around.pool_secret,
-            now_ms,
-            key_sha256=key_sha256,
-            overtime_of=self._around.overtime.elsewhere,
+            self._around.overtime.elsewhere,
         )
         self._around.roster.enter(session)
         self._around.roster.heard_clock(hello.node_id, hello.clock_ms)

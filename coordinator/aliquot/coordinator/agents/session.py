@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
@@ -75,91 +76,51 @@ Context = grpc.aio.ServicerContext[Any, Any]
 OvertimeOf = Callable[[Iterable[str], int], Iterable[agent_pb2.TenantOvertime]]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """The state of one connection. The `Roster` owns it."""
 
-    __slots__ = (
-        "_context",
-        "_dirty",
-        "_ending",
-        "_full",
-        "_messages",
-        "_overtime",
-        "_overtime_of",
-        "_pool_secret",
-        "_settled",
-        "_strays",
-        "_told_care",
-        "_told_cuts",
-        "_view",
-        "_writing",
-        "absent_since_ms",
-        "awaiting_snapshot",
-        "boot_id",
-        "delta_seq",
-        "ended",
-        "epoch",
-        "key_sha256",
-        "last_heard_ms",
-        "live",
-        "node_id",
-        "pace",
-        "suspect",
-        "told_devices",
-        "trusts_authorities",
-        "unknown",
-    )
+    node_id: str
+    boot_id: str
+    """Of the machine that its agent runs on: another one after every restart."""
+    epoch: int
+    last_heard_ms: int
+    key_sha256: bytes
+    """Of the key that opened it; empty: its node needed none."""
+    _context: Context
+    _view: View
+    _pool_secret: bytes
+    _overtime_of: OvertimeOf
+    """How long tenants were over limits, as agents said in other sessions."""
+    trusts_authorities: bool = False
+    """Its agent has said which of the pool's authorities it trusts, and so knows that there may be others."""
+    absent_since_ms: int | None = None
+    """Since when nobody had spoken for the node when it began; None: somebody did."""
+    pace: Pace = field(init=False)
+    delta_seq: int = 0
+    awaiting_snapshot: bool = True
+    live: bool = False
+    """Reconciled: desired state may be sent."""
+    suspect: bool = False
+    ended: bool = False
+    told_devices: dict[str, tuple[int, bool, Sign | None]] = field(default_factory=dict)
+    """Foreign memory, health and its sign of each device as last handed to the writer."""
+    unknown: dict[str, agent_pb2.SliceReport] = field(default_factory=dict)
+    """What it holds and the books do not know, by slice: quarantined there, as the journal may be a copy."""
+    _dirty: dict[str, None] = field(default_factory=dict)
+    _full: bool = False
+    _settled: dict[str, None] = field(default_factory=dict)
+    _strays: dict[str, agent_pb2.DesiredSlice] = field(default_factory=dict)
+    _overtime: dict[str, None] = field(default_factory=dict)
+    _told_cuts: set[int] = field(default_factory=set)
+    _told_care: set[int] = field(default_factory=set)
+    _messages: dict[tuple[str | None, int], agent_pb2.CoordinatorMessage] = field(default_factory=dict)
+    """By kind, and by number for orders about cards: what is said again before it was sent is sent once."""
+    _writing: asyncio.Task[None] | None = None
+    _ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
 
-    def __init__(
-        self,
-        hello: agent_pb2.Hello,
-        epoch: int,
-        context: Context,
-        view: View,
-        pool_secret: bytes,
-        now_ms: int,
-        *,
-        key_sha256: bytes = b"",
-        overtime_of: OvertimeOf = lambda tenants, session_epoch: (),
-    ) -> None:
-        """`overtime_of` gives how long tenants were over limits, as agents said in other sessions."""
-        self.node_id = hello.node_id
-        self.epoch = epoch
-        self.boot_id = hello.boot_id
-        """Of the machine that its agent runs on: another one after every restart."""
-        self.key_sha256 = key_sha256
-        """Of the key that opened it; empty: its node needed none."""
-        self.trusts_authorities = False
-        """Its agent has said which of the pool's authorities it trusts, and so knows that there may be others."""
-        self.last_heard_ms = now_ms
-        self.absent_since_ms: int | None = None
-        """Since when nobody had spoken for the node when it began; None: somebody did."""
-        self.pace = Pace(now_ms)
-        self.delta_seq = 0
-        self.awaiting_snapshot = True
-        self.live = False
-        """Reconciled: desired state may be sent."""
-        self.suspect = False
-        self.ended = False
-        self.told_devices: dict[str, tuple[int, bool, Sign | None]] = {}
-        """Foreign memory, health and its sign of each device as last handed to the writer."""
-        self.unknown: dict[str, agent_pb2.SliceReport] = {}
-        """What it holds and the books do not know, by slice: quarantined there, as the journal may be a copy."""
-        self._context = context
-        self._view = view
-        self._pool_secret = pool_secret
-        self._dirty: dict[str, None] = {}
-        self._full = False
-        self._settled: dict[str, None] = {}
-        self._strays: dict[str, agent_pb2.DesiredSlice] = {}
-        self._overtime: dict[str, None] = {}
-        self._overtime_of = overtime_of
-        self._told_cuts: set[int] = set()
-        self._told_care: set[int] = set()
-        self._messages: dict[tuple[str | None, int], agent_pb2.CoordinatorMessage] = {}
-        """By kind, and by number for orders about cards: what is said again before it was sent is sent once."""
-        self._writing: asyncio.Task[None] | None = None
-        self._ending: asyncio.Future[grpc.aio.AbortError | None] | None = None
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.last_heard_ms)
 
     # -- what is to be said
 

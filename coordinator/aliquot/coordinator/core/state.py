@@ -27,7 +27,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.queueing import WaitingLines
-from aliquot.coordinator.core.values.errors import LeaseNotFound, NodeNotFound
+from aliquot.coordinator.core.values.errors import no_lease, no_node
 from aliquot.coordinator.core.values.timers import AFTER, Timers
 
 
@@ -176,17 +176,14 @@ class State:
         """The lease of this id. Raises LeaseNotFound."""
         lease = self.leases.get(lease_id)
         if lease is None:
-            raise LeaseNotFound(
-                f"there is no lease {lease_id!r}",
-                hint="it may have ended more than ten minutes ago; `aliquot ls` lists those that live",
-            )
+            raise no_lease(lease_id)
         return lease
 
     def node(self, node_id: str) -> Node:
         """The node of this id or, failing that, of this name. Raises NodeNotFound."""
         node = self.nodes.get(node_id) or self.nodes.get(self.node_ids_by_name.get(node_id, ""))
         if node is None:
-            raise NodeNotFound(f"there is no node {node_id!r}", hint="`aliquot nodes` lists those there are")
+            raise no_node(node_id)
         return node
 
     def offer_again(self) -> None:

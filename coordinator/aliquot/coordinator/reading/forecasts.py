@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from aliquot.common.clock import Clock
 from aliquot.coordinator.core.books.leases.records import Lease
+from aliquot.coordinator.reading.gauge import gauges_by
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.forecast.messages import Answer
 from aliquot.forecast.starts import Starts
@@ -22,6 +23,11 @@ SHOWN_MAX = 50
 """Series of which metrics are shown, those of most demand first."""
 HOURS_SHOWN = (1, 6, 24)
 SAID_MAX = 2_000
+_OF_SCORES = (
+    ("mase", "aliquot_forecast_mase", "Error of the forecast over that of the better naive one"),
+    ("pinball", "aliquot_forecast_pinball", "Pinball loss of the upper bound over mean demand"),
+    ("coverage_week", "aliquot_forecast_coverage", "Part of what came in the latest week within its bounds"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +71,23 @@ class DemandForecasts:
             "Thousandths of devices that demand is expected to be; bound low and high hold 90 % of what comes",
             labels=["series", "ahead", "bound"],
         )
-        mase = GaugeMetricFamily(
-            "aliquot_forecast_mase", "Error of the forecast over that of the better naive one", labels=["series"]
-        )
-        pinball = GaugeMetricFamily(
-            "aliquot_forecast_pinball", "Pinball loss of the upper bound over mean demand", labels=["series"]
-        )
-        coverage = GaugeMetricFamily(
-            "aliquot_forecast_coverage", "Part of what came in the latest week within its bounds", labels=["series"]
-        )
-        withdrawn = GaugeMetricFamily(
-            "aliquot_forecast_withdrawn", "1 where bounds did not keep their word: the last value, and headroom",
-            labels=["series"],
-        )  # fmt: skip
-        for name, found in list(self.series.items())[:SHOWN_MAX]:
-            label = name or "all"
+        shown = [(name or "all", found) for name, found in list(self.series.items())[:SHOWN_MAX]]
+        for label, found in shown:
             for ahead in HOURS_SHOWN:
                 for bound, values in (("middle", found.middle), ("low", found.low), ("high", found.high)):
                     value = values[ahead - 1] if ahead <= len(values) else None
                     if value is not None:
                         milli.add_metric([label, str(ahead), bound], value)
-            withdrawn.add_metric([label], int(found.method == "withdrawn"))
-            if found.score.origins:
-                mase.add_metric([label], found.score.mase)
-                pinball.add_metric([label], found.score.pinball)
-                coverage.add_metric([label], found.score.coverage_week)
-        yield from (milli, mase, pinball, coverage, withdrawn)
+        yield milli
+        for field, name, words in _OF_SCORES:
+            scored = [([label], getattr(found.score, field)) for label, found in shown if found.score.origins]
+            yield gauges_by(["series"], name, words, scored)
+        yield gauges_by(
+            ["series"],
+            "aliquot_forecast_withdrawn",
+            "1 where bounds did not keep their word: the last value, and headroom",
+            [([label], int(found.method == "withdrawn")) for label, found in shown],
+        )
         yield CounterMetricFamily(
             "aliquot_forecast_failures", "Forecasts that were not made, and stayed as they were", value=self.failures
         )

@@ -15,8 +15,10 @@ from typing import NamedTuple
 from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.common.names import plain_text
+from aliquot.common.utilisation import percent, score
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.commands import ObserveUse
+from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.v1 import agent_pb2, types_pb2
 
@@ -159,9 +161,11 @@ class ObservedUse(Follower):
         clock: Clock,
         lease_of: Callable[[str], Lease | None],
         memory_bytes_of: Callable[[str], int],
+        telemetry_of: Callable[[str], types_pb2.DeviceTelemetry | None],
     ) -> None:
         """`lease_of` gives the durable lease of an id, `memory_bytes_of` the memory of a device: nobody uses more."""
         self._memory_bytes_of = memory_bytes_of
+        self._telemetry_of = telemetry_of
         self._clock = clock
         self._lease_of = lease_of
         self.tier_notes = TierNotes(lease_of)
@@ -179,6 +183,28 @@ class ObservedUse(Follower):
         """What was last said of a slice that runs; None: nothing yet."""
         reading = self._readings.get(slice_id)
         return reading.measured if reading is not None else None
+
+    def score(self, lease: Lease) -> float | None:
+        """How much of what it holds a lease uses, 0 to 100, as dashboards reckon (`common.utilisation`): the mean over
+        its slices. None where that of one is not known, which may be the busy one.
+        """
+        scores = [self._score(piece) for piece in lease.current]
+        known = [each for each in scores if each is not None]
+        return round(sum(known) / len(known), 1) if known and len(known) == len(scores) else None
+
+    def _score(self, piece: Slice) -> float | None:
+        measured, plan = self.latest(piece.slice_id), piece.plan
+        if measured is None or measured.utilisation_percent is None:
+            return None
+        # Copies and power are the card's: they say nothing of one of several that share it.
+        whole = plan.share_milli == WHOLE_SHARE_MILLI
+        card = (self._telemetry_of(plan.device_uuid) if whole else None) or types_pb2.DeviceTelemetry()
+        return score(
+            percent(measured.utilisation_percent * 10, plan.share_milli),
+            card.memory_utilisation_percent if card.HasField("memory_utilisation_percent") else None,
+            percent(measured.memory_bytes, plan.memory_bytes),
+            percent(card.power_mw if card.HasField("power_mw") else None, card.power_limit_mw),
+        )
 
     def saw(self, node_id: str, use: agent_pb2.SliceUse) -> None:
         """An agent has measured a slice of its node. What it can't measure counts as not used."""

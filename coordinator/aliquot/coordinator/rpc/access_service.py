@@ -9,17 +9,18 @@ from typing import TypeVar
 from aliquot.common import limits, names, tokens
 from aliquot.common.errors import AliquotError, InvalidFieldError
 from aliquot.coordinator.core import commands as c
-from aliquot.coordinator.core.books.access import FIRST_ADMIN, NOTE_CHARS_MAX, Actor, Principal, Token
+from aliquot.coordinator.core.books.access import FIRST_ADMIN, NOTE_CHARS_MAX, Principal, Token
 from aliquot.coordinator.core.books.enrolment import SALT_BYTES, Invite
 from aliquot.coordinator.core.books.roles import LEAST, Action, Grant, Role, may_give
 from aliquot.coordinator.core.deciding.enrolment import behind
 from aliquot.coordinator.logins.config import Vouched
 from aliquot.coordinator.logins.logins import Logins
-from aliquot.coordinator.rpc.caller import Caller, caller
+from aliquot.coordinator.rpc.caller import Caller, caller, on_behalf
 from aliquot.coordinator.rpc.service import Introduction, Led, Service
 from aliquot.coordinator.wire import access as messages
-from aliquot.coordinator.wire.calls import Context, page_after, page_size, unary
-from aliquot.v1 import access_pb2, access_pb2_grpc
+from aliquot.coordinator.wire.calls import page_after, page_size, this_call, unary
+from aliquot.v1 import access_pb2 as pb
+from aliquot.v1 import access_pb2_grpc
 
 Listed = TypeVar("Listed")
 _SCANNED_PER_PAGE = 5_000
@@ -41,12 +42,10 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         self._logins = logins
 
     @unary
-    async def WhoAmI(  # noqa: N802 - the contract's name
-        self, request: access_pb2.WhoAmIRequest, context: Context
-    ) -> access_pb2.Identity:
+    async def WhoAmI(self, request: pb.WhoAmIRequest) -> pb.Identity:
         """The caller, as it is known here."""
         who = caller()
-        return access_pb2.Identity(
+        return pb.Identity(
             principal=who.principal,
             grants=map(messages.grant_message, who.grants) if not who.lease_id else (),
             token_id=who.token_id,
@@ -59,41 +58,33 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     # -- roles
 
     @unary
-    async def GrantRole(  # noqa: N802
-        self, request: access_pb2.GrantRoleRequest, context: Context
-    ) -> access_pb2.Principal:
+    async def GrantRole(self, request: pb.GrantRoleRequest) -> pb.Principal:
         """Give a role; the principal as it is then."""
         grant = messages.read_grant(request.grant, "grant")
-        by = caller().actor(context, "GrantRole")
-        command = c.GrantRole(by, request.principal, grant)
-        await self._writer.submit(c.OnBehalf(by, f"{request.principal}: {grant}", command))
+        command = c.GrantRole(caller().actor(), request.principal, grant)
+        await self._writer.submit(on_behalf(f"{request.principal}: {grant}", command))
         return self._principal(request.principal)
 
     @unary
-    async def RevokeRole(  # noqa: N802
-        self, request: access_pb2.RevokeRoleRequest, context: Context
-    ) -> access_pb2.Principal:
+    async def RevokeRole(self, request: pb.RevokeRoleRequest) -> pb.Principal:
         """Take a role; the principal as it is then."""
         grant = messages.read_grant(request.grant, "grant")
-        by = caller().actor(context, "RevokeRole")
-        command = c.RevokeRole(by, request.principal, grant)
-        await self._writer.submit(c.OnBehalf(by, f"{request.principal[:128]}: {grant}", command))
+        command = c.RevokeRole(caller().actor(), request.principal, grant)
+        await self._writer.submit(on_behalf(f"{request.principal[:128]}: {grant}", command))
         return self._principal(request.principal)
 
-    def _principal(self, name: str) -> access_pb2.Principal:
+    def _principal(self, name: str) -> pb.Principal:
         callers = self._view.callers
         known = callers.principals.get(name, Principal(name))
         return messages.principal_message(known, len(callers.tokens_of(name)))
 
     @unary
-    async def ListPrincipals(  # noqa: N802
-        self, request: access_pb2.ListPrincipalsRequest, context: Context
-    ) -> access_pb2.ListPrincipalsResponse:
+    async def ListPrincipals(self, request: pb.ListPrincipalsRequest) -> pb.ListPrincipalsResponse:
         """Those whose roles the caller could give, or all for those who read the record."""
         who, callers = caller(), self._view.callers
         all_of_them = who.may(Action.AUDIT)
         page, following = _page(callers.principals.values(), request.page_size, request.page_token)
-        return access_pb2.ListPrincipalsResponse(
+        return pb.ListPrincipalsResponse(
             principals=[
                 messages.principal_message(principal, len(callers.tokens_of(principal.name)))
                 for principal in page
@@ -105,22 +96,19 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     # -- tokens
 
     @unary
-    async def IssueToken(  # noqa: N802
-        self, request: access_pb2.IssueTokenRequest, context: Context
-    ) -> access_pb2.IssueTokenResponse:
+    async def IssueToken(self, request: pb.IssueTokenRequest) -> pb.IssueTokenResponse:
         """A token, whose text is told once."""
         who = caller()
-        by = who.actor(context, "IssueToken")
         grants = tuple(messages.read_grant(grant, f"grants[{i}]") for i, grant in enumerate(request.grants))
         expires_ms = self._expiry_ms(request.ttl_ms)
-        return await self._issue(by, request.principal or who.principal, expires_ms, request.note, grants)
+        return await self._issue(request.principal or who.principal, expires_ms, request.note, grants)
 
     async def _issue(
-        self, by: Actor, principal: str, expires_ms: int, note: str, grants: tuple[Grant, ...]
-    ) -> access_pb2.IssueTokenResponse:
+        self, principal: str, expires_ms: int, note: str, grants: tuple[Grant, ...]
+    ) -> pb.IssueTokenResponse:
         token, text = self._make(principal, expires_ms, names.validate_text(note, "note", NOTE_CHARS_MAX))
-        command = c.IssueToken(by, token, grants)
-        issued = await self._writer.submit(c.OnBehalf(by, f"{principal[:128]}: token {token.token_id}", command))
+        command = c.IssueToken(caller().actor(), token, grants)
+        issued = await self._writer.submit(on_behalf(f"{principal[:128]}: token {token.token_id}", command))
         return await self._told(issued, text)
 
     def _make(
@@ -131,8 +119,8 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         sha256 = tokens.token_sha256(text)
         return Token(token_id, sha256, principal, 0, expires_ms, note, grants=grants), text
 
-    async def _told(self, issued: Token, text: str) -> access_pb2.IssueTokenResponse:
-        return access_pb2.IssueTokenResponse(
+    async def _told(self, issued: Token, text: str) -> pb.IssueTokenResponse:
+        return pb.IssueTokenResponse(
             token=text,
             issued=messages.token_message(issued),
             addresses=await self._pool.addresses(),
@@ -145,27 +133,22 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return self._clock.now_ms() + ttl_ms if ttl_ms else 0
 
     @unary
-    async def RevokeTokens(  # noqa: N802
-        self, request: access_pb2.RevokeTokensRequest, context: Context
-    ) -> access_pb2.RevokeTokensResponse:
+    async def RevokeTokens(self, request: pb.RevokeTokensRequest) -> pb.RevokeTokensResponse:
         """End tokens, and what was opened with them."""
         if len(request.token_ids) > limits.MAX_BATCH_ITEMS:
             raise InvalidFieldError("token_ids", f"{len(request.token_ids)}; at most {limits.MAX_BATCH_ITEMS} at once")
-        by = caller().actor(context, "RevokeTokens")
-        command = c.RevokeTokens(by, tuple(request.token_ids), request.principal)
+        command = c.RevokeTokens(caller().actor(), tuple(request.token_ids), request.principal)
         subject = request.principal[:128] or ", ".join(request.token_ids[:3])
-        ended = await self._writer.submit(c.OnBehalf(by, names.plain_text(subject, 256), command))
-        return access_pb2.RevokeTokensResponse(tokens=map(messages.token_message, ended))
+        ended = await self._writer.submit(on_behalf(subject, command))
+        return pb.RevokeTokensResponse(tokens=map(messages.token_message, ended))
 
     @unary
-    async def ListTokens(  # noqa: N802
-        self, request: access_pb2.ListTokensRequest, context: Context
-    ) -> access_pb2.ListTokensResponse:
+    async def ListTokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
         """The caller's own, and those that it could end."""
         who, callers = caller(), self._view.callers
         of_whom = callers.tokens_of(request.principal) if request.principal else callers.tokens.values()
         page, following = _page(of_whom, request.page_size, request.page_token)
-        return access_pb2.ListTokensResponse(
+        return pb.ListTokensResponse(
             tokens=[
                 messages.token_message(token)
                 for token in page
@@ -177,45 +160,39 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     # -- those whom others vouch for
 
     @unary
-    async def DescribeLogin(  # noqa: N802
-        self, request: access_pb2.DescribeLoginRequest, context: Context
-    ) -> access_pb2.DescribeLoginResponse:
+    async def DescribeLogin(self, request: pb.DescribeLoginRequest) -> pb.DescribeLoginResponse:
         """How people log in here; told to everybody."""
         return self._logins.describe()
 
     @unary
-    async def Login(  # noqa: N802
-        self, request: access_pb2.LoginRequest, context: Context
-    ) -> access_pb2.IssueTokenResponse:
+    async def Login(self, request: pb.LoginRequest) -> pb.IssueTokenResponse:
         """A session; told once it is durable, so that no failover takes it back."""
         try:
             if request.joins:
-                return await self._invited(await self._logins.node_of(request), context)
+                return await self._invited(await self._logins.node_of(request))
             vouched = await self._logins.vouch(request)
             token, text = self._make(vouched.principal, vouched.expires_ms, grants=vouched.grants)
-            by = Actor(vouched.by, "", context.peer(), "Login")
+            by = Caller(vouched.by).actor()
             subject = names.plain_text(f"{vouched.principal[:128]}: session {token.token_id}", 256)
             issued = await self._writer.submit(c.OnBehalf(by, subject, c.OpenSession(by, token)))
         except AliquotError as error:
-            self.metrics.denials.note("", context.peer(), "Login", error.reason, error.message)
+            self.metrics.denials.note("", this_call().context.peer(), "Login", error.reason, error.message)
             raise
         return await self._told(issued, text)
 
-    async def _invited(self, vouched: Vouched, context: Context) -> access_pb2.IssueTokenResponse:
+    async def _invited(self, vouched: Vouched) -> pb.IssueTokenResponse:
         """An invite as an operator would make it, for the one node that Kubernetes names."""
         invite_id, text = tokens.make_invite(self._entropy(tokens.ENTROPY_BYTES))
         wanted = Invite(invite_id, tokens.token_sha256(text), vouched.node, 0, 0, by=vouched.principal)
-        by = Actor(vouched.by, "", context.peer(), "Login")
         command = c.InviteNode(wanted, _JOINING_MS)
-        await self._writer.submit(c.OnBehalf(by, names.plain_text(vouched.node, 256), command))
-        return access_pb2.IssueTokenResponse(token=text)
+        subject = names.plain_text(vouched.node, 256)
+        await self._writer.submit(c.OnBehalf(Caller(vouched.by).actor(), subject, command))
+        return pb.IssueTokenResponse(token=text)
 
     # -- the pool's own authority
 
     @unary
-    async def GetAuthority(  # noqa: N802
-        self, request: access_pb2.GetAuthorityRequest, context: Context
-    ) -> access_pb2.Authority:
+    async def GetAuthority(self, request: pb.GetAuthorityRequest) -> pb.Authority:
         """Whom to trust. What the holder of a token says that it trusts is put down."""
         if len(request.trusts) > _TRUSTS_MAX:
             raise InvalidFieldError("trusts", f"{len(request.trusts)}; at most {_TRUSTS_MAX}")
@@ -226,12 +203,10 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return self._authority_message()
 
     @unary
-    async def ListAuthority(  # noqa: N802
-        self, request: access_pb2.ListAuthorityRequest, context: Context
-    ) -> access_pb2.ListAuthorityResponse:
+    async def ListAuthority(self, request: pb.ListAuthorityRequest) -> pb.ListAuthorityResponse:
         """Who has not said that it trusts the latest generation."""
         size = page_size(request.page_size, _BEHIND_MAX, _BEHIND_MAX)
-        answer = access_pb2.ListAuthorityResponse(authority=self._authority_message())
+        answer = pb.ListAuthorityResponse(authority=self._authority_message())
         view = self._view
         tokens = view.callers.tokens.values() if answer.authority.shown else ()
         for each in behind(view.books.enrolled.values(), tokens, view.books.newest, self._clock.now_ms()):
@@ -241,26 +216,20 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return answer
 
     @unary
-    async def RotateAuthority(  # noqa: N802
-        self, request: access_pb2.RotateAuthorityRequest, context: Context
-    ) -> access_pb2.Authority:
+    async def RotateAuthority(self, request: pb.RotateAuthorityRequest) -> pb.Authority:
         """Begin a generation."""
-        by = caller().actor(context, "RotateAuthority")
-        command = c.RotateAuthority(self._entropy(SALT_BYTES), by.principal)
-        await self._writer.submit(c.OnBehalf(by, "the pool's authority", command))
+        command = c.RotateAuthority(self._entropy(SALT_BYTES), caller().principal)
+        await self._writer.submit(on_behalf("the pool's authority", command))
         return self._authority_message()
 
     @unary
-    async def RetireAuthority(  # noqa: N802
-        self, request: access_pb2.RetireAuthorityRequest, context: Context
-    ) -> access_pb2.Authority:
+    async def RetireAuthority(self, request: pb.RetireAuthorityRequest) -> pb.Authority:
         """End the older of two generations."""
-        by = caller().actor(context, "RetireAuthority")
         command = c.RetireAuthority(force=request.force, callers=bool(self._pool.authorities()))
-        await self._writer.submit(c.OnBehalf(by, "the pool's authority", command))
+        await self._writer.submit(on_behalf("the pool's authority", command))
         return self._authority_message()
 
-    def _authority_message(self) -> access_pb2.Authority:
+    def _authority_message(self) -> pb.Authority:
         shown, coordinators = bool(self._pool.authorities()), self._pool.coordinators()
         return messages.authority_message(
             self._pool.authority(), self._view.books.generations, shown=shown, coordinators=coordinators
@@ -269,13 +238,11 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
     # -- the record
 
     @unary
-    async def ListAudit(  # noqa: N802
-        self, request: access_pb2.ListAuditRequest, context: Context
-    ) -> access_pb2.ListAuditResponse:
+    async def ListAudit(self, request: pb.ListAuditRequest) -> pb.ListAuditResponse:
         """What was changed by whom, the latest first."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         before = page_after(request.page_token, "p")
-        response = access_pb2.ListAuditResponse()
+        response = pb.ListAuditResponse()
         entries = self._view.callers.audit
         response.oldest_ms = next((entry.at_ms for entry in entries), 0)
         last = 0
@@ -293,26 +260,20 @@ class AccessService(Service, access_pb2_grpc.AccessServiceServicer):
         return response
 
     @unary
-    async def ListDenials(  # noqa: N802
-        self, request: access_pb2.ListDenialsRequest, context: Context
-    ) -> access_pb2.ListDenialsResponse:
+    async def ListDenials(self, request: pb.ListDenialsRequest) -> pb.ListDenialsResponse:
         """What was refused lately, the latest first."""
-        return access_pb2.ListDenialsResponse(
-            denials=map(messages.denial_message, reversed(self.metrics.denials.latest))
-        )
+        return pb.ListDenialsResponse(denials=map(messages.denial_message, reversed(self.metrics.denials.latest)))
 
     # -- the way back in
 
     @unary
-    async def Bootstrap(  # noqa: N802
-        self, request: access_pb2.BootstrapRequest, context: Context
-    ) -> access_pb2.IssueTokenResponse:
+    async def Bootstrap(self, request: pb.BootstrapRequest) -> pb.IssueTokenResponse:
         """A new administrator's token; only the coordinator's own socket lets anybody call this."""
-        by = caller().actor(context, "Bootstrap")
         if request.revoke_others:
             ids = tuple(token.token_id for token in self._view.callers.tokens_of(FIRST_ADMIN))
-            await self._writer.submit(c.OnBehalf(by, f"tokens of {FIRST_ADMIN}", c.RevokeTokens(by, ids)))
-        return await self._issue(by, FIRST_ADMIN, 0, SOCKET_NOTE, (Grant(Role.ADMIN),))
+            command = c.RevokeTokens(caller().actor(), ids)
+            await self._writer.submit(on_behalf(f"tokens of {FIRST_ADMIN}", command))
+        return await self._issue(FIRST_ADMIN, 0, SOCKET_NOTE, (Grant(Role.ADMIN),))
 
 
 def _manages(who: Caller, grants: Sequence[Grant]) -> bool:

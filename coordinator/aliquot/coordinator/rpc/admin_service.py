@@ -16,8 +16,9 @@ from aliquot.coordinator.rpc.scopes import declared_names, may_declare, may_with
 from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import administration as messages
 from aliquot.coordinator.wire import maintenance, tenancy
-from aliquot.coordinator.wire.calls import Context, unary
-from aliquot.v1 import admin_pb2, admin_pb2_grpc
+from aliquot.coordinator.wire.calls import unary
+from aliquot.v1 import admin_pb2 as pb
+from aliquot.v1 import admin_pb2_grpc
 
 T = TypeVar("T")
 
@@ -34,91 +35,73 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     # -- declaring
 
     @unary
-    async def Apply(  # noqa: N802 - the contract's name
-        self, request: admin_pb2.ApplyRequest, context: Context
-    ) -> admin_pb2.ApplyResponse:
+    async def Apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Everything is checked before anything is declared."""
         command = tenancy.read_apply(request)
         may_declare(caller(), command, self._view.books.tenants, self._view.books.bound_above)
-        done = on_behalf(context, "Apply", declared_names(command), command)
+        done = on_behalf(declared_names(command), command)
         outcome = await self._carry_out(done, dry_run=command.dry_run)
-        return admin_pb2.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
+        return pb.ApplyResponse(changed=dict(outcome.changed), unchanged=outcome.unchanged)
 
     @unary
-    async def Withdraw(  # noqa: N802
-        self, request: admin_pb2.WithdrawRequest, context: Context
-    ) -> admin_pb2.WithdrawResponse:
+    async def Withdraw(self, request: pb.WithdrawRequest) -> pb.WithdrawResponse:
         """Remove a declaration that nothing refers to."""
         if request.kind not in [kind.value for kind in c.Declared]:
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
         command = c.Withdraw(c.Declared(request.kind), request.name, version)
         may_withdraw(caller(), command, self._view.books.bound_above)
-        await self._writer.submit(on_behalf(context, "Withdraw", f"{request.kind} {request.name}", command))
-        return admin_pb2.WithdrawResponse()
+        await self._writer.submit(on_behalf(f"{request.kind} {request.name}", command))
+        return pb.WithdrawResponse()
 
     # -- looking
 
     @unary
-    async def GetTenancy(  # noqa: N802
-        self, request: admin_pb2.GetTenancyRequest, context: Context
-    ) -> admin_pb2.Tenancy:
+    async def GetTenancy(self, request: pb.GetTenancyRequest) -> pb.Tenancy:
         """Everything declared, with what is held and waits."""
         return messages.tenancy_message(seen_by(caller(), self._view.tenancy(self._clock.now_ms())))
 
     # -- maintenance windows
 
     @unary
-    async def DeclareMaintenance(  # noqa: N802
-        self, request: admin_pb2.DeclareMaintenanceRequest, context: Context
-    ) -> admin_pb2.DeclareMaintenanceResponse:
+    async def DeclareMaintenance(self, request: pb.DeclareMaintenanceRequest) -> pb.DeclareMaintenanceResponse:
         """Declare a window; answers with the nodes that it covers now."""
         spec = maintenance.read_window(request.window)
-        await self._writer.submit(on_behalf(context, "DeclareMaintenance", spec.name, c.DeclareMaintenance(spec)))
+        await self._writer.submit(on_behalf(spec.name, c.DeclareMaintenance(spec)))
         (view,) = [view for view in self._view.windows() if view.window.spec.name == spec.name] or (None,)
-        return admin_pb2.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
+        return pb.DeclareMaintenanceResponse(maintenance=maintenance.view_message(view) if view else None)
 
     @unary
-    async def EndMaintenance(  # noqa: N802
-        self, request: admin_pb2.EndMaintenanceRequest, context: Context
-    ) -> admin_pb2.EndMaintenanceResponse:
+    async def EndMaintenance(self, request: pb.EndMaintenanceRequest) -> pb.EndMaintenanceResponse:
         """End or cancel a window."""
-        await self._writer.submit(on_behalf(context, "EndMaintenance", request.name, c.EndMaintenance(request.name)))
-        return admin_pb2.EndMaintenanceResponse()
+        await self._writer.submit(on_behalf(request.name, c.EndMaintenance(request.name)))
+        return pb.EndMaintenanceResponse()
 
     @unary
-    async def ListMaintenance(  # noqa: N802
-        self, request: admin_pb2.ListMaintenanceRequest, context: Context
-    ) -> admin_pb2.ListMaintenanceResponse:
+    async def ListMaintenance(self, request: pb.ListMaintenanceRequest) -> pb.ListMaintenanceResponse:
         """All maintenance windows."""
-        return admin_pb2.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
+        return pb.ListMaintenanceResponse(windows=map(maintenance.view_message, self._view.windows()))
 
     # -- what failed
 
     @unary
-    async def RetrySetAside(  # noqa: N802
-        self, request: admin_pb2.RetrySetAsideRequest, context: Context
-    ) -> admin_pb2.RetrySetAsideResponse:
+    async def RetrySetAside(self, request: pb.RetrySetAsideRequest) -> pb.RetrySetAsideResponse:
         """List what was set aside, and try it again where that is asked for."""
         command = c.RetrySetAside(request.subject, request.carry_out)
-        outcome = await self._writer.submit(on_behalf(context, "RetrySetAside", request.subject, command))
-        return admin_pb2.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
+        outcome = await self._writer.submit(on_behalf(request.subject, command))
+        return pb.RetrySetAsideResponse(found=map(messages.set_aside_message, outcome.found))
 
     @unary
-    async def Forgive(  # noqa: N802
-        self, request: admin_pb2.ForgiveRequest, context: Context
-    ) -> admin_pb2.ForgiveResponse:
+    async def Forgive(self, request: pb.ForgiveRequest) -> pb.ForgiveResponse:
         """Hold no lease that ended as `OVER_LIMIT` against a tenant any more."""
         command = c.Forgive(names.validate_tenant(request.tenant))
-        forgiven = await self._writer.submit(on_behalf(context, "Forgive", f"tenant {command.tenant}", command))
-        return admin_pb2.ForgiveResponse(offences=forgiven)
+        forgiven = await self._writer.submit(on_behalf(f"tenant {command.tenant}", command))
+        return pb.ForgiveResponse(offences=forgiven)
 
     # -- the ledger
 
     @unary
-    async def GetInvoice(  # noqa: N802
-        self, request: admin_pb2.GetInvoiceRequest, context: Context
-    ) -> admin_pb2.Invoice:
+    async def GetInvoice(self, request: pb.GetInvoiceRequest) -> pb.Invoice:
         """Extracted from the durable books at one moment, then computed in a thread."""
         tenant = names.validate_tenant(request.tenant)
         caller().must(Action.READ_BILLS, tenant)
@@ -127,24 +110,20 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
         return messages.invoice_message(invoice, await self._balance_micro(tenant))
 
     @unary
-    async def PostCredit(  # noqa: N802
-        self, request: admin_pb2.PostCreditRequest, context: Context
-    ) -> admin_pb2.PostCreditResponse:
+    async def PostCredit(self, request: pb.PostCreditRequest) -> pb.PostCreditResponse:
         """Post a payment; answers with the balance afterwards."""
         tenant = names.validate_tenant(request.tenant)
         note = names.validate_text(request.note, "note", limits.MAX_REASON_CHARS)
         command = c.PostCredit(tenant, request.money_micro, request.reference, note)
-        await self._writer.submit(on_behalf(context, "PostCredit", tenant, command))
-        return admin_pb2.PostCreditResponse(balance_micro=str(await self._balance_micro(tenant)))
+        await self._writer.submit(on_behalf(tenant, command))
+        return pb.PostCreditResponse(balance_micro=str(await self._balance_micro(tenant)))
 
     async def _balance_micro(self, tenant: str) -> int | None:
         extract = self._view.extract(tenant, 0, FOR_EVER_MS, self._clock.now_ms())
         return await asyncio.to_thread(balance_micro, extract)
 
     @unary
-    async def CorrectUsage(  # noqa: N802
-        self, request: admin_pb2.CorrectUsageRequest, context: Context
-    ) -> admin_pb2.CorrectUsageResponse:
+    async def CorrectUsage(self, request: pb.CorrectUsageRequest) -> pb.CorrectUsageResponse:
         """Add an entry that corrects an earlier one."""
         command = c.CorrectUsage(
             tenant=names.validate_tenant(request.tenant),
@@ -155,13 +134,11 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             reference=request.reference,
             note=names.validate_text(request.note, "note", limits.MAX_REASON_CHARS),
         )
-        await self._writer.submit(on_behalf(context, "CorrectUsage", command.tenant, command))
-        return admin_pb2.CorrectUsageResponse()
+        await self._writer.submit(on_behalf(command.tenant, command))
+        return pb.CorrectUsageResponse()
 
     @unary
-    async def CloseBooks(  # noqa: N802
-        self, request: admin_pb2.CloseBooksRequest, context: Context
-    ) -> admin_pb2.CloseBooksResponse:
+    async def CloseBooks(self, request: pb.CloseBooksRequest) -> pb.CloseBooksResponse:
         """Replace the entries of past days by sums."""
-        await self._writer.submit(on_behalf(context, "CloseBooks", "", c.CloseBooks(request.up_to_ms)))
-        return admin_pb2.CloseBooksResponse()
+        await self._writer.submit(on_behalf("", c.CloseBooks(request.up_to_ms)))
+        return pb.CloseBooksResponse()

@@ -13,7 +13,7 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.roles import Action, Grant, Role, may, needed
 from aliquot.coordinator.core.commands import Command, OnBehalf
 from aliquot.coordinator.core.values.errors import RoleMissing
-from aliquot.coordinator.wire.calls import Context
+from aliquot.coordinator.wire.calls import this_call
 from aliquot.coordinator.wire.hiding import Sees
 from aliquot.v1.types_pb2 import LeaseRequest
 
@@ -77,9 +77,10 @@ class Caller:
         """Which leases it sees the whole of; None: all."""
         return None if self.sees_all else self.may_see
 
-    def actor(self, context: Context, action: str) -> Actor:
-        """As the record will have it."""
-        return Actor(self.principal, self.token_id, context.peer(), action)
+    def actor(self, action: str = "") -> Actor:
+        """As the record will have it. `action`: where the method's name does not say what is done."""
+        method, context = this_call()
+        return Actor(self.principal, self.token_id, context.peer(), action or method)
 
 
 NOBODY: Final = Caller("")
@@ -132,6 +133,6 @@ def _asked(action: Action, scope: str) -> str:
     return re.sub(r",? (?:of|on|for|below) (?:the )?(?:tenant|node)$", "", action.value)
 
 
-def on_behalf(context: Context, action: str, subject: str, command: Command[T]) -> OnBehalf[T]:
-    """The command, with who gives it by this call, for the record."""
-    return OnBehalf(caller().actor(context, action), plain_text(subject, SUBJECT_CHARS_MAX), command)
+def on_behalf(subject: str, command: Command[T], action: str = "") -> OnBehalf[T]:
+    """The command, with who gives it by this call, for the record. `action`: see `Caller.actor`."""
+    return OnBehalf(caller().actor(action), plain_text(subject, SUBJECT_CHARS_MAX), command)

@@ -9,8 +9,9 @@ from aliquot.coordinator.core.deciding.capacity.queries import GetCapacity
 from aliquot.coordinator.rpc.caller import caller, on_behalf
 from aliquot.coordinator.rpc.service import Service
 from aliquot.coordinator.wire import capacity as messages
-from aliquot.coordinator.wire.calls import Context, unary
-from aliquot.v1 import capacity_pb2, capacity_pb2_grpc
+from aliquot.coordinator.wire.calls import unary
+from aliquot.v1 import capacity_pb2 as pb
+from aliquot.v1 import capacity_pb2_grpc
 
 _ORDERS, _ORDERS_MAX = 8, 64
 _FOR_S, _FOR_S_MAX = 300, 3_600
@@ -20,28 +21,22 @@ class CapacityService(Service, capacity_pb2_grpc.CapacityServiceServicer):
     """See the module's docstring."""
 
     @unary
-    async def DeclareCapacity(  # noqa: N802 - the contract's name
-        self, request: capacity_pb2.DeclareCapacityRequest, context: Context
-    ) -> capacity_pb2.DeclareCapacityResponse:
+    async def DeclareCapacity(self, request: pb.DeclareCapacityRequest) -> pb.DeclareCapacityResponse:
         """Put shapes on offer, by these rules."""
         version = request.version if request.HasField("version") else c.ANY_VERSION
         command = c.DeclareCapacity(messages.read_spec(request.spec), version)
         subject = f"{len(command.spec.shapes)} shapes, act={command.spec.policy.act}"
-        now = await self._writer.submit(on_behalf(context, "DeclareCapacity", subject, command))
-        return capacity_pb2.DeclareCapacityResponse(version=now)
+        now = await self._writer.submit(on_behalf(subject, command))
+        return pb.DeclareCapacityResponse(version=now)
 
     @unary
-    async def GetCapacity(  # noqa: N802
-        self, request: capacity_pb2.GetCapacityRequest, context: Context
-    ) -> capacity_pb2.Capacity:
+    async def GetCapacity(self, request: pb.GetCapacityRequest) -> pb.Capacity:
         """What is on offer and ordered, and what would be done now."""
         report = await self._writer.query(GetCapacity(advice=not request.without_advice))
         return messages.report_message(report, whole=caller().sees_all)
 
     @unary
-    async def TakeOrders(  # noqa: N802
-        self, request: capacity_pb2.TakeOrdersRequest, context: Context
-    ) -> capacity_pb2.TakeOrdersResponse:
+    async def TakeOrders(self, request: pb.TakeOrdersRequest) -> pb.TakeOrdersResponse:
         """Give orders to a program that carries them out."""
         taker = names.validate_node(request.taker, "taker")
         if request.orders_max > _ORDERS_MAX:
@@ -49,13 +44,11 @@ class CapacityService(Service, capacity_pb2_grpc.CapacityServiceServicer):
         if request.for_s > _FOR_S_MAX:
             raise InvalidFieldError("for_s", f"{request.for_s}; at most {_FOR_S_MAX}")
         command = c.TakeOrders(taker, request.orders_max or _ORDERS, (request.for_s or _FOR_S) * 1000)
-        taken = await self._writer.submit(on_behalf(context, "TakeOrders", taker, command))
-        return capacity_pb2.TakeOrdersResponse(orders=map(messages.order_message, taken))
+        taken = await self._writer.submit(on_behalf(taker, command))
+        return pb.TakeOrdersResponse(orders=map(messages.order_message, taken))
 
     @unary
-    async def ReportOrder(  # noqa: N802
-        self, request: capacity_pb2.ReportOrderRequest, context: Context
-    ) -> capacity_pb2.NodeOrder:
+    async def ReportOrder(self, request: pb.ReportOrderRequest) -> pb.NodeOrder:
         """What became of an order."""
         command = c.ReportOrder(
             request.number,
@@ -67,23 +60,19 @@ class CapacityService(Service, capacity_pb2_grpc.CapacityServiceServicer):
             problem=names.plain_text(request.problem, messages.TEXT_MAX),
             final=request.final,
         )
-        order = await self._writer.submit(on_behalf(context, "ReportOrder", f"order-{request.number}", command))
+        order = await self._writer.submit(on_behalf(f"order-{request.number}", command))
         return messages.order_message(order)
 
     @unary
-    async def WithdrawOrder(  # noqa: N802
-        self, request: capacity_pb2.WithdrawOrderRequest, context: Context
-    ) -> capacity_pb2.NodeOrder:
+    async def WithdrawOrder(self, request: pb.WithdrawOrderRequest) -> pb.NodeOrder:
         """Want no more of an order."""
         command = c.WithdrawOrder(request.number, names.plain_text(request.reason, messages.TEXT_MAX))
-        order = await self._writer.submit(on_behalf(context, "WithdrawOrder", f"order-{request.number}", command))
+        order = await self._writer.submit(on_behalf(f"order-{request.number}", command))
         return messages.order_message(order)
 
     @unary
-    async def ExpectDemand(  # noqa: N802
-        self, request: capacity_pb2.ExpectDemandRequest, context: Context
-    ) -> capacity_pb2.ExpectDemandResponse:
+    async def ExpectDemand(self, request: pb.ExpectDemandRequest) -> pb.ExpectDemandResponse:
         """Take a forecast."""
         series = tuple(messages.read_series(request.series, self._clock.now_ms()))
-        await self._writer.submit(on_behalf(context, "ExpectDemand", f"{len(series)} series", c.ExpectDemand(series)))
-        return capacity_pb2.ExpectDemandResponse()
+        await self._writer.submit(on_behalf(f"{len(series)} series", c.ExpectDemand(series)))
+        return pb.ExpectDemandResponse()

@@ -8,17 +8,15 @@ expires.
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
-
-import grpc
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.errors import Overloaded, RolesChanged, Unauthenticated
 from aliquot.coordinator.rpc.caller import Caller, caller
 from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, Handler
+from aliquot.coordinator.wire.calls import Context, Handler, kind_of
 
 SWEEP_S = 0.5
 _RETRY_MS = 2_000
@@ -64,59 +62,38 @@ class LastingCalls:
 
     def wrap(self, handler: Handler, *, counted: bool = True) -> Handler:
         """The same method, whose calls end with their token. `counted`: they are among the caller's `streams_max`."""
-        if handler.response_streaming:
-            behaviour: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
-            make: Any = (
-                grpc.stream_stream_rpc_method_handler
-                if handler.request_streaming
-                else grpc.unary_stream_rpc_method_handler
-            )
+        make, behaviour = kind_of(handler)
 
-            if inspect.iscoroutinefunction(behaviour):
-
-                async def carried(request: object, context: Context) -> None:
-                    entry = self._enter(counted=counted) or await self._refuse(context)
-                    try:
-                        await behaviour(request, context)
-                    except asyncio.CancelledError:
-                        await self._explain(entry, context)
-                        raise
-                    finally:
-                        self._leave(entry)
-
-                return make(carried, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
-
-            async def streamed(request: object, context: Context) -> AsyncIterator[object]:
-                entry = self._enter(counted=counted) or await self._refuse(context)
-                try:
-                    async for answer in behaviour(request, context):
-                        if entry.why is None:
-                            entry.ours = False
-                            yield answer
-                            entry.ours = True
-                        if entry.why is not None:
-                            await rpc_errors.abort(context, entry.why)
-                except asyncio.CancelledError:
-                    await self._explain(entry, context)
-                    raise
-                finally:
-                    self._leave(entry)
-
-            return make(streamed, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
-
-        one: Any = handler.unary_unary
+        async def streamed(request: object, context: Context) -> AsyncIterator[object]:
+            async with self._under_way(context, counted=counted) as entry:
+                async for answer in behaviour(request, context):
+                    if entry.why is None:
+                        entry.ours = False
+                        yield answer
+                        entry.ours = True
+                    if entry.why is not None:
+                        await rpc_errors.abort(context, entry.why)
 
         async def answered(request: object, context: Context) -> object:
-            entry = self._enter(counted=counted) or await self._refuse(context)
-            try:
-                return await one(request, context)
-            except asyncio.CancelledError:
-                await self._explain(entry, context)
-                raise
-            finally:
-                self._leave(entry)
+            async with self._under_way(context, counted=counted):
+                return await behaviour(request, context)
 
-        return grpc.unary_unary_rpc_method_handler(answered, handler.request_deserializer, handler.response_serializer)
+        ending = streamed if handler.response_streaming else answered
+        return make(ending, handler.request_deserializer, handler.response_serializer)
+
+    @contextlib.asynccontextmanager
+    async def _under_way(self, context: Context, *, counted: bool) -> AsyncIterator[_Open]:
+        """Known as long as it lasts; its caller is told why it ends, where it was us who ended it."""
+        entry = self._enter(counted=counted) or await self._refuse(context)
+        try:
+            yield entry
+        except asyncio.CancelledError:
+            if entry.why is not None:
+                entry.task.uncancel()
+                await rpc_errors.abort(context, entry.why)
+            raise
+        finally:
+            self._leave(entry)
 
     def _enter(self, *, counted: bool) -> _Open | None:
         """None where the caller has as many as one may have."""
@@ -154,13 +131,6 @@ class LastingCalls:
     async def _refuse(self, context: Context) -> NoReturn:
         said = f"{caller().principal} has {self.streams_max} watches and calls that wait (`access.streams_max`)"
         await rpc_errors.abort(context, Overloaded(said, retry_after_ms=_RETRY_MS))
-
-    @staticmethod
-    async def _explain(entry: _Open, context: Context) -> None:
-        """Say why it ends, where it was us who ended it."""
-        if entry.why is not None:
-            entry.task.uncancel()
-            await rpc_errors.abort(context, entry.why)
 
     def changed(self, still: Callable[[str], Caller | None], token_ids: frozenset[str], names: frozenset[str]) -> None:
         """Tokens and principals have changed: end what is no longer theirs to do. `still`: who holds a token now.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import Future
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from aliquot.common import limits
 from aliquot.common.errors import AliquotError, InvalidFieldError
@@ -19,7 +19,7 @@ from aliquot.coordinator.core.commands.outcomes import AllocateOutcome
 from aliquot.coordinator.core.commands.queries import Explain, ExplainLease
 from aliquot.coordinator.core.deciding.answers.use import GetUse
 from aliquot.coordinator.core.known.use_windows import Efficiency
-from aliquot.coordinator.core.values.errors import LeaseNotFound
+from aliquot.coordinator.core.values.errors import no_lease
 from aliquot.coordinator.errors import JournalUnavailable, Overloaded, ShuttingDown
 from aliquot.coordinator.reading.tracing.story import Story, story_of
 from aliquot.coordinator.reading.waiting import Condition, active, ended, granted
@@ -31,7 +31,6 @@ from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import WatchService
 from aliquot.coordinator.wire import errors as rpc_errors
 from aliquot.coordinator.wire.calls import (
-    Context,
     check_count,
     check_size,
     in_turns,
@@ -39,10 +38,12 @@ from aliquot.coordinator.wire.calls import (
     page_size,
     readable,
     stated_reason,
+    streamed,
+    this_call,
     unary,
 )
 from aliquot.coordinator.wire.leases import (
-    add_efficiency,
+    add_measured,
     explanation_message,
     lease_message,
     notes_on_tiers,
@@ -51,7 +52,8 @@ from aliquot.coordinator.wire.leases import (
 )
 from aliquot.coordinator.wire.requests import read_request
 from aliquot.coordinator.wire.use_report import report_message, timeline_message
-from aliquot.v1 import leases_pb2, leases_pb2_grpc, types_pb2
+from aliquot.v1 import leases_pb2 as pb
+from aliquot.v1 import leases_pb2_grpc, types_pb2
 
 _SCANNED_PER_PAGE = 20_000
 """A page ends after so many records, full or not, so that a narrow filter never blocks the event loop."""
@@ -87,22 +89,20 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     # -- asking
 
     @unary
-    async def Allocate(  # noqa: N802 - the contract's name
-        self, request: leases_pb2.AllocateRequest, context: Context
-    ) -> leases_pb2.AllocateResponse:
+    async def Allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         """Ask for a lease, and wait for it as far as asked."""
         check_size(request, _WAITING_BYTES_MAX)
-        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms")
         condition = _condition(request.wait_until)
         wish = self._asking.read(request)
         if condition is not None:
             self._waiters.check_room()
         outcome = await self._asking.outcome(self._asking.ask(wish))
-        return await self._answer(outcome, condition, timeout_s, context)
+        return await self._answer(outcome, condition, timeout_s)
 
     async def _answer(
-        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float, context: Context
-    ) -> leases_pb2.AllocateResponse:
+        self, outcome: AllocateOutcome, condition: Condition | None, timeout_s: float
+    ) -> pb.AllocateResponse:
         """The lease, once it is as its caller wants it."""
         lease = self._lease(outcome.lease_id)
         if outcome.replayed:
@@ -113,35 +113,31 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             lease = self._lease(outcome.lease_id)
         elif outcome.replayed:
             self._keepalive.renew(lease.lease_id)
-        response = leases_pb2.AllocateResponse(replayed=outcome.replayed)
+        response = pb.AllocateResponse(replayed=outcome.replayed)
         self._write_own(response.lease, lease)
-        await self._explain_wait(lease, response.lease, context)
+        await self._explain_wait(lease, response.lease)
         return response
 
     @unary
-    async def GrantOn(  # noqa: N802
-        self, request: leases_pb2.GrantOnRequest, context: Context
-    ) -> leases_pb2.AllocateResponse:
+    async def GrantOn(self, request: pb.GrantOnRequest) -> pb.AllocateResponse:
         """A lease exactly where somebody else has decided, or why not."""
         check_size(request, _WAITING_BYTES_MAX)
-        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms", context)
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_MS, "wait_timeout_ms")
         condition = _condition(request.wait_until) or granted
         wish = self._asking.read(request)
         self._waiters.check_room()
         outcome = await self._asking.outcome(self._asking.ask(wish))
-        return await self._answer(outcome, condition, timeout_s, context)
+        return await self._answer(outcome, condition, timeout_s)
 
     @unary
-    async def AllocateBatch(  # noqa: N802
-        self, request: leases_pb2.AllocateBatchRequest, context: Context
-    ) -> leases_pb2.AllocateBatchResponse:
+    async def AllocateBatch(self, request: pb.AllocateBatchRequest) -> pb.AllocateBatchResponse:
         """Many at once, decided in order and answered together."""
         check_count(request.items, limits.MAX_BATCH_ITEMS, "items")
         check_count(request.grants, limits.MAX_BATCH_ITEMS - len(request.items), "grants")
         self._rates.charge(caller().principal, len(request.items) + len(request.grants) - 1)
         asked = [self._asking.try_ask(item) async for item in in_turns(request.items)]
         asked += [self._asking.try_ask(grant) async for grant in in_turns(request.grants)]
-        response = leases_pb2.AllocateBatchResponse()
+        response = pb.AllocateBatchResponse()
         async for ask in in_turns(asked):
             result = response.results.add()
             try:
@@ -154,7 +150,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                     self._keepalive.renew(outcome.lease_id)
                 self._write_own(result.lease, lease)
             except AliquotError as error:
-                self.refuse(error, "AllocateBatch", context)
+                self.refuse(error)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
@@ -173,28 +169,26 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         )
 
     @unary
-    async def Explain(  # noqa: N802
-        self, request: leases_pb2.ExplainRequest, context: Context
-    ) -> leases_pb2.ExplainResponse:
+    async def Explain(self, request: pb.ExplainRequest) -> pb.ExplainResponse:
         """A dry run, or why a lease is where it is."""
         if request.WhichOneof("subject") == "lease_id":
             lease = self._lease(request.lease_id)
             if not caller().may_see(lease):
-                return leases_pb2.ExplainResponse(lease=redacted(lease, self._view))
+                return pb.ExplainResponse(lease=redacted(lease, self._view))
             why = await self._why(lease.lease_id)
             seen = self._seen_message(self._lease(lease.lease_id))
             why.notes.extend(notes_on_tiers(seen.slices))
-            return leases_pb2.ExplainResponse(explanation=why, lease=seen)
+            return pb.ExplainResponse(explanation=why, lease=seen)
         read = read_request(at_home(request.request), self._view.node_id_of)
         caller().must(Action.ALLOCATE, read.spec.tenant)
         explained = await self._writer.query(Explain(read.spec))
-        return leases_pb2.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
+        return pb.ExplainResponse(explanation=explanation_message(explained, self._view, caller().sees))
 
-    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease, context: Context) -> None:
+    async def _explain_wait(self, lease: Lease, message: types_pb2.Lease) -> None:
         """Add why it waits, if it does, unless questions can't be answered now, or not soon."""
         if lease.state is LeaseState.QUEUED:
             with contextlib.suppress(JournalUnavailable, Overloaded, ShuttingDown, TimeoutError):
-                async with asyncio.timeout(_before_deadline_s(_EXPLAINED_WITHIN_S, _ANSWERED_IN_S, context)):
+                async with asyncio.timeout(_before_deadline_s(_EXPLAINED_WITHIN_S, _ANSWERED_IN_S)):
                     message.waiting.CopyFrom(await self._why(lease.lease_id))
 
     async def _why(self, lease_id: str) -> types_pb2.Explanation:
@@ -206,24 +200,19 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
     # -- keeping
 
-    async def KeepAlive(  # noqa: N802
-        self, request_iterator: AsyncIterator[leases_pb2.KeepAliveRequest], context: Context
-    ) -> AsyncIterator[leases_pb2.KeepAliveResponse]:
+    @streamed
+    async def KeepAlive(
+        self, request_iterator: AsyncIterator[pb.KeepAliveRequest]
+    ) -> AsyncGenerator[pb.KeepAliveResponse, None]:
         """One answer per message, in order."""
-        try:
-            with self._keeping.stream() as too_many:
-                async for request in request_iterator:
-                    if too_many:  # after reading: see `read_before_refusing`
-                        raise Overloaded(too_many, retry_after_ms=5_000)
-                    yield await self._keeping.keep(readable(request).lease_ids)
-        except AliquotError as error:
-            self.refuse(error, "KeepAlive", context)
-            await rpc_errors.abort(context, error)
+        with self._keeping.stream() as too_many:
+            async for request in request_iterator:
+                if too_many:  # after reading: see `read_before_refusing`
+                    raise Overloaded(too_many, retry_after_ms=5_000)
+                yield await self._keeping.keep(readable(request).lease_ids)
 
     @unary
-    async def AcknowledgeShape(  # noqa: N802
-        self, request: leases_pb2.AcknowledgeShapeRequest, context: Context
-    ) -> types_pb2.Lease:
+    async def AcknowledgeShape(self, request: pb.AcknowledgeShapeRequest) -> types_pb2.Lease:
         """The launcher of an elastic lease has adapted; the lease as it is then."""
         caller().must_hold(self._lease(request.lease_id), Action.KEEP_OTHERS)
         await self._writer.submit(c.AcknowledgeShape(request.lease_id, request.shape))
@@ -232,12 +221,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
     # -- ending
 
     @unary
-    async def Release(  # noqa: N802
-        self, request: leases_pb2.ReleaseRequest, context: Context
-    ) -> leases_pb2.ReleaseResponse:
+    async def Release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
         """End a lease; one that has ended is answered as it is."""
         check_size(request, _WAITING_BYTES_MAX)
-        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms", context)
+        timeout_s = _timeout_s(request.wait_timeout_ms, limits.DEFAULT_WAIT_GONE_MS, "wait_timeout_ms")
         detail = stated_reason(request.reason)
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
@@ -249,19 +236,17 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.wait_gone and not lease.ended:
             await self._waiters.wait(lease, ended, timeout_s)
             lease = self._lease(request.lease_id)
-        response = leases_pb2.ReleaseResponse()
+        response = pb.ReleaseResponse()
         write_lease(response.lease, lease, self._view, who.sees)
         return response
 
     @unary
-    async def ReleaseBatch(  # noqa: N802
-        self, request: leases_pb2.ReleaseBatchRequest, context: Context
-    ) -> leases_pb2.ReleaseBatchResponse:
+    async def ReleaseBatch(self, request: pb.ReleaseBatchRequest) -> pb.ReleaseBatchResponse:
         """Many at once."""
         check_count(request.lease_ids, limits.MAX_BATCH_ITEMS, "lease_ids")
         self._rates.charge(caller().principal, len(request.lease_ids) - 1)
         replies = [self._end(lease_id) async for lease_id in in_turns(request.lease_ids)]
-        response = leases_pb2.ReleaseBatchResponse()
+        response = pb.ReleaseBatchResponse()
         async for lease_id, reply in in_turns(zip(request.lease_ids, replies, strict=True)):
             result = response.results.add()
             try:
@@ -270,30 +255,28 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 await reply
                 write_lease(result.lease, self._lease(lease_id), self._view, caller().sees)
             except AliquotError as error:
-                self.refuse(error, "ReleaseBatch", context)
+                self.refuse(error)
                 result.error.CopyFrom(rpc_errors.status_of(error))
         return response
 
     # -- looking
 
     @unary
-    async def Get(self, request: leases_pb2.GetRequest, context: Context) -> types_pb2.Lease:  # noqa: N802
+    async def Get(self, request: pb.GetRequest) -> types_pb2.Lease:
         """One lease, and why it waits if it does."""
         lease = self._lease(request.lease_id)
         if not caller().may_see(lease):
             return redacted(lease, self._view)
         message = self._seen_message(lease)
-        add_efficiency(message.use, self._efficiency(lease.lease_id))
+        add_measured(message.use, lease, self._efficiency(lease.lease_id), self._observed)
         troubles = self._writer.troubles(lease.lease_id)
         message.set_aside.extend(str(trouble) for trouble in troubles if trouble.set_aside)
         if not troubles:  # explaining it would fail as well
-            await self._explain_wait(lease, message, context)
+            await self._explain_wait(lease, message)
         return message
 
     @unary
-    async def GetTimeline(  # noqa: N802
-        self, request: leases_pb2.GetTimelineRequest, context: Context
-    ) -> leases_pb2.Timeline:
+    async def GetTimeline(self, request: pb.GetTimelineRequest) -> pb.Timeline:
         """What has happened to a lease."""
         lease = self._lease(request.lease_id)
         if not caller().may_see(lease):
@@ -313,9 +296,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             self._stories -= 1
 
     @unary
-    async def List(  # noqa: N802
-        self, request: leases_pb2.ListRequest, context: Context
-    ) -> leases_pb2.ListResponse:
+    async def List(self, request: pb.ListRequest) -> pb.ListResponse:
         """A page of leases, in order of arrival."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
         after = page_after(request.page_token, "a")
@@ -325,7 +306,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         sees = who.sees
         states = frozenset(request.states)
         ended_too = int(LeaseState.ENDED) in states
-        response = leases_pb2.ListResponse(seq=self._view.seq)
+        response = pb.ListResponse(seq=self._view.seq)
         slices = 0
         leases = self._view.leases_after(after, tenant=request.tenant, live_only=not ended_too)
         for scanned, lease in enumerate(leases):
@@ -339,9 +320,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return response
 
     @unary
-    async def GetUse(  # noqa: N802
-        self, request: leases_pb2.GetUseRequest, context: Context
-    ) -> leases_pb2.UseReport:
+    async def GetUse(self, request: pb.GetUseRequest) -> pb.UseReport:
         """What leases make of what they hold, as far as the caller may see them."""
         who = caller()
         if request.tenant:
@@ -349,12 +328,10 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         if request.lease_id:
             self._lease(request.lease_id)
         query = GetUse(request.tenant, request.lease_id, request.quiet_only, visible=who.may_see)
-        return report_message(await self._writer.query(query), self._view, who.sees)
+        return report_message(await self._writer.query(query), self._view, who.sees, self._observed)
 
     @unary
-    async def ExemptLease(  # noqa: N802
-        self, request: leases_pb2.ExemptLeaseRequest, context: Context
-    ) -> types_pb2.Lease:
+    async def ExemptLease(self, request: pb.ExemptLeaseRequest) -> types_pb2.Lease:
         """Idleness of a lease has no consequences for a while."""
         reason = stated_reason(request.reason)
         who = caller()
@@ -363,9 +340,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary
-    async def ExtendLease(  # noqa: N802
-        self, request: leases_pb2.ExtendLeaseRequest, context: Context
-    ) -> types_pb2.Lease:
+    async def ExtendLease(self, request: pb.ExtendLeaseRequest) -> types_pb2.Lease:
         """A longer time limit."""
         reason = stated_reason(request.reason)
         if not 0 < request.time_limit_s <= limits.MAX_TIME_LIMIT_S:
@@ -377,32 +352,24 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         return lease_message(self._lease(request.lease_id), self._view, who.sees)
 
     @unary
-    async def ConfirmNotice(  # noqa: N802
-        self, request: leases_pb2.ConfirmNoticeRequest, context: Context
-    ) -> leases_pb2.ConfirmNoticeResponse:
+    async def ConfirmNotice(self, request: pb.ConfirmNoticeRequest) -> pb.ConfirmNoticeResponse:
         """A warning has been delivered."""
         who = caller()
         who.must_hold(self._lease(request.lease_id), Action.END_OTHERS)
         await self._writer.submit(c.ConfirmNotice(request.lease_id, request.number, who.principal))
-        return leases_pb2.ConfirmNoticeResponse()
+        return pb.ConfirmNoticeResponse()
 
-    async def Watch(  # type: ignore[override]  # noqa: N802
-        self, request: leases_pb2.WatchRequest, context: Context
-    ) -> AsyncIterator[bytes]:
+    @streamed
+    def Watch(self, request: pb.WatchRequest) -> AsyncGenerator[bytes, None]:  # type: ignore[override]
         """Changes as they become durable, encoded already."""
-        async with contextlib.aclosing(self._watch.watch(request, context)) as events:
-            async for event in events:
-                yield event
+        return self._watch.watch(request)
 
     # -- below the calls
 
     def _lease(self, lease_id: str) -> Lease:
         lease = self._view.leases.get(lease_id)
         if lease is None:
-            raise LeaseNotFound(
-                f"there is no lease {lease_id[:64]!r}",
-                hint="it may have ended more than ten minutes ago; `aliquot ls` lists those that live",
-            )
+            raise no_lease(lease_id)
         return lease
 
     def _end(self, lease_id: str) -> Future[None] | AliquotError:
@@ -414,20 +381,20 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
 
 
 _CONDITIONS: dict[int, Condition] = {
-    leases_pb2.WAIT_UNTIL_UNSPECIFIED: granted,
-    leases_pb2.WAIT_UNTIL_GRANTED: granted,
-    leases_pb2.WAIT_UNTIL_ACTIVE: active,
+    pb.WAIT_UNTIL_UNSPECIFIED: granted,
+    pb.WAIT_UNTIL_GRANTED: granted,
+    pb.WAIT_UNTIL_ACTIVE: active,
 }
 
 
 def _condition(wait_until: int) -> Condition | None:
     """Until when its caller waits; None: not at all."""
-    if wait_until not in _CONDITIONS and wait_until != leases_pb2.WAIT_UNTIL_QUEUED:
+    if wait_until not in _CONDITIONS and wait_until != pb.WAIT_UNTIL_QUEUED:
         raise InvalidFieldError("wait_until", f"{wait_until} is not known")
     return _CONDITIONS.get(wait_until)
 
 
-def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[int]) -> bool:
+def _matches(lease: Lease, request: pb.ListRequest, states: frozenset[int]) -> bool:
     if states and int(lease.state) not in states:
         return False
     if request.queue and lease.request.queue != request.queue:
@@ -435,13 +402,13 @@ def _matches(lease: Lease, request: leases_pb2.ListRequest, states: frozenset[in
     return not request.node_id or any(piece.plan.node_id == request.node_id for piece in lease.slices)
 
 
-def _timeout_s(asked_ms: int, default_ms: int, field: str, context: Context) -> float:
+def _timeout_s(asked_ms: int, default_ms: int, field: str) -> float:
     """How long to wait: as asked, but not beyond the call's own deadline."""
     if asked_ms > limits.MAX_WAIT_MS:
         raise InvalidFieldError(field, f"{asked_ms} ms; at most {limits.MAX_WAIT_MS} ms (an hour)")
-    return _before_deadline_s((asked_ms or default_ms) / 1000, 2 * _ANSWERED_IN_S, context)
+    return _before_deadline_s((asked_ms or default_ms) / 1000, 2 * _ANSWERED_IN_S)
 
 
-def _before_deadline_s(wanted_s: float, spare_s: float, context: Context) -> float:
-    left_s: float | None = context.time_remaining()  # the stub forgets that a call may have no deadline
+def _before_deadline_s(wanted_s: float, spare_s: float) -> float:
+    left_s: float | None = this_call().context.time_remaining()  # the stub forgets that a call may have no deadline
     return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - spare_s))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import islice
 
 from aliquot.common import limits
@@ -14,12 +13,12 @@ from aliquot.coordinator.core.books.nodes import Node
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.commands.queries import Fits
 from aliquot.coordinator.core.deciding.answers.health import GetHealth
-from aliquot.coordinator.core.values.errors import NodeNotFound
+from aliquot.coordinator.core.values.errors import no_node
 from aliquot.coordinator.rpc.caller import at_home, caller, on_behalf
 from aliquot.coordinator.rpc.foretelling import read_series
 from aliquot.coordinator.rpc.service import Led, Service
 from aliquot.coordinator.rpc.watch_service import FleetService
-from aliquot.coordinator.wire.calls import Context, page_size, stated_reason, unary
+from aliquot.coordinator.wire.calls import page_size, stated_reason, streamed, unary
 from aliquot.coordinator.wire.health import health_message, incident_message
 from aliquot.coordinator.wire.nodes import (
     NodeWriter,
@@ -30,7 +29,8 @@ from aliquot.coordinator.wire.nodes import (
 )
 from aliquot.coordinator.wire.placing import fits_message, read_node_ids
 from aliquot.coordinator.wire.requests import read_request
-from aliquot.v1 import pool_pb2, pool_pb2_grpc, types_pb2
+from aliquot.v1 import pool_pb2 as pb
+from aliquot.v1 import pool_pb2_grpc, types_pb2
 
 _TENANTS_SHOWN = 1_000
 _DEVICES_PER_PAGE = 4_000
@@ -52,9 +52,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
     # -- changing
 
     @unary
-    async def DeclareNodes(  # noqa: N802 - the contract's name
-        self, request: pool_pb2.DeclareNodesRequest, context: Context
-    ) -> pool_pb2.DeclareNodesResponse:
+    async def DeclareNodes(self, request: pb.DeclareNodesRequest) -> pb.DeclareNodesResponse:
         """All of them or none."""
         if len(request.nodes) > limits.MAX_DECLARED_NODES:
             raise InvalidFieldError("nodes", f"{len(request.nodes)} nodes; at most {limits.MAX_DECLARED_NODES} at once")
@@ -63,100 +61,88 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         if specs:
             command = c.DeclareNode(specs[0], tuple(specs[1:]))
             subject = ", ".join(spec.name for spec in specs[:3]) + (", …" if len(specs) > 3 else "")
-            await self._writer.submit(on_behalf(context, "DeclareNodes", subject, command))
+            await self._writer.submit(on_behalf(subject, command))
         declared = (self._view.nodes.get(spec.node_id) for spec in specs)
-        return pool_pb2.DeclareNodesResponse(
+        return pb.DeclareNodesResponse(
             nodes=[self._nodes.node_message(node, with_devices=True) for node in declared if node is not None]
         )
 
     @unary
-    async def RemoveNode(  # noqa: N802
-        self, request: pool_pb2.RemoveNodeRequest, context: Context
-    ) -> pool_pb2.RemoveNodeResponse:
+    async def RemoveNode(self, request: pb.RemoveNodeRequest) -> pb.RemoveNodeResponse:
         """Forget a node."""
         command = c.RemoveNode(request.node_id, force=request.force)
-        await self._writer.submit(on_behalf(context, "RemoveNode", request.node_id, command))
-        return pool_pb2.RemoveNodeResponse()
+        await self._writer.submit(on_behalf(request.node_id, command))
+        return pb.RemoveNodeResponse()
 
     @unary
-    async def Cordon(self, request: pool_pb2.CordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+    async def Cordon(self, request: pb.CordonRequest) -> types_pb2.Node:
         """Make no new grants on a node."""
         reason = stated_reason(request.reason)
-        return await self._cordon(c.Cordon(request.node_id, reason=reason), "Cordon", context)
+        return await self._cordon(c.Cordon(request.node_id, reason=reason))
 
     @unary
-    async def Uncordon(self, request: pool_pb2.UncordonRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+    async def Uncordon(self, request: pb.UncordonRequest) -> types_pb2.Node:
         """Make grants on a node again."""
-        return await self._cordon(c.Cordon(request.node_id, cordoned=False), "Uncordon", context)
+        return await self._cordon(c.Cordon(request.node_id, cordoned=False))
 
     @unary
-    async def Drain(self, request: pool_pb2.DrainRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+    async def Drain(self, request: pb.DrainRequest) -> types_pb2.Node:
         """Make no new grants on a node, and end those that it has."""
         if request.grace_s > limits.MAX_GRACE_S:
             raise InvalidFieldError("grace_s", f"{request.grace_s} s; at most {limits.MAX_GRACE_S}")
         reason = stated_reason(request.reason)
         command = c.Cordon(request.node_id, drain=True, reason=reason, grace_ms=request.grace_s * 1000)
-        return await self._cordon(command, "Drain", context)
+        return await self._cordon(command)
 
-    async def _cordon(self, command: c.Cordon, action: str, context: Context) -> types_pb2.Node:
-        await self._writer.submit(on_behalf(context, action, command.node_id, command))
+    async def _cordon(self, command: c.Cordon) -> types_pb2.Node:
+        await self._writer.submit(on_behalf(command.node_id, command))
         return self._nodes.node_message(self._node(command.node_id), with_devices=False)
 
     # -- sick cards
 
     @unary
-    async def QuarantineDevice(  # noqa: N802
-        self, request: pool_pb2.QuarantineDeviceRequest, context: Context
-    ) -> pool_pb2.DeviceCareResponse:
+    async def QuarantineDevice(self, request: pb.QuarantineDeviceRequest) -> pb.DeviceCareResponse:
         """Take a card out of service."""
         command = c.QuarantineDevice(request.uuid, stated_reason(request.reason), request.drain, caller().principal)
-        return await self._care("QuarantineDevice", command, context)
+        return await self._care(command)
 
     @unary
-    async def VerifyDevice(  # noqa: N802
-        self, request: pool_pb2.VerifyDeviceRequest, context: Context
-    ) -> pool_pb2.DeviceCareResponse:
+    async def VerifyDevice(self, request: pb.VerifyDeviceRequest) -> pb.DeviceCareResponse:
         """Have a card tested."""
         command = c.VerifyDevice(request.uuid, stated_reason(request.reason), caller().principal)
-        return await self._care("VerifyDevice", command, context)
+        return await self._care(command)
 
     @unary
-    async def ReturnDevice(  # noqa: N802
-        self, request: pool_pb2.ReturnDeviceRequest, context: Context
-    ) -> pool_pb2.DeviceCareResponse:
+    async def ReturnDevice(self, request: pb.ReturnDeviceRequest) -> pb.DeviceCareResponse:
         """Take a card back into service."""
         reason = stated_reason(request.reason)
         command = c.ReturnDevice(request.uuid, reason, caller().principal, overrule=request.overrule)
-        return await self._care("OverruleDevice" if request.overrule else "ReturnDevice", command, context)
+        return await self._care(command, "OverruleDevice" if request.overrule else "")
 
     async def _care(
-        self, action: str, command: c.QuarantineDevice | c.VerifyDevice | c.ReturnDevice, context: Context
-    ) -> pool_pb2.DeviceCareResponse:
-        await self._writer.submit(on_behalf(context, action, command.uuid, command))
+        self, command: c.QuarantineDevice | c.VerifyDevice | c.ReturnDevice, action: str = ""
+    ) -> pb.DeviceCareResponse:
+        await self._writer.submit(on_behalf(command.uuid, command, action))
         report = await self._writer.query(GetHealth())
         for view in report.open:
             devices = [device for unit in view.incident.units for device in self._parts_of(view.incident.node_id, unit)]
             if command.uuid in view.incident.units or command.uuid in devices:
-                return pool_pb2.DeviceCareResponse(incident=incident_message(view, with_story=True))
-        return pool_pb2.DeviceCareResponse()
+                return pb.DeviceCareResponse(incident=incident_message(view, with_story=True))
+        return pb.DeviceCareResponse()
 
     def _parts_of(self, node_id: str, unit: str) -> list[str]:
         node = self._view.nodes.get(node_id)
         return [] if node is None else [each.uuid for each in node.spec.devices if each.parent_uuid == unit]
 
     @unary
-    async def GetHealth(  # noqa: N802
-        self, request: pool_pb2.GetHealthRequest, context: Context
-    ) -> pool_pb2.Health:
+    async def GetHealth(self, request: pb.GetHealthRequest) -> pb.Health:
         """Incidents about cards, and what is quarantined."""
         message = health_message(await self._writer.query(GetHealth(request.incident)))
         message.unknown_slices.extend(islice(self._nodes.unknown_slices(), _UNKNOWN_SHOWN_MAX))
         return message
 
     @unary
-    async def SettleSlices(  # noqa: N802
-        self, request: pool_pb2.SettleSlicesRequest, context: Context
-    ) -> pool_pb2.SettleSlicesResponse:
+    async def SettleSlices(self, request: pb.SettleSlicesRequest) -> pb.SettleSlicesResponse:
         """End slices that only their node's agent knows."""
         node_id = self._node(request.node_id).spec.node_id
         held = {piece.slice_id: piece for piece in self._nodes.unknown_slices(node_id)}
@@ -166,23 +152,21 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
                 raise InvalidFieldError("slice_ids", f"{slice_id[:64]!r} is not quarantined there", hint=hint)
         chosen = list(islice(dict.fromkeys(request.slice_ids or held), _UNKNOWN_SHOWN_MAX))
         command = c.WriteOff(node_id, tuple(chosen))
-        await self._writer.submit(on_behalf(context, "SettleSlices", request.node_id, command))
-        return pool_pb2.SettleSlicesResponse(slices=[held[slice_id] for slice_id in chosen])
+        await self._writer.submit(on_behalf(request.node_id, command))
+        return pb.SettleSlicesResponse(slices=[held[slice_id] for slice_id in chosen])
 
     # -- looking
 
     @unary
-    async def GetNode(self, request: pool_pb2.GetNodeRequest, context: Context) -> types_pb2.Node:  # noqa: N802
+    async def GetNode(self, request: pb.GetNodeRequest) -> types_pb2.Node:
         """One node by id or name."""
         return self._nodes.node_message(self._node(request.node_id), with_devices=True, sees=caller().sees)
 
     @unary
-    async def ListNodes(  # noqa: N802
-        self, request: pool_pb2.ListNodesRequest, context: Context
-    ) -> pool_pb2.ListNodesResponse:
+    async def ListNodes(self, request: pb.ListNodesRequest) -> pb.ListNodesResponse:
         """A page of nodes, in the order of their ids."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
-        response = pool_pb2.ListNodesResponse(seq=self._view.seq)
+        response = pb.ListNodesResponse(seq=self._view.seq)
         last, devices, sees = "", 0, caller().sees
         for node_id in self._after(request.page_token):
             node = self._view.nodes[node_id]
@@ -197,12 +181,10 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         return response
 
     @unary
-    async def ListDevices(  # noqa: N802
-        self, request: pool_pb2.ListDevicesRequest, context: Context
-    ) -> pool_pb2.ListDevicesResponse:
+    async def ListDevices(self, request: pb.ListDevicesRequest) -> pb.ListDevicesResponse:
         """A page of devices, whole nodes at a time."""
         size = page_size(request.page_size, limits.DEFAULT_PAGE_SIZE, limits.MAX_PAGE_SIZE)
-        response = pool_pb2.ListDevicesResponse()
+        response = pb.ListDevicesResponse()
         last = ""
         looked_at = 0
         sees = caller().sees
@@ -224,9 +206,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         return response
 
     @unary
-    async def Fits(  # noqa: N802
-        self, request: pool_pb2.FitsRequest, context: Context
-    ) -> pool_pb2.FitsResponse:
+    async def Fits(self, request: pb.FitsRequest) -> pb.FitsResponse:
         """Which nodes could take one member of a request now."""
         read = read_request(at_home(request.request), self._view.node_id_of)
         if request.request.tenant:  # whether a tenant is declared, and what it may, is told to its own
@@ -236,9 +216,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         return fits_message(named, found)
 
     @unary
-    async def GetStatus(  # noqa: N802
-        self, request: pool_pb2.GetStatusRequest, context: Context
-    ) -> pool_pb2.Status:
+    async def GetStatus(self, request: pb.GetStatusRequest) -> pb.Status:
         """Totals, as of the last durable fact. The first 1,000 tenants and queues."""
         view, totals = self._view, self._view.totals
         pools = [
@@ -252,7 +230,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
             for key in sorted(queues)
             if caller().may(Action.READ_LEASES, key[0])
         ]
-        return pool_pb2.Status(
+        return pb.Status(
             seq=view.seq,
             leader_epoch=view.leader_epoch,
             version=self._version,
@@ -266,9 +244,7 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         )
 
     @unary
-    async def Forecast(  # noqa: N802
-        self, request: pool_pb2.ForecastRequest, context: Context
-    ) -> pool_pb2.ForecastResponse:
+    async def Forecast(self, request: pb.ForecastRequest) -> pb.ForecastResponse:
         """Demand as it was and as it is expected to be."""
         only = read_series(request)
         if only is not None and only.startswith("tenant/"):
@@ -277,22 +253,19 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
         def may(tenant: str) -> bool:
             return caller().may(Action.READ_LEASES, tenant)
 
-        return pool_pb2.ForecastResponse() if self._forecasts is None else self._forecasts.answer(only, may)
+        return pb.ForecastResponse() if self._forecasts is None else self._forecasts.answer(only, may)
 
-    async def WatchFleet(  # type: ignore[override]  # noqa: N802
-        self, request: pool_pb2.WatchFleetRequest, context: Context
-    ) -> AsyncIterator[bytes]:
+    @streamed
+    def WatchFleet(self, request: pb.WatchFleetRequest) -> AsyncGenerator[bytes, None]:  # type: ignore[override]
         """See `FleetService`."""
-        async with contextlib.aclosing(self._fleet.watch(request, context)) as events:
-            async for event in events:
-                yield event
+        return self._fleet.watch(request)
 
     # -- below the calls
 
     def _node(self, name: str) -> Node:
         node = self._view.node_named(name)
         if node is None:
-            raise NodeNotFound(f"there is no node {name[:64]!r}", hint="`aliquot nodes` lists those there are")
+            raise no_node(name)
         return node
 
     def _after(self, token: str) -> list[str]:

@@ -10,16 +10,14 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator
 
 from aliquot.common import limits
-from aliquot.common.errors import AliquotError, InvalidFieldError
+from aliquot.common.errors import InvalidFieldError
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.reading.fleet import Fleet
-from aliquot.coordinator.reading.metrics import Metrics
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.reading.watch import Change, Watcher, WatchHub
 from aliquot.coordinator.rpc.caller import caller
-from aliquot.coordinator.wire import errors as rpc_errors
-from aliquot.coordinator.wire.calls import Context, check_size, readable
+from aliquot.coordinator.wire.calls import check_size, readable
 from aliquot.coordinator.wire.hiding import Sees, of_tenant
 from aliquot.coordinator.wire.leases import lease_message
 from aliquot.coordinator.wire.nodes import NodeWriter
@@ -37,68 +35,61 @@ _MORE_TAG = bytes([leases_pb2.WatchEvent.MORE_FIELD_NUMBER << 3 | 2])
 class FleetService:
     """All devices as columns. Whoever may read the pool's state sees all of it: nothing in it is a tenant's."""
 
-    def __init__(self, fleet: Fleet, metrics: Metrics) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._metrics = metrics
 
-    async def watch(self, request: pool_pb2.WatchFleetRequest, context: Context) -> AsyncGenerator[bytes, None]:
-        """`FleetEvent`s until the caller leaves, each encoded once, however many get it."""
-        try:
-            request = readable(request)
-            check_size(request, _FLEET_REQUEST_BYTES_MAX)
-            if request.guard:
-                while True:
-                    yield b""
-                    await asyncio.sleep(BOOKMARK_EVERY_S)
-            following = self._fleet.follow(request.layout, request.version, BOOKMARK_EVERY_S)
-            async with contextlib.aclosing(following) as events:
-                async for event in events:
-                    yield event
-        except AliquotError as error:
-            self._metrics.refused[rpc_errors.reason_of(error)] += 1
-            await rpc_errors.abort(context, error)
+    async def watch(self, request: pool_pb2.WatchFleetRequest) -> AsyncGenerator[bytes, None]:
+        """`FleetEvent`s until the caller leaves, each encoded once, however many get it. Raises AliquotError."""
+        request = readable(request)
+        check_size(request, _FLEET_REQUEST_BYTES_MAX)
+        if request.guard:
+            while True:
+                yield b""
+                await asyncio.sleep(BOOKMARK_EVERY_S)
+        following = self._fleet.follow(request.layout, request.version, BOOKMARK_EVERY_S)
+        async with contextlib.aclosing(following) as events:
+            async for event in events:
+                yield event
 
 
 class WatchService:
     """Durable changes."""
 
-    def __init__(self, hub: WatchHub, view: View, nodes: NodeWriter, metrics: Metrics) -> None:
+    def __init__(self, hub: WatchHub, view: View, nodes: NodeWriter) -> None:
         self._hub = hub
         self._view = view
         self._nodes = nodes
-        self._metrics = metrics
 
-    async def watch(self, request: leases_pb2.WatchRequest, context: Context) -> AsyncGenerator[bytes, None]:
-        """`WatchEvent`s until the caller leaves or falls behind, each encoded once, however many get it."""
-        try:
-            request = readable(request)
-            check_size(request, _REQUEST_BYTES_MAX)
-            if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:
-                raise InvalidFieldError(
-                    "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"
-                )
-            who = caller()
-            if request.tenant:
-                who.must(Action.READ_LEASES, request.tenant)
-            watcher = self._hub.watch(
-                after_seq=request.after_seq,
-                tenant=request.tenant,
-                lease_ids=request.lease_ids,
-                nodes=request.nodes,
-                sees=None if who.sees_all else who.may_see,
+    async def watch(self, request: leases_pb2.WatchRequest) -> AsyncGenerator[bytes, None]:
+        """`WatchEvent`s until the caller leaves or falls behind, each encoded once, however many get it.
+
+        Raises AliquotError.
+        """
+        request = readable(request)
+        check_size(request, _REQUEST_BYTES_MAX)
+        if len(request.lease_ids) > limits.MAX_WATCHED_LEASES:
+            raise InvalidFieldError(
+                "lease_ids", f"{len(request.lease_ids)} leases; at most {limits.MAX_WATCHED_LEASES}"
             )
-            whole = who.sees_all
-            try:
-                # At once, so that the caller knows where it stands before anything happens.
-                yield self._encoded(Change(watcher.seq, self._hub.at_ms, None), whole=whole)
-                while True:
-                    message = self._encoded(await watcher.next(BOOKMARK_EVERY_S), whole=whole)
-                    yield message + b"".join(self._more(watcher, whole=whole)) if request.batches else message
-            finally:
-                watcher.close()
-        except AliquotError as error:
-            self._metrics.refused[rpc_errors.reason_of(error)] += 1
-            await rpc_errors.abort(context, error)
+        who = caller()
+        if request.tenant:
+            who.must(Action.READ_LEASES, request.tenant)
+        watcher = self._hub.watch(
+            after_seq=request.after_seq,
+            tenant=request.tenant,
+            lease_ids=request.lease_ids,
+            nodes=request.nodes,
+            sees=None if who.sees_all else who.may_see,
+        )
+        whole = who.sees_all
+        try:
+            # At once, so that the caller knows where it stands before anything happens.
+            yield self._encoded(Change(watcher.seq, self._hub.at_ms, None), whole=whole)
+            while True:
+                message = self._encoded(await watcher.next(BOOKMARK_EVERY_S), whole=whole)
+                yield message + b"".join(self._more(watcher, whole=whole)) if request.batches else message
+        finally:
+            watcher.close()
 
     def _more(self, watcher: Watcher, *, whole: bool) -> Iterator[bytes]:
         """What else waits, each as one more of the field `more`."""

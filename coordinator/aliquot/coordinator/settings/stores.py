@@ -6,17 +6,16 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.parts import load
 from aliquot.coordinator.settings.config import Settings
-from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.base import POSTGRES, Journal
+from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.compaction import Compaction
 from aliquot.coordinator.writing.journal.memory import MemoryJournal
-from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
-from aliquot.coordinator.writing.journal.snapshotter import POSTGRES
-from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
+from aliquot.coordinator.writing.journal.sqlite import SqliteJournal
 from aliquot.coordinator.writing.leadership.single import SingleLeadership, lock_path_of
 
 if TYPE_CHECKING:
@@ -70,14 +69,15 @@ def make_compaction(
     settings: Settings, journal: Journal, *, durable_seq: Callable[[], int], prune: Callable[[int], None]
 ) -> Compaction | None:
     """The compaction of this journal; None for one that needs none."""
-    every_facts = settings.snapshot_every_facts
-    if isinstance(journal, SqliteJournal):
-        folder = SnapshotFolder(snapshot_folder_of(journal.path))
-        return Compaction(str(journal.path), folder, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
-    if settings.journal.startswith(POSTGRES):
-        table = cast("PostgresJournal", journal).snapshot_table
-        return Compaction(settings.journal, table, every_facts=every_facts, durable_seq=durable_seq, prune=prune)
-    return None
+    if not isinstance(journal, StoredJournal):
+        return None
+    return Compaction(
+        str(journal.path) if isinstance(journal, SqliteJournal) else settings.journal,
+        journal.snapshot_store.seqs,
+        every_facts=settings.snapshot_every_facts,
+        durable_seq=durable_seq,
+        prune=prune,
+    )
 
 
 def make_tracing(settings: Settings, version: str) -> Tracing | None:

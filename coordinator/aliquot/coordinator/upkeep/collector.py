@@ -15,31 +15,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 _YOUNG_THRESHOLD = 10_000
 _OLDER_THRESHOLD = 50
 _OLDEST_THRESHOLD = 1_000
 
 
-class GarbageCollector(Protocol):
-    """What a coordinator asks of a garbage collector."""
-
-    def hold_off(self) -> None:
-        """Collect nothing while everything is being loaded."""
-
-    def settle(self) -> None:
-        """Everything is loaded: leave that out of collections, and collect from now on."""
-
-    def measure(self, report: Callable[[float], None]) -> None:
-        """Report each pause, in seconds."""
-
-    def stop_measuring(self) -> None:
-        """Report no more pauses."""
-
-
-class PythonCollector(GarbageCollector):
-    """The interpreter's."""
+class GarbageCollector:
+    """The interpreter's, as a coordinator asks it."""
 
     def __init__(self, perf_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._perf_ns = perf_ns
@@ -47,14 +30,14 @@ class PythonCollector(GarbageCollector):
         self._started_ns = 0
 
     def hold_off(self) -> None:
-        """See `GarbageCollector.hold_off`."""
+        """Collect nothing while everything is being loaded."""
         gc.disable()
         if gc.get_freeze_count():  # loading anew: what was loaded before is to be freed, cycles and all
             gc.unfreeze()
             gc.collect()
 
     def settle(self) -> None:
-        """Freeze what is loaded, and raise the thresholds.
+        """Everything is loaded: leave that out of collections, raise the thresholds, and collect from now on.
 
         What start-up left behind is frozen along: looking for it among a hundred thousand leases would take half a
         second of the restart, and it is little.
@@ -64,12 +47,12 @@ class PythonCollector(GarbageCollector):
         gc.enable()
 
     def measure(self, report: Callable[[float], None]) -> None:
-        """See `GarbageCollector.measure`."""
+        """Report each pause, in seconds."""
         self._report = report
         gc.callbacks.append(self._heard)
 
     def stop_measuring(self) -> None:
-        """See `GarbageCollector.stop_measuring`."""
+        """Report no more pauses."""
         gc.callbacks.remove(self._heard)
 
     def _heard(self, phase: str, info: dict[str, int]) -> None:

@@ -18,11 +18,11 @@ from aliquot.common.clock import Clock
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.books.demand import HOUR_MS, POINTS_MAX, WHOLE, ExpectedUse, Forecast
 from aliquot.coordinator.core.commands import ExpectDemand, Expected, NoteDemand
+from aliquot.coordinator.programmes import ProgrammeError, run_programme
 from aliquot.coordinator.reading.demand import DemandMeter
 from aliquot.coordinator.reading.forecasts import DemandForecasts, StartForecasts
 from aliquot.coordinator.reading.line import line_of, waiting_of
 from aliquot.coordinator.reading.view import View
-from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
 from aliquot.forecast.messages import Answer, Answers, Question
 from aliquot.forecast.starts import middle
 

@@ -17,7 +17,7 @@ from aliquot.coordinator.core.inventory.records import DeviceClass
 from aliquot.coordinator.core.placement.mix import MixSummary
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.placement.worth import parts_of, remember
-from aliquot.coordinator.upkeep.programmes import ProgrammeError, run_programme
+from aliquot.coordinator.programmes import ProgrammeError, run_programme
 
 
 class Lesson(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aliquot.coordinator.core.placement.accelerated import needs_compiling, warm_up
+from aliquot.coordinator.programmes import ProgrammeError, run_programme
 
 log = logging.getLogger(__name__)
 
@@ -63,23 +64,10 @@ async def compile_when_wanted(
 
 async def _compile_elsewhere() -> None:
     """Have numba's cache filled; where that fails, so will loading, which says why."""
-    nothing = asyncio.subprocess.DEVNULL
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, stdin=nothing, stdout=nothing, stderr=nothing
-        )
-    except OSError as error:
-        log.info("compiling in a process of its own is not possible: %s", error)
-        return
-    try:
-        async with asyncio.timeout(COMPILE_S_MAX):
-            await process.wait()
-    except TimeoutError:
-        log.info("compiling took more than %.0f s in a process of its own", COMPILE_S_MAX)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await run_programme(__name__, b"", within_s=COMPILE_S_MAX)
+    except ProgrammeError as error:
+        log.info("compiling in a process of its own: %s", error)
 
 
 async def _load(call: Callable[[], T]) -> T:

@@ -24,22 +24,10 @@ tenancy_message = Writer(
 """Everything declared."""
 
 
-_DISCOUNT = Writer(
-    admin_pb2.InvoiceDiscount,
-    tuple,
-    {
-        "above_gpu_milli_hours": lambda discount, _: discount[0],
-        "discount_permille": lambda discount, _: discount[1],
-        "discount_micro": lambda discount, _: str(discount[2]),
-    },
-)
 invoice_message = Writer(
     admin_pb2.Invoice,
     Invoice,
-    {
-        "discounts": _DISCOUNT,
-        "balance_micro": lambda _, balance_micro: None if balance_micro is None else str(balance_micro),
-    },
+    {"balance_micro": lambda _, balance_micro: None if balance_micro is None else str(balance_micro)},
 ).message
 """An invoice; what knows no bound as decimals."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence, Sized
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence, Sized
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -29,33 +30,69 @@ _TURN_ITEMS = 50
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
+class Call(NamedTuple):
+    """One call that is being answered."""
+
+    method: str
+    context: Context
+
+
+_CALL: ContextVar[Call] = ContextVar("call")
+
+
+def this_call() -> Call:
+    """The call that the running task answers: gRPC has a task for each."""
+    return _CALL.get()
+
+
 class Service:
     """Base of the services."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
 
-    def refuse(self, error: BaseException, method: str, context: Context) -> None:
+    def refuse(self, error: BaseException) -> None:
         """Count a refusal, and remember one that is about who called."""
         self.metrics.refused[rpc_errors.reason_of(error)] += 1
         if isinstance(error, RoleMissing):
+            method, context = this_call()
             self.metrics.denials.note(error.principal, context.peer(), method, error.reason, error.message)
 
 
 def unary(
-    method: Callable[[Any, Request, Context], Awaitable[Response]],
+    method: Callable[[Any, Request], Awaitable[Response]],
 ) -> Callable[[Any, Request, Context], Awaitable[Response]]:
     """A unary method whose errors become statuses."""
 
     @wraps(method)
     async def call(service: Service, request: Request, context: Context) -> Response:
+        _CALL.set(Call(method.__name__, context))
         service.metrics.calls[method.__name__] += 1
         try:
-            return await method(service, readable(request), context)
+            return await method(service, readable(request))
         except (grpc.aio.AbortError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status that says so
-            service.refuse(error, method.__name__, context)
+            service.refuse(error)
+            await rpc_errors.abort(context, error)
+
+    return call
+
+
+def streamed(
+    method: Callable[[Any, Request], AsyncGenerator[Response, None]],
+) -> Callable[[Any, Request, Context], AsyncIterator[Response]]:
+    """The same of a method that answers again and again. What it is sent it reads itself: see `readable`."""
+
+    @wraps(method)
+    async def call(service: Service, request: Request, context: Context) -> AsyncIterator[Response]:
+        _CALL.set(Call(method.__name__, context))
+        try:
+            async with contextlib.aclosing(method(service, request)) as answers:
+                async for answer in answers:
+                    yield answer
+        except AliquotError as error:
+            service.refuse(error)
             await rpc_errors.abort(context, error)
 
     return call
@@ -104,7 +141,7 @@ def tolerant(handler: Handler, admit: Callable[[], None] = _anybody) -> Handler:
     def write(response: object) -> bytes:
         return response if isinstance(response, bytes) else encode(response)
 
-    make, behaviour = _kind_of(handler)
+    make, behaviour = kind_of(handler)
     return make(behaviour, read, write)
 
 
@@ -144,7 +181,7 @@ class _Guarded(grpc.GenericRpcHandler):
         return self._methods.find(handler_call_details)
 
 
-def _kind_of(handler: Handler) -> tuple[Callable[..., Handler], Any]:
+def kind_of(handler: Handler) -> tuple[Callable[..., Handler], Any]:
     """How a method of this kind is made, and what it calls."""
     if handler.request_streaming:
         if handler.response_streaming:
@@ -157,7 +194,7 @@ def _kind_of(handler: Handler) -> tuple[Callable[..., Handler], Any]:
 
 def _checked(handler: Handler) -> Handler:
     """The same method behind a look at what it is called with."""
-    make, behaviour = _kind_of(handler)
+    make, behaviour = kind_of(handler)
 
     async def check(request: Message, context: Context) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from aliquot.common.fields import Writer
 from aliquot.common.tiers import BESIDE_TIERS, Tier
+from aliquot.common.utilisation import status_of
 from aliquot.coordinator.core.books.leases.records import Lease, LeaseState, Slice
 from aliquot.coordinator.core.books.use import NO_USE, LeaseUse
 from aliquot.coordinator.core.commands.outcomes import Explained
@@ -19,18 +20,25 @@ from aliquot.coordinator.wire.hiding import Sees, shown_id, shown_ids, shown_tex
 from aliquot.coordinator.wire.serving import plain, serve_of
 from aliquot.v1 import types_pb2
 
-_EFFICIENCY = ("efficiency_permille", "efficiency_p95_permille", "known_permille")
+_MEASURED = ("efficiency_permille", "efficiency_p95_permille", "known_permille", "score_permille", "utilisation")
 
 USE = Writer(
     types_pb2.LeaseUse,
     LeaseUse,
     {"action": lambda use, _: use.action.value if use.warned else ""},
-    left_out=dict.fromkeys(_EFFICIENCY, "see `add_efficiency`"),
+    left_out=dict.fromkeys(_MEASURED, "see `add_measured`"),
 )
 
 
-def add_efficiency(message: types_pb2.LeaseUse, efficiency: Efficiency | None) -> None:
-    """What a lease makes of its share, where that is known."""
+def add_measured(
+    message: types_pb2.LeaseUse, lease: Lease, efficiency: Efficiency | None, observed: ObservedUse
+) -> None:
+    """What a lease makes of its share, where that is known, and the score that dashboards know."""
+    if lease.current:
+        score = observed.score(lease)
+        message.utilisation = status_of(score)
+        if score is not None:
+            message.score_permille = round(score * 10)
     if efficiency is not None:
         message.efficiency_permille = efficiency.median_permille
         message.efficiency_p95_permille = efficiency.p95_permille

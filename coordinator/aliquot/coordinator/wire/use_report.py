@@ -7,9 +7,10 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.deciding.answers.use import UseReport, UseRow
 from aliquot.coordinator.reading.tracing.names import place_of
 from aliquot.coordinator.reading.tracing.story import Step, Story
+from aliquot.coordinator.reading.usage import ObservedUse
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.wire.hiding import Sees, shown_text
-from aliquot.coordinator.wire.leases import add_efficiency, write_lease
+from aliquot.coordinator.wire.leases import add_measured, write_lease
 from aliquot.v1 import leases_pb2
 
 _ROW = Writer(
@@ -21,13 +22,13 @@ _ROW = Writer(
 _STEP = Writer(leases_pb2.TimelineStep, Step, {"detail": lambda step, seen_by: shown_text(step.detail, *seen_by)})
 
 
-def report_message(report: UseReport, view: View, sees: Sees | None) -> leases_pb2.UseReport:
+def report_message(report: UseReport, view: View, sees: Sees | None, observed: ObservedUse) -> leases_pb2.UseReport:
     """The answer to GetUse. `sees`: which other leases may be named in it; None: all."""
     message = leases_pb2.UseReport(left_out=report.left_out, currency=report.currency)
     for row in report.rows:
         slot = message.rows.add()
         write_lease(slot.lease, row.lease, view, sees)
-        add_efficiency(slot.lease.use, row.efficiency)
+        add_measured(slot.lease.use, row.lease, row.efficiency, observed)
         _ROW.write(slot, row)
     return message
 

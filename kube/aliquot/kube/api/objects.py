@@ -81,15 +81,6 @@ async def patch_pod_condition(
     await client.patch(resources.PODS.path(namespace, name, "status"), patch, STRATEGIC)
 
 
-async def patch_node_status(client: KubeClient, name: str, capacity: Mapping[str, str]) -> None:
-    """Advertise extended resources of a node: its capacity, from which the kubelet derives what can be given away.
-
-    Raises KubeError.
-    """
-    patch = {"status": {"capacity": dict(capacity), "allocatable": dict(capacity)}}
-    await client.patch(resources.NODES.path(name=name, subresource="status"), patch, MERGE)
-
-
 async def patch_status(client: KubeClient, resource: Resource, namespace: str, name: str, status: object) -> None:
     """Merge into an object's status. Raises KubeError."""
     await client.patch(resource.path(namespace, name, "status"), {"status": status}, MERGE)

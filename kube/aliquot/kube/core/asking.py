@@ -121,6 +121,7 @@ def request_text(asked: Asked) -> str:
     return format_request(request)
 
 
+@lru_cache(maxsize=4096)
 def require_counted(asked: Asked) -> None:
     """Raises PodAskError for a pod that admission has not seen, or whose annotations say more than it was counted for:
     neither quotas nor the node would hold it.

@@ -6,7 +6,7 @@ nodes come and go by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -82,24 +82,17 @@ class PreemptResult(msgspec.Struct):
     victims: Mapping[str, MetaVictims] = msgspec.field(name="NodeNameToMetaVictims", default_factory=dict)
 
 
-def scores(fits: Iterable[tuple[str, int]]) -> list[HostPriority]:
+def scores(ranks: Mapping[str, int]) -> list[HostPriority]:
     """Scores of 0..10 from ranks of any scale, in the same order; the best gets 10, what does not fit 0."""
-    ranked = list(fits)
-    best = max((score for _, score in ranked), default=0)
-    return [HostPriority(node, score * PRIORITY_MAX // best if best else 0) for node, score in ranked]
+    best = max(ranks.values(), default=0)
+    return [HostPriority(node, rank * PRIORITY_MAX // best if best else 0) for node, rank in ranks.items()]
 
 
-def split(nodes: Iterable[str], obstacles: Mapping[str, str | None]) -> FilterResult:
-    """Which nodes stay. An obstacle of None: it fits; a node that is not in the mapping is not the pool's."""
-    fitting: list[str] = []
-    failed: dict[str, str] = {}
-    for node in nodes:
-        obstacle = obstacles.get(node, _NOT_OURS)
-        if obstacle is None:
-            fitting.append(node)
-        else:
-            failed[node] = obstacle
-    return FilterResult(fitting, failed)
+def split(nodes: Sequence[str], obstacles: Mapping[str, str]) -> FilterResult:
+    """Which nodes stay, of which nothing is known that stands against them; where none does, why of each.
 
-
-_NOT_OURS: Final = "aliquot: not a node of the pool"
+    A scheduler reads why a node is left out only where nothing is left: a thousand such texts are more than the rest of
+    a question and its answer together.
+    """
+    fitting = [node for node in nodes if node not in obstacles] if obstacles else nodes
+    return FilterResult(fitting, {} if fitting else {node: obstacles[node] for node in nodes})

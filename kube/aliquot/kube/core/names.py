@@ -18,6 +18,8 @@ GANG_SIZE: Final = "aliquot.dev/gang-size"
 # Labels that people write on pods.
 GANG: Final = "aliquot.dev/gang"
 QUEUE: Final = "aliquot.dev/queue"
+WORKLOAD: Final = "workload-type"
+"""`training`, `inference`: a hint for queues that place by it."""
 
 TRANSLATE: Final = "aliquot.dev/translate"
 """Label of a namespace, or of a pod, whose GPUs may be asked for in other systems' words: `true`."""

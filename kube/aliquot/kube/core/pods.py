@@ -103,7 +103,7 @@ def flatten(pod: RawPod) -> PodRecord:
         queue=sys.intern(labels.get(names.QUEUE, "")),
         lease_id=annotations.get(names.LEASE_ID, ""),
         member=member_of(annotations),
-        gang=_gang_of(pod),
+        gang=gang_of(pod),
     )
 
 
@@ -123,7 +123,8 @@ def member_of(annotations: dict[str, str]) -> int:
         return -1
 
 
-def _gang_of(pod: RawPod) -> Gang | None:
+def gang_of(pod: RawPod) -> Gang | None:
+    """By its label, or its PodGroup."""
     labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
     name = labels.get(names.GANG, "")
     if not name and pod.spec.scheduling_group is not None:

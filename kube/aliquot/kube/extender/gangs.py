@@ -139,12 +139,12 @@ class GangPlaces:
                 log.debug("gang %s: a bind waited for %g s", lease.gang, self.together_s)
             finally:
                 self._waiting -= 1
-        placed = len(self._members.used(lease.lease_id))
+        placed = self._members.filled(lease.lease_id)
         return f"{placed} of {lease.size} members of gang {lease.gang} have a place; it starts when all have"
 
     def _complete(self, lease: KubeLease) -> bool:
         """Whether all may be bound. Where one is, all could be; who comes later replaces one that has ended."""
-        return self._members.started(lease.lease_id) or len(self._members.used(lease.lease_id)) >= lease.size
+        return self._members.started(lease.lease_id) or self._members.filled(lease.lease_id) >= lease.size
 
     def _end_wait(self, lease_id: str) -> None:
         gathered = self._gathering.pop(lease_id, None)

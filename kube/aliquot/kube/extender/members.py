@@ -34,6 +34,14 @@ class Members:
 
     def used(self, lease_id: str) -> dict[int, str]:
         """Member -> uid."""
+        told = self._lately_told(lease_id)
+        return {member: uid for member, (uid, _) in told.items()} | self._bound.get(lease_id, {})
+
+    def filled(self, lease_id: str) -> int:
+        """How many members are used: who is bound is not among those told any more."""
+        return len(self._lately_told(lease_id)) + len(self._bound.get(lease_id, ()))
+
+    def _lately_told(self, lease_id: str) -> dict[int, tuple[str, float]]:
         told = self._told.get(lease_id, {})
         late = asyncio.get_running_loop().time() - _RESERVED_S
         while told:
@@ -41,7 +49,7 @@ class Members:
             if at >= late:
                 break
             self._forget(uid)
-        return {member: uid for member, (uid, _) in told.items()} | self._bound.get(lease_id, {})
+        return told
 
     def started(self, lease_id: str) -> bool:
         """Whether any member is bound."""

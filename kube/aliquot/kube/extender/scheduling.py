@@ -35,7 +35,7 @@ from aliquot.kube.core.extending import (
 )
 from aliquot.kube.core.leases import KubeLease, assignment_of
 from aliquot.kube.core.names import LEASE_OWNER, ROOM_OWNER
-from aliquot.kube.core.pods import Gang, flatten, may_preempt
+from aliquot.kube.core.pods import Gang, gang_of, may_preempt
 from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
@@ -130,7 +130,7 @@ class Extender:
             asked = await self._requests.of(pod)
             if asked is None:
                 return FilterResult(nodes)
-            gang = flatten(pod).gang
+            gang = gang_of(pod)
             self._remember(_Seen(pod, asked, gang))
             blind = self._blind()
             if blind:
@@ -183,11 +183,11 @@ class Extender:
             seen = self._seen.get(args.pod.metadata.uid)
             asked = seen.asked if seen is not None else await self._requests.of(args.pod)
             if asked is None or len(nodes) < 2:
-                return scores((node, 0) for node in nodes)
+                return scores(dict.fromkeys(nodes, 0))
             return scores(await self.fits.scores(asked.kind, asked.request, nodes))
         except AliquotError as error:
             log.warning("no scores for %s: %s", args.pod.metadata.name, error.message)
-            return scores((node, 0) for node in nodes)
+            return scores(dict.fromkeys(nodes, 0))
 
     # ------------------------------------------------------------------------------------------------------ bind
 
@@ -248,7 +248,7 @@ class Extender:
         pod = await objects.get_pod(self._client, args.namespace, args.name)
         if pod is None or pod.metadata.uid != args.uid:
             return None
-        return _Seen(pod, await self._requests.of(pod), flatten(pod).gang)
+        return _Seen(pod, await self._requests.of(pod), gang_of(pod))
 
     # --------------------------------------------------------------------------------------------------- preempt
 
@@ -264,7 +264,7 @@ class Extender:
         asked = await self._requests.of(pod)
         if asked is None:
             return proposed
-        gang = flatten(pod).gang
+        gang = gang_of(pod)
         if gang is not None:
             if await self.gangs.make_room(pod, gang, asked, list(proposed)):
                 self._tell(pod, "AliquotGangWaiting", f"room is made for gang {gang.name}")
@@ -273,9 +273,8 @@ class Extender:
         if room is not None:
             fitting = [room.node_of(0)] if room.holding else []
         else:
-            fitting = list(
-                split(proposed, await self.fits.obstacles(asked.kind, asked.request, list(proposed))).node_names
-            )
+            obstacles = await self.fits.obstacles(asked.kind, asked.request, list(proposed))
+            fitting = [node for node in proposed if node not in obstacles]
         if fitting or room is not None:
             # Where it has its part, or could have it, the node lacks something of Kubernetes' own.
             return {node: proposed[node] for node in fitting if node in proposed}
@@ -332,5 +331,6 @@ class Extender:
 
 def _only(node: str, nodes: Sequence[str], what: str) -> FilterResult:
     """The one node that is left, where it is among those that suit otherwise."""
-    failed = {each: f"aliquot: {what} on {node}" for each in nodes if each != node}
-    return FilterResult([node] if node in nodes else [], failed)
+    if node in nodes:
+        return FilterResult([node])
+    return FilterResult([], dict.fromkeys(nodes, f"aliquot: {what} on {node}"))

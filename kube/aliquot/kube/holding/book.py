@@ -135,7 +135,7 @@ class LeaseBook:
             if isinstance(event, LeaseChanged):
                 self.take(event.lease)
             elif isinstance(event, NodeChanged):
-                self._dirty((event.node.name, event.node.node_id))
+                self._dirty((event.node.name or event.node.node_id,))
                 self._tell_freed()
             elif isinstance(event, Resynced):
                 self._take_all(event.leases)

@@ -26,14 +26,16 @@ _LAG_S: Final = 0.1
 _AGE_MAX_S: Final = 10.0
 """After that all is asked again: limits and holds change without telling."""
 _TAKEN: Final = "aliquot: pods that are being bound there take what is left"
+_NOT_OURS: Final = "aliquot: not a node of the pool"
 
 
 @dataclass
 class _Entry:
     asked_at: float
-    known: dict[str, str | None] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
     """How many pods of this kind each node could take when it was asked about, less the binds begun since."""
+    obstacles: dict[str, str] = field(default_factory=dict)
+    """What stands against those of these nodes that can't take one."""
     binding: Counter[str] = field(default_factory=Counter)
     """Binds under way on each node: whether an answer counts them is not known, so that it is taken not to."""
     turned_away: bool = False
@@ -78,8 +80,8 @@ class FitsCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def obstacles(self, key: str, request: Request, nodes: Sequence[str]) -> Mapping[str, str | None]:
-        """For each node None (it fits) or what stands against it. `key` stands for the request.
+    async def obstacles(self, key: str, request: Request, nodes: Sequence[str]) -> Mapping[str, str]:
+        """What stands against nodes, of these and others; who is not in it fits. `key` stands for the request.
 
         Raises PoolError.
         """
@@ -92,38 +94,41 @@ class FitsCache:
         self._entries.move_to_end(key)
         while len(self._entries) > _REQUESTS_MAX:
             self._entries.popitem(last=False)
-        known, stale = entry.known, entry.stale
-        if not stale and len(known) == len(nodes) and known.keys() == set(nodes):
-            self.hits += 1
-            return known
         late = now - self._lag_s
-        wanted = [node for node in nodes if node not in known or stale.get(node, now) <= late]
-        if wanted:
-            await self._learn(entry, request, wanted)
-            return known
-        if stale and all(known[node] is not None for node in nodes):
+        wanted = set(nodes).difference(entry.members)
+        wanted |= {node for node, since in entry.stale.items() if since <= late and node in entry.members}
+        if not wanted and entry.stale and all(node in entry.obstacles for node in nodes):
             # Who is told that nothing fits is not tried again soon: what changed is asked before that.
-            await self._learn(entry, request, [node for node in entry.stale if node in known])
-            return known
+            wanted = entry.stale.keys() & entry.members.keys()
+        if wanted:
+            await self._learn(entry, request, sorted(wanted))
+            return entry.obstacles
         self.hits += 1
-        if stale and (entry.refreshing is None or entry.refreshing.done()):
+        if entry.stale and (entry.refreshing is None or entry.refreshing.done()):
             # The next filter finds it asked.
             entry.refreshing = asyncio.create_task(self._refresh(entry, request))
-        return known
+        return entry.obstacles
 
     async def _refresh(self, entry: _Entry, request: Request) -> None:
         await asyncio.sleep(self._lag_s / 4)  # what changes meanwhile is asked along
+        for node in entry.stale.keys() - entry.members.keys():
+            del entry.stale[node]  # of another cluster, or not asked about for pods of this kind
         with contextlib.suppress(PoolError):  # who needs it asks again
-            await self._learn(entry, request, [node for node in entry.stale if node in entry.known])
+            await self._learn(entry, request, [node for node in entry.stale if node in entry.members])
 
     async def _learn(self, entry: _Entry, request: Request, nodes: Sequence[str]) -> None:
         before = {node: entry.stale.pop(node) for node in nodes if node in entry.stale}
         try:  # what changes while it is asked is stale again
-            for fit in await self.ask(request, nodes):
-                entry.known[fit.node_id] = None if fit.fits else f"aliquot: {fit.detail or fit.reason}"
-                entry.members[fit.node_id] = fit.members
-                if fit.members and entry.binding[fit.node_id]:
-                    _count(entry, fit.node_id, -entry.binding[fit.node_id])
+            found = {fit.node_id: fit for fit in await self.ask(request, nodes)}
+            for node in nodes:
+                fit = found.get(node)
+                entry.members[node] = fit.members if fit is not None else 0
+                if fit is not None and fit.fits:
+                    entry.obstacles.pop(node, None)
+                else:
+                    entry.obstacles[node] = _NOT_OURS if fit is None else f"aliquot: {fit.detail or fit.reason}"
+                if entry.members[node] and entry.binding[node]:
+                    _count(entry, node, -entry.binding[node])
         except BaseException:
             entry.stale.update(before)
             raise
@@ -131,7 +136,7 @@ class FitsCache:
     def turned_away(self, key: str) -> bool:
         """Whether a pod for which no node was left would fit somewhere, were it not for binds under way."""
         entry = self._entries.get(key)
-        if entry is None or _TAKEN not in entry.known.values():
+        if entry is None or _TAKEN not in entry.obstacles.values():
             return False
         entry.turned_away = True
         return True
@@ -160,17 +165,17 @@ class FitsCache:
             if not entry.binding[node]:
                 del entry.binding[node]
 
-    async def scores(self, key: str, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
+    async def scores(self, key: str, request: Request, nodes: Sequence[str]) -> dict[str, int]:
         """How good nodes are, to be compared with one another: they are scored together, and that again soon.
 
         Raises PoolError.
         """
         now = asyncio.get_running_loop().time()
         entry = self._entries.get(key) or _Entry(now)
-        if now - entry.scored_at > _SCORES_KEPT_S or any(node not in entry.scores for node in nodes):
+        if now - entry.scored_at > _SCORES_KEPT_S or not entry.scores.keys() >= set(nodes):
             entry.scores = {fit.node_id: fit.score for fit in await self.ask(request, nodes)}
             entry.scored_at = now
-        return [(node, entry.scores.get(node, 0)) for node in nodes]
+        return {node: entry.scores.get(node, 0) for node in nodes}
 
     async def ask(self, request: Request, nodes: Sequence[str]) -> list[NodeFit]:
         """What the coordinator says of these nodes now, with scores. Raises PoolError."""
@@ -185,6 +190,6 @@ def _count(entry: _Entry, node: str, more: int) -> None:
     """So many more pods of this kind fit there."""
     entry.members[node] += more
     if entry.members[node] <= 0:
-        entry.known[node] = _TAKEN if entry.known[node] is None else entry.known[node]
-    elif entry.known[node] == _TAKEN:
-        entry.known[node] = None
+        entry.obstacles.setdefault(node, _TAKEN)
+    elif entry.obstacles.get(node) == _TAKEN:
+        del entry.obstacles[node]

@@ -15,7 +15,7 @@ from aliquot.kube.api.objects import namespace_labels
 from aliquot.kube.core.accounts import DEFAULT_RULES, Account, AccountRule, account_of, priority_of
 from aliquot.kube.core.asking import Asked, asked_by, options_of, request_text, require_counted
 from aliquot.kube.core.leases import labels_of
-from aliquot.kube.core.names import QUEUE
+from aliquot.kube.core.names import QUEUE, WORKLOAD
 from aliquot.kube.core.shapes import RawPod
 
 _LABELS_KEPT_S = 30.0
@@ -53,7 +53,8 @@ class Requests:
         gpu, options = request_text(asked), given_by(asked)
         labels = meta.labels or {}
         account = await self.account(meta.namespace, labels, labels.get(QUEUE, ""))
-        priority = priority_of(pod.spec.priority or 0)
+        priority, workload = priority_of(pod.spec.priority or 0), labels.get(WORKLOAD, "")
+        hint = {WORKLOAD: workload} if workload else {}
         request = Request(
             gpu,
             tenant=account.tenant,
@@ -63,10 +64,10 @@ class Requests:
             detached=True,
             no_queue=True,
             name=f"{meta.namespace}/{meta.name}"[:MAX_NAME_CHARS],
-            labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid),
+            labels=labels_of(self.cluster, meta.namespace, pod_uid=meta.uid) | hint,
             **options,
         )
-        return PodRequest(request, f"{gpu} {asked.options} {priority} {account.tenant} {account.queue}")
+        return PodRequest(request, f"{gpu} {asked.options} {priority} {account.tenant} {account.queue} {workload}")
 
     async def account(self, namespace: str, labels: Mapping[str, str], queue: str) -> Account:
         """Who pays. Raises NoAccount, and KubeError where the namespace's labels can't be read."""

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable, Collection
 
 from aliquot.client.local import LocalStatus
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.agent import devices_in
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.resources import (
     MEMORY_RESOURCE,
     NOTHING,
@@ -20,7 +22,7 @@ from aliquot.kube.node.core.resources import (
     other_owners,
 )
 from aliquot.kube.node.device_plugin import DevicePlugin
-from aliquot.kube.node.seam import NODE_CONDITION, Cluster, ClusterUnreachable, Condition, NodeRecord
+from aliquot.kube.node.seam import NODE_CONDITION, Condition, NodeRecord
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Advertiser:
         self,
         node: str,
         plugin: DevicePlugin | None,
-        cluster: Cluster,
+        cluster: ApiServer,
         monotonic_s: Callable[[], float],
         *,
         pool_names: Collection[str] = (),
@@ -80,7 +82,7 @@ class Advertiser:
             return
         try:
             self._drivers = await self._cluster.foreign_drivers(self._node)
-        except ClusterUnreachable as error:
+        except KubeError as error:
             self._say(f"who else has devices on this node is not known: {error.message}")
         else:
             self._asked_s = now_s
@@ -120,7 +122,7 @@ class Advertiser:
             self._say(condition.message)
         try:
             await self._cluster.patch_node_status(self._node, {MEMORY_RESOURCE: wanted}, condition)
-        except ClusterUnreachable as error:
+        except KubeError as error:
             self._say(f"node {self._node} can't be patched: {error.message}")
 
     def _say(self, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The seam, by a real API server."""
+"""What the node asks of the API server. Calls raise KubeError; iterators go on after a broken connection."""
 
 from __future__ import annotations
 
@@ -12,24 +12,17 @@ import msgspec
 
 from aliquot.kube.api import objects, resources
 from aliquot.kube.api.client import STRATEGIC, KubeClient
-from aliquot.kube.api.errors import KubeError, KubeInvalid, KubeNotFound
+from aliquot.kube.api.errors import KubeInvalid, KubeNotFound
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.claims import RawClaim
+from aliquot.kube.core.shapes import RawMeta
 from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.core.identity import PodIdentity
-from aliquot.kube.node.seam import ClusterUnreachable, Condition, NodeRecord, Pod
+from aliquot.kube.node.seam import Condition, NodeRecord, Pod
 
 R = TypeVar("R")
 K = TypeVar("K")
-
-
-class _Meta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class _Security(msgspec.Struct, rename="camel", gc=False):
@@ -71,7 +64,7 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Pod(msgspec.Struct, gc=False):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: RawMeta = msgspec.field(default_factory=RawMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -83,7 +76,7 @@ class _NodeStatus(msgspec.Struct, gc=False):
 
 
 class _Node(msgspec.Struct, gc=False):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: RawMeta = msgspec.field(default_factory=RawMeta)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
@@ -104,18 +97,18 @@ _CLAIM = msgspec.json.Decoder(RawClaim)
 
 
 class ApiServer:
-    """See `seam.Cluster`. Use from one event loop."""
+    """Use from one event loop."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def pods_of_node(self, node: str) -> AsyncIterator[Mapping[str, Pod]]:
-        """See `seam.Cluster`."""
+        """All pods of a node by uid, complete, now and whenever something has changed."""
         async for pods in self._followed(resources.PODS, _Pod, _pod, f"spec.nodeName={node}"):
             yield {pod.identity.uid: pod for pod in pods}
 
     async def node_record(self, node: str) -> AsyncIterator[NodeRecord | None]:
-        """See `seam.Cluster`."""
+        """The Node now and whenever it has changed; None while it is not registered."""
         async for nodes in self._followed(resources.NODES, _Node, _node, f"metadata.name={node}"):
             yield nodes.get(node)
 
@@ -135,71 +128,59 @@ class ApiServer:
                 await changed.wait()
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """See `seam.Cluster`."""
+        """The pod of that name as it is now, not from a cache; None: there is none."""
         try:
             data = await self._client.get(resources.PODS.path(namespace, name))
         except KubeNotFound:
             return None
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
         return _pod(msgspec.json.decode(data, type=_Pod))
 
     async def claim(self, namespace: str, name: str) -> RawClaim | None:
-        """See `seam.Cluster`."""
+        """The ResourceClaim of that name as it is now, not from a cache; None: there is none."""
         try:
             return _CLAIM.decode(await self._client.get(resources.RESOURCE_CLAIMS.path(namespace, name)))
         except KubeNotFound:
             return None
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
 
     async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
-        """See `seam.Cluster`."""
+        """Put a ResourceSlice in the place of the one by its name, unless it says the same. `make(generation)` makes
+        it; the generation rises with each that differs.
+        """
         wanted = dict(make(1))
         path = resources.RESOURCE_SLICES.path(name=wanted["metadata"]["name"])
         try:
-            try:
-                there = msgspec.json.decode(await self._client.get(path))
-            except KubeNotFound:
-                await self._client.post(resources.RESOURCE_SLICES.path(), wanted)
-                return
-            generation = int(there["spec"]["pool"]["generation"])
-            if same_devices(there["spec"], make(generation)["spec"]):
-                return
-            wanted = dict(make(generation + 1))
-            wanted["metadata"] = {**wanted["metadata"], "resourceVersion": there["metadata"]["resourceVersion"]}
-            await self._client.put(path, wanted)
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
+            there = msgspec.json.decode(await self._client.get(path))
+        except KubeNotFound:
+            await self._client.post(resources.RESOURCE_SLICES.path(), wanted)
+            return
+        generation = int(there["spec"]["pool"]["generation"])
+        if same_devices(there["spec"], make(generation)["spec"]):
+            return
+        wanted = dict(make(generation + 1))
+        wanted["metadata"] = {**wanted["metadata"], "resourceVersion": there["metadata"]["resourceVersion"]}
+        await self._client.put(path, wanted)
 
     async def foreign_drivers(self, node: str) -> frozenset[str]:
-        """See `seam.Cluster`. A cluster without ResourceSlices has none."""
+        """Drivers that have ResourceSlices for this node; a cluster without ResourceSlices has none."""
         try:
             data = await self._client.get(resources.RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
         except KubeNotFound:
             return frozenset()
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
         found = msgspec.json.decode(data, type=_Slices).items
         return frozenset(each.spec.driver for each in found if each.spec.node_name == node)
 
     async def patch_node_status(self, node: str, amounts: Mapping[str, str], condition: Condition) -> None:
-        """See `seam.Cluster`."""
+        """Set capacity and allocatable of these resources, and a condition; the rest of the status stays."""
         status = {"capacity": dict(amounts), "allocatable": dict(amounts), "conditions": [_written(condition)]}
-        try:
-            path = resources.NODES.path(name=node, subresource="status")
-            await self._client.patch(path, {"status": status}, STRATEGIC)
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
+        path = resources.NODES.path(name=node, subresource="status")
+        await self._client.patch(path, {"status": status}, STRATEGIC)
 
     async def patch_pod_condition(self, pod: PodIdentity, condition: Condition) -> None:
-        """See `seam.Cluster`. One that has gone, or is another, needs none."""
+        """Set one condition of a pod, if it is still that pod; the rest of its status stays."""
         try:
             await objects.patch_pod_condition(self._client, pod.namespace, pod.name, pod.uid, _written(condition))
         except (KubeNotFound, KubeInvalid):
             return
-        except KubeError as error:
-            raise ClusterUnreachable(error.message) from error
 
 
 @contextlib.asynccontextmanager

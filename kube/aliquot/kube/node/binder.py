@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from aliquot.client import AgentError
 from aliquot.client.local import CgroupAttachment, LocalStatus
 from aliquot.common.errors import AliquotError
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.agent import Agent, held_in
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.containers import Containers
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
@@ -25,14 +27,14 @@ from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Cluster, ClusterUnreachable, Pod
+from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
 
 PREPARE_S = 20.0
 """How long a container's start may take here: a kubelet waits for 30 s."""
 AGAIN_S = 0.2
-_TRIED_AGAIN = (NotBound, AgentError, ClusterUnreachable, *KUBELET_ERRORS)
+_TRIED_AGAIN = (NotBound, AgentError, KubeError, *KUBELET_ERRORS)
 
 
 class NotPrepared(AliquotError):
@@ -50,7 +52,7 @@ class Binder:
         node_names: Collection[str],
         agent: Agent,
         resources: PodResources,
-        cluster: Cluster,
+        cluster: ApiServer,
         cgroups: PodCgroups,
         injection: Injection,
         records: Records,
@@ -125,11 +127,11 @@ class Binder:
 
     async def _look_up(self, namespace: str, name: str, units: Sequence[str]) -> Pod | None:
         """The pod as it is now. With the API server away, one that was tied before, with these units, may start its
-        containers again. Raises `ClusterUnreachable`.
+        containers again. Raises `KubeError`.
         """
         try:
             return await self._cluster.pod(namespace, name)
-        except ClusterUnreachable:
+        except KubeError:
             where = place(units)
             for bound in self._records.all():
                 if (bound.namespace, bound.name) == (namespace, name) and where in bound.places:

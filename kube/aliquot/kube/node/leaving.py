@@ -6,11 +6,13 @@ import logging
 from collections.abc import Mapping
 
 from aliquot.client.local import LocalStatus
+from aliquot.kube.api.errors import KubeError
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.releasing import Releaser
-from aliquot.kube.node.seam import Cluster, ClusterUnreachable, Pod
+from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +21,7 @@ class Leaving:
     """Use from one event loop."""
 
     def __init__(
-        self, cluster: Cluster, records: Records, cgroups: PodCgroups, injection: Injection, releaser: Releaser
+        self, cluster: ApiServer, records: Records, cgroups: PodCgroups, injection: Injection, releaser: Releaser
     ) -> None:
         self._cluster = cluster
         self._records = records
@@ -51,6 +53,6 @@ class Leaving:
         """Asked once more, of the API server itself: what is released ends programs."""
         try:
             now = await self._cluster.pod(bound.namespace, bound.name)
-        except ClusterUnreachable:
+        except KubeError:
             return False
         return now is None or now.identity.uid != bound.uid or now.ended

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from aliquot.client.local import LocalStatus
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.pods import Assignment
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.resources import MIB
-from aliquot.kube.node.seam import CONDITION, Cluster, ClusterUnreachable, Condition, Pod
+from aliquot.kube.node.seam import CONDITION, Condition, Pod
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +19,7 @@ log = logging.getLogger(__name__)
 class Reporting:
     """Use from one event loop."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ApiServer) -> None:
         self._cluster = cluster
         self.pods: Mapping[str, Pod] = {}
         """All of the node by uid, as they were last seen."""
@@ -58,7 +60,7 @@ class Reporting:
                 continue
             try:
                 await self._cluster.patch_pod_condition(pod.identity, condition)
-            except ClusterUnreachable as error:
+            except KubeError as error:
                 log.warning("the condition of pod %s can't be written: %s", pod.identity, error.message)
                 return
             self._written[uid] = condition

@@ -13,6 +13,7 @@ from aliquot.client import AgentError
 from aliquot.client.local import AgentInfo, LocalAgent, LocalStatus
 from aliquot.kube.node.advertising import Advertiser
 from aliquot.kube.node.agent import Agent
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.device_plugin import DevicePlugin
@@ -27,7 +28,7 @@ from aliquot.kube.node.records import Records
 from aliquot.kube.node.registration import Registration
 from aliquot.kube.node.releasing import Releaser
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Cluster, Pod
+from aliquot.kube.node.seam import Pod
 from aliquot.kube.node.settings import LIBRARY, InjectionMode, Mode, Settings
 from aliquot.kube.node.sole import sole
 
@@ -59,14 +60,14 @@ class NodeService:
     binder: Binder
     leaving: Leaving
     reporting: Reporting
-    cluster: Cluster
+    cluster: ApiServer
     claims: Claims | None
     """In the mode `dra`."""
     _changed: asyncio.Event
     _listed: bool = False
 
     @classmethod
-    async def open(cls, settings: Settings, node: str, cluster: Cluster, releaser: Releaser) -> NodeService:
+    async def open(cls, settings: Settings, node: str, cluster: ApiServer, releaser: Releaser) -> NodeService:
         """Wait for the agent to say which node this is. Raises `OSError`, `CdiNeeded`."""
         info = await _info(LocalAgent(settings.agent_socket))
         agent = Agent(settings.agent_socket)
@@ -196,7 +197,7 @@ def _injection(settings: Settings) -> Injection:
     return MountInjection(settings.state_dir / "places", LIBRARY if settings.preload else "")
 
 
-def _claims(settings: Settings, node: str, cluster: Cluster, binder: Binder, injection: Injection) -> Claims:
+def _claims(settings: Settings, node: str, cluster: ApiServer, binder: Binder, injection: Injection) -> Claims:
     if settings.injection is not InjectionMode.CDI:
         raise CdiNeeded(
             "claims are given to containers by CDI, and injection is by mounts",

@@ -40,7 +40,7 @@ from aliquot.coordinator.core.values.errors import (
     TokenNotFound,
     fields_refused,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -320,14 +320,5 @@ def _other_administrator(known: Planning, principal: str) -> bool:
 
 
 DECIDES = Decides(
-    commands={
-        c.GrantRole: grant_role,
-        c.RevokeRole: revoke_role,
-        c.IssueToken: issue_token,
-        c.OpenSession: open_session,
-        c.RevokeTokens: revoke_tokens,
-    },
-    due={
-        Due.TOKEN: expired,
-    },
+    commands=by_kind(grant_role, revoke_role, issue_token, open_session, revoke_tokens), due={Due.TOKEN: expired}
 )

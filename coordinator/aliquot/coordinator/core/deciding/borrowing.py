@@ -108,8 +108,4 @@ def look(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return recall(known, lease, "it ends", now_ms)
 
 
-DECIDES = Decides(
-    due={
-        Due.LOAN: look,
-    },
-)
+DECIDES = Decides(due={Due.LOAN: look})

@@ -7,6 +7,7 @@ from aliquot.coordinator.core.commands import NoteDemand
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def note(known: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:
@@ -17,8 +18,4 @@ def note(known: Planning, command: NoteDemand, now_ms: int) -> Decision[None]:
     return Decision((DemandNoted(at_ms=now_ms, hour=command.hour, milli=most_of(dict(command.milli))),))
 
 
-DECIDES = Decides(
-    commands={
-        NoteDemand: note,
-    },
-)
+DECIDES = Decides(commands=by_kind(note))

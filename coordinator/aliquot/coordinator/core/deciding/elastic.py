@@ -37,7 +37,7 @@ from aliquot.coordinator.core.rules.elastic import Ceiling, ceiling_of
 from aliquot.coordinator.core.rules.granting import offer, sterner
 from aliquot.coordinator.core.rules.preemption.victims import NEVER_MS
 from aliquot.coordinator.core.values.errors import InvalidField
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 TRIED_MAX = 32
@@ -303,12 +303,4 @@ def _agentless(known: Planning, piece: Slice) -> bool:
     return known.nodes[piece.plan.node_id].spec.agentless
 
 
-DECIDES = Decides(
-    commands={
-        AcknowledgeShape: acknowledge,
-    },
-    due={
-        Due.GROWTH: grow,
-        Due.SHRINK: notice_over,
-    },
-)
+DECIDES = Decides(commands=by_kind(acknowledge), due={Due.GROWTH: grow, Due.SHRINK: notice_over})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from aliquot.coordinator.core.books.leases.facts import (
     LeaseEnded,
@@ -13,14 +13,14 @@ from aliquot.coordinator.core.books.leases.facts import (
     SliceGone,
     SlicesReleasing,
 )
-from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
+from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState, lease_id_of
 from aliquot.coordinator.core.commands import Release
 from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import elastic as resizing
 from aliquot.coordinator.core.deciding import holds as holding
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
@@ -55,15 +55,18 @@ def end(
     deadline_ms = now_ms + grace_ms
     if lease.ending:  # whoever was told to go gets no more time by giving up
         deadline_ms = min([deadline_ms, *(piece.deadline_ms for piece in lease.holding if piece.deadline_ms)])
-    facts: list[Fact] = [
-        *given_up,
-        LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by, exit_code=exit_code),
-    ]
-    gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
-    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
-    if len(gone) == len(lease.holding):
-        facts.append(LeaseEnded(now_ms, lease.lease_id, reason, detail, by))
-    return facts
+    notice = LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms, by=by, exit_code=exit_code)
+    last = LeaseEnded(now_ms, lease.lease_id, reason, detail, by)
+    return [*given_up, notice, *_unconfirmed(known, lease.holding, now_ms, last)]
+
+
+def _unconfirmed(known: Planning, told: Sequence[Slice], now_ms: int, last: Fact | None = None) -> list[Fact]:
+    """Facts for those of the slices that were told to go whose end nobody will confirm: they are gone at once, and
+    where these are all, `last` follows.
+    """
+    gone = [piece for piece in told if is_agentless(known, piece)]
+    facts: list[Fact] = [SliceGone(now_ms, lease_id_of(piece.slice_id), piece.slice_id) for piece in gone]
+    return [*facts, last] if last is not None and len(gone) == len(told) else facts
 
 
 def send_back(
@@ -72,21 +75,9 @@ def send_back(
     """Facts that end a lease's grant and, when its slices are gone, return it to its queue at its old place. One that
     was put on a place ends then, and may be reprieved until then like any other.
     """
-    facts: list[Fact] = [
-        LeaseReleasing(
-            at_ms=now_ms,
-            lease_id=lease.lease_id,
-            reason=reason,
-            detail=detail,
-            deadline_ms=now_ms + grace_ms,
-            requeue=True,
-        )
-    ]
-    gone = [piece.slice_id for piece in lease.holding if is_agentless(known, piece)]
-    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=slice_id) for slice_id in gone]
-    if len(gone) == len(lease.holding):
-        facts.append(_concluded(lease, reason, detail, now_ms, requeue=True))
-    return facts
+    notice = LeaseReleasing(now_ms, lease.lease_id, reason, detail, deadline_ms=now_ms + grace_ms, requeue=True)
+    last = _concluded(lease, reason, detail, now_ms, requeue=True)
+    return [notice, *_unconfirmed(known, lease.holding, now_ms, last)]
 
 
 def leave(known: Planning, lease: Lease, there: list[Slice], detail: str, grace_ms: int, now_ms: int) -> list[Fact]:
@@ -190,20 +181,9 @@ def _give_up(
     """Facts that end a lease which lost a slice; `left` are those that still hold something."""
     if not left:
         return [LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)]
-    survivors = [piece for piece in left if is_agentless(known, piece)]
-    facts: list[Fact] = [
-        LeaseReleasing(
-            at_ms=now_ms,
-            lease_id=lease.lease_id,
-            reason=reason,
-            detail=story,
-            deadline_ms=now_ms + lease.request.grace_ms,
-        )
-    ]
-    facts += [SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=p.slice_id) for p in survivors]
-    if len(survivors) == len(left):
-        facts.append(LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story))
-    return facts
+    notice = LeaseReleasing(now_ms, lease.lease_id, reason, story, deadline_ms=now_ms + lease.request.grace_ms)
+    last = LeaseEnded(at_ms=now_ms, lease_id=lease.lease_id, reason=reason, detail=story)
+    return [notice, *_unconfirmed(known, left, now_ms, last)]
 
 
 def retry_elsewhere(
@@ -219,19 +199,8 @@ def retry_elsewhere(
     facts: list[Fact] = []
     siblings = [piece for piece in left if not piece.ending or resizing.on_notice(piece)]
     if siblings:
-        facts.append(
-            SlicesReleasing(
-                at_ms=now_ms,
-                lease_id=lease.lease_id,
-                slice_ids=tuple(piece.slice_id for piece in siblings),
-                reason=story,
-            )
-        )
-        facts += [
-            SliceGone(at_ms=now_ms, lease_id=lease.lease_id, slice_id=piece.slice_id)
-            for piece in siblings
-            if is_agentless(known, piece)
-        ]
+        slice_ids = tuple(piece.slice_id for piece in siblings)
+        facts = [SlicesReleasing(now_ms, lease.lease_id, slice_ids, story), *_unconfirmed(known, siblings, now_ms)]
     config = known.config
     backoff_ms = min(config.requeue_backoff_ms << min(lease.failures, 16), config.requeue_backoff_max_ms)
     facts.append(
@@ -304,12 +273,5 @@ def _forget(known: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 DECIDES = Decides(
-    commands={
-        Release: release,
-    },
-    due={
-        Due.TIME_LIMIT: _time_limit,
-        Due.CONFIRM: _confirm,
-        Due.FORGET: _forget,
-    },
+    commands=by_kind(release), due={Due.TIME_LIMIT: _time_limit, Due.CONFIRM: _confirm, Due.FORGET: _forget}
 )

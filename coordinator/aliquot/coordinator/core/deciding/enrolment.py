@@ -39,7 +39,7 @@ from aliquot.coordinator.core.values.errors import (
     InviteUsedUp,
     NodeNotFound,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _ASK_AGAIN = "ask an operator for another: `aliquot node invite {node}`"
@@ -225,15 +225,5 @@ def note_trust(known: Planning, command: c.NoteTrust, now_ms: int) -> Decision[N
 
 
 DECIDES = Decides(
-    commands={
-        c.InviteNode: invite,
-        c.JoinNode: join,
-        c.DisenrolNode: disenrol,
-        c.RotateAuthority: rotate,
-        c.RetireAuthority: retire,
-        c.NoteTrust: note_trust,
-    },
-    due={
-        Due.INVITE: look_at_invite,
-    },
+    commands=by_kind(invite, join, disenrol, rotate, retire, note_trust), due={Due.INVITE: look_at_invite}
 )

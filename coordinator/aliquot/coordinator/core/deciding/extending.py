@@ -15,6 +15,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.granting import refuse_held_back, suspended
 from aliquot.coordinator.core.values.errors import ExtensionRefused, InvalidField, LeaseEndedError, QuotaExceeded
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def extend(known: Planning, command: ExtendLease, now_ms: int) -> Decision[None]:
@@ -47,11 +48,7 @@ def extends_to_ms(tenancy: Tenancy, lease: Lease) -> int | None:
     """How long its queue lets time limits become: what the queue says, else the first one above that says anything;
     None: none does.
     """
-    for name in tenancy.path(tenancy.queue_of(lease.request.tenant, lease.request.queue)):
-        said = tenancy.queue_spec(name).extend_to_ms
-        if said is not None:
-            return said
-    return None
+    return tenancy.said(lease.request.tenant, lease.request.queue, lambda spec: spec.extend_to_ms)
 
 
 def _look_at_queue(tenancy: Tenancy, lease: Lease, wanted_ms: int) -> None:
@@ -90,8 +87,4 @@ def _promises(known: Planning, lease: Lease) -> Iterator[tuple[int, str]]:
             yield closure.starts_ms, f"node {name} is maintained from {shown(closure.starts_ms)}"
 
 
-DECIDES = Decides(
-    commands={
-        ExtendLease: extend,
-    },
-)
+DECIDES = Decides(commands=by_kind(extend))

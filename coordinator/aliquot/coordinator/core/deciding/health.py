@@ -43,7 +43,7 @@ from aliquot.coordinator.core.rules.health import (
     too_slow,
 )
 from aliquot.coordinator.core.values.errors import CardInUse, DeviceNotFound, StillUnwell
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import DeviceSpec, NodeState
 
@@ -354,10 +354,17 @@ def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision
     """Somebody takes a card back into service. What was before counts no more."""
     node, device = _named(known, command.uuid)
     incident = covering_of(known, device)
+    covered = devices_on(node.spec, incident.units) if incident is not None else (device,)
+    unwell = [each for each in covered if not known.devices[each.uuid].well]
+    said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
+    if not all(known.devices[each.uuid].cause for each in unwell):
+        raise StillUnwell(
+            said[0],
+            hint="it returns by itself when its agent can use it again. Nobody can answer for that: the agent names no "
+            "fault of the card, but can't reach it, or can't hold a limit on it",
+        )
     if incident is None:
         return NOTHING
-    unwell = [each for each in devices_on(node.spec, incident.units) if not known.devices[each.uuid].well]
-    said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
     if said and not command.overrule:
         raise StillUnwell(
             said[0],
@@ -445,15 +452,4 @@ def _look_again(known: Planning, incident: Incident, now_ms: int) -> None:
     look_soon(known, incident.number, now_ms + known.config.health_look_ms)
 
 
-DECIDES = Decides(
-    commands={
-        c.ReportCare: report_care,
-        c.ReportHit: report_hit,
-        c.QuarantineDevice: quarantine,
-        c.VerifyDevice: verify,
-        c.ReturnDevice: give_back,
-    },
-    due={
-        Due.HEALTH: look,
-    },
-)
+DECIDES = Decides(commands=by_kind(report_care, report_hit, quarantine, verify, give_back), due={Due.HEALTH: look})

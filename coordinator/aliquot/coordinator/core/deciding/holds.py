@@ -127,8 +127,4 @@ def in_the_way(known: Planning, lease: Lease, *, entitled: bool) -> list[Hold]:
     return found
 
 
-DECIDES = Decides(
-    due={
-        Due.HOLD: expired,
-    },
-)
+DECIDES = Decides(due={Due.HOLD: expired})

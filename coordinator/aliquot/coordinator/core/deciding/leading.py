@@ -14,7 +14,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import (
     StaleLeader,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 
@@ -54,10 +54,4 @@ def learn(known: Planning, command: LearnPrices, now_ms: int) -> Decision[None]:
     return Decision((PricesLearnt(at_ms=now_ms, table=command.table),))
 
 
-DECIDES = Decides(
-    commands={
-        c.StartLeading: start_leading,
-        c.RaiseEpoch: raise_epoch,
-        c.LearnPrices: learn,
-    },
-)
+DECIDES = Decides(commands=by_kind(start_leading, raise_epoch, learn))

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import FOLDED_AT_ONCE, Planning
 from aliquot.coordinator.core.values.errors import IdempotencyMismatch, InvalidField
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _MONEY_MAX = 1 << 62
@@ -153,14 +153,5 @@ def _fold(known: Planning, _: str, now_ms: int) -> list[Fact]:
 
 
 DECIDES = Decides(
-    commands={
-        c.PostCredit: post_credit,
-        c.CorrectUsage: correct_usage,
-        c.ObserveUse: observe_use,
-        c.CloseBooks: close_books,
-    },
-    due={
-        Due.BUDGET: _budget,
-        Due.FOLD: _fold,
-    },
+    commands=by_kind(post_credit, correct_usage, observe_use, close_books), due={Due.BUDGET: _budget, Due.FOLD: _fold}
 )

@@ -31,7 +31,7 @@ from aliquot.coordinator.core.deciding.nodes import drain_lease
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.values.errors import InvalidField, MaintenanceExists, MaintenanceNotFound
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 WINDOWS_MAX = 1_000
@@ -163,12 +163,4 @@ def _empty(known: Planning, window: Window, now_ms: int) -> list[Fact]:
     return []
 
 
-DECIDES = Decides(
-    commands={
-        c.DeclareMaintenance: declare,
-        c.EndMaintenance: end,
-    },
-    due={
-        Due.MAINTENANCE: look,
-    },
-)
+DECIDES = Decides(commands=by_kind(declare, end), due={Due.MAINTENANCE: look})

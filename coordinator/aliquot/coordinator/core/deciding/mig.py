@@ -25,7 +25,7 @@ from aliquot.coordinator.core.rules.mig import (
     left,
     plan,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Cut, CutState, Demand, NodeState
 
@@ -193,11 +193,4 @@ def _rests_until(known: Planning, cut: Cut) -> int:
     return cut.settled_ms + rest_ms
 
 
-DECIDES = Decides(
-    commands={
-        ReportCut: report,
-    },
-    due={
-        Due.CUT: look,
-    },
-)
+DECIDES = Decides(commands=by_kind(report), due={Due.CUT: look})

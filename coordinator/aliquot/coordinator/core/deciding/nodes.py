@@ -34,7 +34,7 @@ from aliquot.coordinator.core.values.errors import (
     NodeNameTaken,
     SessionReplaced,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import EndReason, NodeSpec, NodeState
 
 
@@ -354,15 +354,4 @@ def _write_off(known: Planning, lease_id: str, node_id: str, now_ms: int) -> lis
     return facts
 
 
-DECIDES = Decides(
-    commands={
-        c.DeclareNode: declare,
-        c.RemoveNode: remove,
-        c.Cordon: cordon,
-        c.WriteOff: write_off,
-        c.RegisterNode: register,
-        c.NodeSilent: silent,
-        c.NodeHeard: heard,
-        c.ReportDevice: report_device,
-    },
-)
+DECIDES = Decides(commands=by_kind(declare, remove, cordon, write_off, register, silent, heard, report_device))

@@ -12,7 +12,7 @@ from aliquot.coordinator.core.commands.outcomes import NOTHING, Decision
 from aliquot.coordinator.core.deciding import ending as lifecycle
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 
@@ -103,9 +103,4 @@ def reconcile(known: Planning, command: ReconcileNode, now_ms: int) -> Decision[
     return Decision(tuple(facts))
 
 
-DECIDES = Decides(
-    commands={
-        ReconcileNode: reconcile,
-        ReportSlices: report_slices,
-    },
-)
+DECIDES = Decides(commands=by_kind(reconcile, report_slices))

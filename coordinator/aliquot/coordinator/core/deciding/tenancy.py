@@ -41,6 +41,7 @@ from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy, recount
 from aliquot.coordinator.core.commands.outcomes import ApplyOutcome, Decision
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
+from aliquot.coordinator.core.placement.policies import BY_WORKLOAD, POLICIES
 from aliquot.coordinator.core.values.errors import (
     Conflict,
     InvalidField,
@@ -49,7 +50,7 @@ from aliquot.coordinator.core.values.errors import (
     TenantInUse,
     TenantNotFound,
 )
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 _Spec = TypeVar("_Spec", PoolSpec, TenantSpec, QueueSpec)
@@ -184,16 +185,24 @@ def _check_unused(known: Planning, name: str) -> None:
 def _check_ranges(command: c.Apply) -> None:
     for number, (pool, _) in enumerate(command.pools):
         checks.check_pool(pool, f"pools[{number}]")
+        _check_placement(pool.placement, f"pools[{number}].placement")
     for number, (tenant, _) in enumerate(command.tenants):
         checks.check_tenant(tenant, f"tenants[{number}]")
     for number, (queue, _) in enumerate(command.queues):
         checks.check_queue(queue, f"queues[{number}]")
+        _check_placement(queue.placement, f"queues[{number}].placement")
     for kind, items in (("pools", command.pools), ("tenants", command.tenants), ("queues", command.queues)):
         names = [spec.name for spec, _ in items]
         if len(set(names)) != len(names):
             raise InvalidField(kind, "the same name twice")
     if command.rates is not None:
         check_rates(command.rates, "rates")
+
+
+def _check_placement(name: str, path: str) -> None:
+    known = (BY_WORKLOAD, *POLICIES)
+    if name and name not in known:
+        raise InvalidField(path, f"there is no placement policy {name!r}; there are {', '.join(sorted(known))}")
 
 
 def _check_currency(known: Planning, card: RateCard) -> None:
@@ -314,15 +323,4 @@ def _quota(known: Planning, _: str, now_ms: int) -> list[Fact]:
     return quotas_moved(known, now_ms)
 
 
-DECIDES = Decides(
-    commands={
-        c.Apply: apply,
-        c.MoveQuotas: move_quotas,
-        c.Withdraw: remove,
-        c.Forgive: forgive,
-    },
-    due={
-        Due.OFFENCE: _offence,
-        Due.QUOTA: _quota,
-    },
-)
+DECIDES = Decides(commands=by_kind(apply, move_quotas, remove, forgive), due={Due.OFFENCE: _offence, Due.QUOTA: _quota})

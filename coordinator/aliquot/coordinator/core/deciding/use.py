@@ -26,7 +26,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import UseWindows, Window, classify
 from aliquot.coordinator.core.rules.use import acts_on, may_lend, policy_of, told_of_all
 from aliquot.coordinator.core.values.errors import InvalidField
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.types import EndReason
 
 _WORDS = {
@@ -132,10 +132,4 @@ def confirm_notice(known: Planning, command: c.ConfirmNotice, now_ms: int) -> De
     return Decision((WarningTold(now_ms, lease.lease_id, command.number, command.by),))
 
 
-DECIDES = Decides(
-    commands={
-        c.LookAtUse: look,
-        c.ExemptLease: exempt,
-        c.ConfirmNotice: confirm_notice,
-    },
-)
+DECIDES = Decides(commands=by_kind(look, exempt, confirm_notice))

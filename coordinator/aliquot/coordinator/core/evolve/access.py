@@ -14,8 +14,9 @@ from aliquot.coordinator.core.books.access import (
     TokensEnded,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -113,13 +114,7 @@ def index(state: State) -> None:
 
 SUBJECT = Subject(
     name="access",
-    apply={
-        RoleGranted: _granted,
-        RoleRevoked: _revoked,
-        TokenIssued: _issued,
-        TokensEnded: _ended,
-        Acted: _acted,
-    },
+    apply=by_kind(_granted, _revoked, _issued, _ended, _acted),
     saves=(
         saving.records("principals", Principal, "access.principals", key="name"),
         saving.records("tokens", Token, "access.tokens", key="token_id"),

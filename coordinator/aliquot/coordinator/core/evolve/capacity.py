@@ -20,8 +20,9 @@ from aliquot.coordinator.core.books.capacity import (
     Way,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 
 SLOTS_KEPT = 4_096
 """Names of nodes that are away; beyond that, those are forgotten that have been away for two days."""
@@ -93,13 +94,7 @@ def _went(state: State, fact: NodeWent) -> None:
 
 SUBJECT = Subject(
     name="capacity",
-    apply={
-        CapacityDeclared: _declared,
-        NodeOrdered: _ordered,
-        OrderChanged: _changed,
-        NodeCame: _came,
-        NodeWent: _went,
-    },
+    apply=by_kind(_declared, _ordered, _changed, _came, _went),
     saves=(
         saving.value("capacity_spec", CapacitySpec | None, "capacity.spec", None),
         saving.value("capacity_version", int, "capacity.version", 0),

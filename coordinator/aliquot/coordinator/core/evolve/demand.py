@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.books.demand import DemandNoted, Hour
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def _demand_noted(state: State, fact: DemandNoted) -> None:
@@ -20,6 +20,6 @@ def _set_hours(state: State, hours: tuple[tuple[int, Hour], ...]) -> None:
 
 SUBJECT = Subject(
     name="demand",
-    apply={DemandNoted: _demand_noted},
+    apply=by_kind(_demand_noted),
     saves=(Saved("demand", tuple[tuple[int, Hour], ...], lambda state: state.demand.after(-1), _set_hours),),
 )

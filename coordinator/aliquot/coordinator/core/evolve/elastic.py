@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.books.elastic import LeaseShrinking, ShapeAcknowledged, SlicesKept, is_elastic
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceEvent, SliceState, advance
 from aliquot.coordinator.core.evolve import counting
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -87,9 +88,5 @@ def enlist(state: State, lease: Lease) -> None:
 
 SUBJECT = Subject(
     name="elastic",
-    apply={
-        LeaseShrinking: _lease_shrinking,
-        SlicesKept: _slices_kept,
-        ShapeAcknowledged: _shape_acknowledged,
-    },
+    apply=by_kind(_lease_shrinking, _slices_kept, _shape_acknowledged),
 )

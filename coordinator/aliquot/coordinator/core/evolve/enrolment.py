@@ -19,8 +19,9 @@ from aliquot.coordinator.core.books.enrolment import (
     NodeInvited,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -86,16 +87,7 @@ def index(state: State) -> None:
 
 SUBJECT = Subject(
     name="enrolment",
-    apply={
-        NodeInvited: _invited,
-        InviteUsed: _used,
-        InvitesForgotten: _forgotten,
-        NodeEnrolled: _enrolled,
-        NodeDisenrolled: _disenrolled,
-        AuthorityBegun: _begun,
-        AuthorityRetired: _retired,
-        AuthorityTrusted: _trusted,
-    },
+    apply=by_kind(_invited, _used, _forgotten, _enrolled, _disenrolled, _begun, _retired, _trusted),
     saves=(
         saving.records("enrolled", Enrolled, "enrolment.enrolled", key="node_id"),
         saving.records("invites", Invite, "enrolment.invites", key="invite_id"),

@@ -38,8 +38,9 @@ from aliquot.coordinator.core.books.health.records import (
 from aliquot.coordinator.core.books.nodes import Device
 from aliquot.coordinator.core.evolve import holds, saving
 from aliquot.coordinator.core.evolve.counting import put_lease
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import UNKNOWN, Admits, NodeSpec
 
@@ -364,13 +365,7 @@ def index_all(state: State) -> None:
 
 SUBJECT = Subject(
     name="health",
-    apply={
-        IncidentOpened: _opened,
-        IncidentMoved: _moved,
-        IncidentClosed: _closed,
-        CopiesMeasured: _measured,
-        LeaseTold: _told,
-    },
+    apply=by_kind(_opened, _moved, _closed, _measured, _told),
     saves=(
         saving.records("incidents", Incident, "health.incidents", key="number"),
         saving.rows("incidents_closed", Incident, "health.closed"),

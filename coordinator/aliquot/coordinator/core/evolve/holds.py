@@ -24,8 +24,9 @@ from aliquot.coordinator.core.books.leases.records import (
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import expect, put_lease
 from aliquot.coordinator.core.evolve.elastic import enlist
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import Demand
 
@@ -164,13 +165,7 @@ def _index(state: State) -> None:
 
 SUBJECT = Subject(
     name="holds",
-    apply={
-        PreemptionStarted: _preemption_started,
-        HoldCreated: _hold_created,
-        HoldReleased: _hold_released,
-        HoldBroken: _hold_broken,
-        LeaseReprieved: _lease_reprieved,
-    },
+    apply=by_kind(_preemption_started, _hold_created, _hold_released, _hold_broken, _lease_reprieved),
     saves=(
         saving.records("holds", Hold, "holds", key="owner", order=""),
         saving.pairs("disruptions", tuple[int, ...], "disruptions"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.books.leading import LeaderStarted, PricesLearnt
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def _leader_started(state: State, fact: LeaderStarted) -> None:
@@ -19,10 +20,7 @@ def _prices_learnt(state: State, fact: PricesLearnt) -> None:
 
 SUBJECT = Subject(
     name="leading",
-    apply={
-        LeaderStarted: _leader_started,
-        PricesLearnt: _prices_learnt,
-    },
+    apply=by_kind(_leader_started, _prices_learnt),
     saves=(
         saving.value("leader_epoch", int, "leader_epoch", 0),
         saving.value("prices", PriceTable | None, "prices", None),

@@ -38,10 +38,11 @@ from aliquot.coordinator.core.evolve import elastic as resizing
 from aliquot.coordinator.core.evolve import use as using
 from aliquot.coordinator.core.evolve.counting import be_patient
 from aliquot.coordinator.core.evolve.elastic import enlist
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.evolve.tenancy import offended
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import EndReason
 
@@ -486,21 +487,21 @@ def _await(state: State, lease: Lease) -> None:
 
 SUBJECT = Subject(
     name="leases",
-    apply={
-        LeaseQueued: _lease_queued,
-        LeaseGranted: _lease_granted,
-        LeaseGrown: _lease_grown,
-        SliceActive: _slice_active,
-        SliceFailed: _slice_failed,
-        SliceGone: _slice_gone,
-        SlicesAdopted: _slices_adopted,
-        LeaseReleasing: _lease_releasing,
-        LeaseExtended: _lease_extended,
-        SlicesReleasing: _slices_releasing,
-        LeaseRequeued: _lease_requeued,
-        LeaseEnded: _lease_ended,
-        LeasesForgotten: _leases_forgotten,
-    },
+    apply=by_kind(
+        _lease_queued,
+        _lease_granted,
+        _lease_grown,
+        _slice_active,
+        _slice_failed,
+        _slice_gone,
+        _slices_adopted,
+        _lease_releasing,
+        _lease_extended,
+        _slices_releasing,
+        _lease_requeued,
+        _lease_ended,
+        _leases_forgotten,
+    ),
     saves=(
         saving.value("next_arrival", int, "next_arrival", 1),
         saving.records("leases", Lease, "leases", key="lease_id", order="arrival"),

@@ -9,9 +9,9 @@ from aliquot.coordinator.core.books.ledger.ledger import close
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 def _rates_applied(state: State, fact: f.RatesApplied) -> None:
@@ -89,15 +89,9 @@ def _set_rates(state: State, dated: tuple[DatedRates, ...]) -> None:
 
 SUBJECT = Subject(
     name="ledger",
-    apply={
-        f.RatesApplied: _rates_applied,
-        f.CreditPosted: _credit_posted,
-        f.UsageCorrected: _usage_corrected,
-        f.UseObserved: _use_observed,
-        f.BudgetCrossed: _budget_crossed,
-        f.BooksClosed: _books_closed,
-        f.UsageFolded: _usage_folded,
-    },
+    apply=by_kind(
+        _rates_applied, _credit_posted, _usage_corrected, _use_observed, _budget_crossed, _books_closed, _usage_folded
+    ),
     saves=(
         Saved("rates", tuple[DatedRates, ...], lambda state: state.ledger.prices.dated, _set_rates),
         Saved(

@@ -11,8 +11,9 @@ from aliquot.coordinator.core.books.maintenance import (
 )
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.nodes import note_closure, set_node
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -72,11 +73,7 @@ def _index(state: State) -> None:
 
 SUBJECT = Subject(
     name="maintenance",
-    apply={
-        MaintenanceDeclared: _declared,
-        MaintenanceMoved: _moved,
-        MaintenanceEnded: _ended,
-    },
+    apply=by_kind(_declared, _moved, _ended),
     saves=(saving.records("windows", Window, "windows", key="spec.name"),),
     index=_index,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled, Node
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import Cut, CutState
 
 
@@ -64,9 +65,6 @@ def _index(state: State) -> None:
 
 SUBJECT = Subject(
     name="mig",
-    apply={
-        CutOrdered: _cut_ordered,
-        CutSettled: _cut_settled,
-    },
+    apply=by_kind(_cut_ordered, _cut_settled),
     index=_index,
 )

@@ -20,9 +20,10 @@ from aliquot.coordinator.core.books.nodes import (
 from aliquot.coordinator.core.evolve import health, holds, saving
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.types import NodeState
 
@@ -179,14 +180,7 @@ def _index(state: State) -> None:
 
 SUBJECT = Subject(
     name="nodes",
-    apply={
-        NodePut: _node_put,
-        NodeStateChanged: _node_state_changed,
-        NodeCordoned: _node_cordoned,
-        SlicesWrittenOff: _slices_written_off,
-        NodeRemoved: _node_removed,
-        DeviceChanged: _device_changed,
-    },
+    apply=by_kind(_node_put, _node_state_changed, _node_cordoned, _slices_written_off, _node_removed, _device_changed),
     saves=(
         saving.records("nodes", Node, "nodes", key="spec.node_id", order=""),  # the rank that breaks placement's ties
         saving.pairs("devices", Device, "devices"),

@@ -18,10 +18,10 @@ from aliquot.coordinator.core.books.tenancy.offences import KEPT, counted_for_ms
 from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_all
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 
@@ -142,16 +142,16 @@ def _index(state: State) -> None:
 
 SUBJECT = Subject(
     name="tenancy",
-    apply={
-        OffencesForgotten: _offences_forgotten,
-        QuotasInForce: _quotas_in_force,
-        PoolApplied: _pool_applied,
-        TenantApplied: _tenant_applied,
-        QueueApplied: _queue_applied,
-        PoolRemoved: _pool_removed,
-        TenantRemoved: _tenant_removed,
-        QueueRemoved: _queue_removed,
-    },
+    apply=by_kind(
+        _offences_forgotten,
+        _quotas_in_force,
+        _pool_applied,
+        _tenant_applied,
+        _queue_applied,
+        _pool_removed,
+        _tenant_removed,
+        _queue_removed,
+    ),
     saves=(
         saving.records("pools", Pool, "tenancy.pools", key="spec.name"),
         saving.records("tenants", Tenant, "tenancy.tenants", key="spec.name"),

@@ -17,8 +17,9 @@ from aliquot.coordinator.core.books.use import (
     WarningTold,
 )
 from aliquot.coordinator.core.evolve.counting import put_lease
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 WARNINGS_KEPT = 8
@@ -130,14 +131,6 @@ def index(state: State) -> None:
 
 SUBJECT = Subject(
     name="use",
-    apply={
-        UseChanged: _changed,
-        IdleWarned: _warned,
-        WarningTold: _told,
-        IdleActed: _acted,
-        ShareLent: _lent,
-        ShareRecalled: _recalled,
-        LeaseExempted: _exempted,
-    },
+    apply=by_kind(_changed, _warned, _told, _acted, _lent, _recalled, _exempted),
     index=index,
 )

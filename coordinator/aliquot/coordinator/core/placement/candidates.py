@@ -8,6 +8,7 @@ all shapes (an update) and all rows against one shape (a full scan), and gives t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,69 +25,45 @@ ISLAND = 2
 NUMA_NODE = 1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Candidates:
     """Rows against shapes. Units: thousandths of a device, thousandths of a CPU."""
 
-    __slots__ = (
-        "_by_class",
-        "_by_row",
-        "_of_row",
-        "_slots",
-        "all_left",
-        "all_memory",
-        "all_usable",
-        "count",
-        "cpu",
-        "cpu_left",
-        "fits",
-        "left",
-        "memory",
-        "memory_left",
-        "row_of",
-        "rows",
-        "size",
-        "starts",
-        "taken",
-        "usable",
-    )
-
-    def __init__(self, by_row: Ints, by_class: Ints, of_row: Ints | slice, slots: slice) -> None:
-        self._by_row = by_row
-        self._by_class = by_class
-        self._of_row = of_row
-        self._slots = slots
-
-    rows: Ints
+    _by_row: Ints
+    _by_class: Ints
+    _of_row: Ints | slice
+    _slots: slice
+    rows: Ints = field(init=False)
     """[row] their numbers."""
-    all_left: Ints
+    all_left: Ints = field(init=False)
     """[row, device] share left; 0 for padding and for devices that can't serve."""
-    all_memory: Ints
+    all_memory: Ints = field(init=False)
     """[row, device] memory left, in bytes."""
-    all_usable: Ints
+    all_usable: Ints = field(init=False)
     """[row, device] the smaller of share left and memory left: what is left of a device as one number."""
-    cpu_left: Ints
+    cpu_left: Ints = field(init=False)
     """[row, 1] CPU left, -1 where nothing may be placed; `CPU_UNLIMITED` where the node does not report it."""
-    row_of: Ints
+    row_of: Ints = field(init=False)
     """[state] position of the state's row in `rows`."""
-    starts: Ints
+    starts: Ints = field(init=False)
     """[row] position of each row's first state."""
-    left: Ints
+    left: Ints = field(init=False)
     """[state, 1] share left."""
-    memory_left: Ints
+    memory_left: Ints = field(init=False)
     """[state, 1] memory left, in bytes."""
-    usable: Ints
+    usable: Ints = field(init=False)
     """[state, 1] as `all_usable`."""
-    taken: Ints
+    taken: Ints = field(init=False)
     """[state or 1, shape] share that a slice takes; more than there is where the class does not suit."""
-    memory: Ints
+    memory: Ints = field(init=False)
     """[state or 1, shape] memory that a slice takes, in bytes."""
-    fits: Bools
+    fits: Bools = field(init=False)
     """[state, shape] a slice of the shape fits the device."""
-    size: Ints
+    size: Ints = field(init=False)
     """[state or 1, shape] the larger of a slice's share and its part of the memory."""
-    count: Ints
+    count: Ints = field(init=False)
     """[1, shape] slices of one member; 0 for requests of CPU only."""
-    cpu: Ints
+    cpu: Ints = field(init=False)
     """[1, shape] CPU of one member."""
 
     @property

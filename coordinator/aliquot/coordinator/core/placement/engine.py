@@ -23,6 +23,7 @@ from aliquot.coordinator.core.placement.mix import ArrivalMix, by_share, referen
 from aliquot.coordinator.core.placement.move_budget import MoveBudget
 from aliquot.coordinator.core.placement.obstacles import charge
 from aliquot.coordinator.core.placement.placer import MemberPlacer
+from aliquot.coordinator.core.placement.policies import POLICIES
 from aliquot.coordinator.core.placement.policies.price import Price
 from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.prices import PriceTable
@@ -41,7 +42,7 @@ LESSON_EVERY_MAX = 8192
 
 
 class Engine:
-    """Places demands on one inventory by one policy."""
+    """Places demands on one inventory: by one policy, or by another one that a demand names."""
 
     def __init__(
         self,
@@ -55,13 +56,16 @@ class Engine:
         """`compiled`: score by numba once `accelerated.warm_up` has brought it in and where the policy has a kernel."""
         self.inventory = inventory
         self.policy = policy
-        self.shapes = ShapeTable(inventory)
-        scorer = Scorer(inventory, policy, self.shapes)
-        self.index = index(scorer, compiled=compiled)
+        self._index_type, self._compiled = index, compiled
         self._utilisation: dict[str, int] = {}
         """How busy devices are, in thousandths. Volatile: it decides only between equal places."""
         self._measured_version = -1
-        self._placer = MemberPlacer(inventory, policy, self.index, self._utilisation)
+        own = self._make_placer(policy)
+        self.index = own.index
+        self.shapes = own.shapes
+        self._placers = {"": own}
+        """By the name of their policy. Each keeps scores of its own, which are made when somebody asks for them."""
+        self._prices: PriceTable | None = None
         self.mix = ArrivalMix() if mix is None else mix
         """What has arrived lately. Volatile: prices made of it come back as a fact."""
         self.moves = MoveBudget()
@@ -87,11 +91,12 @@ class Engine:
         return placement
 
     def _place(self, demand: Demand) -> Placement | None:
+        placer = self._placer_of(demand)
         for position, shape in enumerate(self.matcher.shapes(demand)):
             if demand.gang_size > 1:
-                placement = place_gang(self._placer, self.shapes, demand, shape)
+                placement = place_gang(placer, demand, shape)
             else:
-                placement = self._place_one(demand, shape)
+                placement = _place_one(placer, demand, shape)
             if placement is not None:
                 if position and shape.mig_profile == demand.mig_profile:
                     placement = _with_note(placement, _as_alternative(demand, shape, position))
@@ -146,14 +151,14 @@ class Engine:
         """[row] how good each is for one member of `demand` as this shape; `NO_SCORE` where it does not fit. For
         comparing rows, and good for nothing else.
         """
-        return self._placer.scores(demand, shape)
+        return self._placer_of(demand).scores(demand, shape)
 
     def choose_on(self, demand: Demand, shape: Demand, node_id: str) -> tuple[SlicePlan, ...] | None:
         """What one member of `demand` would get as this shape on this node, or None if it does not fit there."""
         node = self.inventory.node(node_id)
         within: Bools = np.zeros(self.inventory.table.rows, np.bool_)
         within[node.first_row : node.first_row + node.row_count] = True
-        chosen = self._placer.choose(demand, shape, within)
+        chosen = self._placer_of(demand).choose(demand, shape, within)
         return chosen.slices if chosen is not None else None
 
     def arrived(self, number: int) -> None:
@@ -162,30 +167,49 @@ class Engine:
         A policy that wants the mix is given it anew when the arrivals have doubled, later every few thousand, for all
         cached scores are thrown away with it. Prices are learnt elsewhere (`upkeep.price_learner`).
         """
-        if self.policy.mix_dependent and self.mix.noted >= self._next_lesson:
+        if self.mix.noted >= self._next_lesson:
             self._next_lesson += min(self.mix.noted, LESSON_EVERY_MAX)
-            self.policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
+            for placer in self._placers.values():
+                self._teach(placer.policy)
+
+    def _teach(self, policy: Policy) -> None:
+        """Tell a policy of the mix, where it wants that and enough has come."""
+        if policy.mix_dependent and self.mix.noted >= LESSON_FIRST:
+            policy.set_mix(typical(by_share(self.mix.counts, reference_bytes(self.inventory))))
+
+    @property
+    def by_prices(self) -> list[tuple[MemberPlacer, Price]]:
+        """Those who place by prices: where there are none, nothing is to be learnt."""
+        return [(each, each.policy) for each in self._placers.values() if isinstance(each.policy, Price)]
 
     @property
     def scoring_passes(self) -> int:
         """How often scores were brought up to date that compiled code (`accelerated.warm_up`) would give sooner."""
-        index = self.index
-        return index.passes if isinstance(self.policy, Price) else 0
+        return sum(placer.index.passes for placer, _ in self.by_prices)
 
     def set_prices(self, table: PriceTable) -> None:
         """Take prices that were learnt elsewhere; of no consequence to policies that know none."""
-        if isinstance(self.policy, Price):
-            self.policy.set_prices(table)
+        self._prices = table
+        for _, policy in self.by_prices:
+            policy.set_prices(table)
 
-    def set_mix(self, mix: tuple[tuple[Demand, int], ...]) -> None:
-        """Take the mix of requests; of no consequence to policies that know none."""
-        self.policy.set_mix(mix)
+    def _placer_of(self, demand: Demand) -> MemberPlacer:
+        """Who places it. A policy that is not installed any more, which a journal may name, is as none."""
+        name = demand.placement
+        placer = self._placers.get(name)
+        if placer is None:
+            if name == self.policy.name or name not in POLICIES:
+                return self._placers[""]
+            policy = POLICIES[name]()
+            placer = self._placers[name] = self._make_placer(policy)
+            self._teach(policy)
+            if self._prices is not None and isinstance(policy, Price):
+                policy.set_prices(self._prices)
+        return placer
 
-    def _place_one(self, demand: Demand, shape: Demand) -> Placement | None:
-        chosen = self._placer.choose(demand, shape)
-        if chosen is None:
-            return None
-        return Placement((chosen.slices,), (chosen.node_id,), chosen.note)
+    def _make_placer(self, policy: Policy) -> MemberPlacer:
+        scorer = Scorer(self.inventory, policy, ShapeTable(self.inventory))
+        return MemberPlacer(self._index_type(scorer, compiled=self._compiled), self._utilisation)
 
     def measured(self, uuid: str, utilisation_milli: int) -> None:
         """How busy a device was lately, in thousandths."""
@@ -210,6 +234,13 @@ class Engine:
     def explain(self, demand: Demand) -> Shortfall:
         """Why the demand does not fit now, by device class, with the smallest change that would fit."""
         return explain.shortfall(self.inventory, self.matcher, demand)
+
+
+def _place_one(placer: MemberPlacer, demand: Demand, shape: Demand) -> Placement | None:
+    chosen = placer.choose(demand, shape)
+    if chosen is None:
+        return None
+    return Placement((chosen.slices,), (chosen.node_id,), chosen.note)
 
 
 def _as_alternative(demand: Demand, shape: Demand, position: int) -> str:

@@ -18,16 +18,16 @@ from aliquot.coordinator.core.placement.picking import slice_on
 from aliquot.coordinator.core.placement.placer import Chosen, MemberPlacer
 from aliquot.coordinator.core.placement.room import listed_rows, members_per_node, members_per_row
 from aliquot.coordinator.core.placement.scoring import NO_SCORE
-from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
+from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.values.types import UNKNOWN, Demand, Placement, SlicePlan, Topology
 
 TRIAL_GROUP = "\x00gang"
 """Affinity group of a gang on trial whose demand names none, so that its members still see one another."""
 
 
-def place_gang(placer: MemberPlacer, shapes: ShapeTable, demand: Demand, shape: Demand) -> Placement | None:
+def place_gang(placer: MemberPlacer, demand: Demand, shape: Demand) -> Placement | None:
     """Place every member, or None. The inventory is as before on return."""
-    inventory = placer.inventory
+    inventory, shapes = placer.inventory, placer.shapes
     slot = placer.index.slot(shape)
     if placer.index.best(slot)[1] == NO_SCORE:
         return None  # there is no room for even one member: the most frequent refusal, and the cheapest to know

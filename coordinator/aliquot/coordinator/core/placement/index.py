@@ -210,7 +210,3 @@ def scan_shape(scorer: Scorer, slot: int, eligible: Bools) -> Ints:
         rows = np.arange(start, min(start + SCAN_ROWS, total))
         keys[rows] = scorer.keys(rows, slots, eligible[rows, None])[:, 0]
     return keys
-
-
-# --------------------
-# Score every row for every question: slow and simple, the oracle that the cached index is tested against.

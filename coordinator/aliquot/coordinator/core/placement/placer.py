@@ -15,7 +15,6 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.inventory.records import DeviceRecord
 from aliquot.coordinator.core.placement.index import BLOCK, ScoreIndex
 from aliquot.coordinator.core.placement.picking import busy_class, pick, slice_on
-from aliquot.coordinator.core.placement.policy import Policy
 from aliquot.coordinator.core.placement.scoring import NO_SCORE, scores_of
 from aliquot.coordinator.core.placement.shapes import Bools, Ints
 from aliquot.coordinator.core.values.types import Demand, SlicePlan
@@ -35,11 +34,10 @@ class Chosen(NamedTuple):
 class MemberPlacer:
     """Chooses for one inventory, policy and index."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, index: ScoreIndex, utilisation: Mapping[str, int]) -> None:
+    def __init__(self, index: ScoreIndex, utilisation: Mapping[str, int]) -> None:
         """`utilisation`: how busy devices are, in thousandths, as far as it was measured."""
-        self.inventory = inventory
-        self.policy = policy
         self.index = index
+        self.inventory, self.policy, self.shapes = index.scorer.inventory, index.scorer.policy, index.scorer.shapes
         self.utilisation = utilisation
 
     def choose(self, demand: Demand, shape: Demand, within: Bools | None = None) -> Chosen | None:

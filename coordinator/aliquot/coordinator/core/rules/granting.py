@@ -30,6 +30,7 @@ from aliquot.coordinator.core.books.tenancy.specs import Amount, OverLimitAction
 from aliquot.coordinator.core.known.memory import CHAINS_KEPT, ENTITLED_KEPT
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.matching import either, is_part
+from aliquot.coordinator.core.placement.policies import BY_WORKLOAD
 from aliquot.coordinator.core.rules.closing import place_before
 from aliquot.coordinator.core.values.errors import (
     InvalidField,
@@ -40,6 +41,9 @@ from aliquot.coordinator.core.values.errors import (
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec
 
 _MODELS_TRIED_MAX = 8
+WORKLOAD_LABEL = "workload-type"
+WORKLOADS = {"training": "binpack", "inference": "spread", "serving": "spread"}
+"""By which policy who says this of itself is placed where its queue or pool goes by that; others by the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,9 @@ def _is_covered(known: Planning, lease: Lease, chain: Chain, parts: list[Part]) 
 
 
 def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
-    """The request with its queue's pool. Raises for an unknown tenant or queue, and for a request above a limit."""
+    """The request with its queue's pool, and by which policy it is placed. Raises for an unknown tenant or queue, and
+    for a request above a limit.
+    """
     tenancy = known.tenancy
     name = tenancy.queue_of(request.tenant, request.queue)
     check_owner(tenancy, request.tenant, request.queue, strict=known.config.strict_tenants)
@@ -279,13 +285,20 @@ def check_access(known: Planning, request: RequestSpec) -> RequestSpec:
             f"there is no tenant {request.tenant!r}, and what tenant {above} above it may use is limited",
             hint=f"ask as {above}, or have an administrator declare {request.tenant}",
         )
-    demand = request.demand
+    demand, placement = request.demand, ""
     for queue in tenancy.path(name):
-        pool = tenancy.queue_spec(queue).pool
+        spec = tenancy.queue_spec(queue)
+        pool, placement = spec.pool, placement or spec.placement
         if pool and demand.pool not in ("", pool):
             raise InvalidField("pool", f"queue {name} is served by pool {pool}, not by {demand.pool}")
         if pool:
             demand = msgspec.structs.replace(demand, pool=pool)
+    if not placement and demand.pool in tenancy.pools:
+        placement = tenancy.pools[demand.pool].spec.placement
+    if placement == BY_WORKLOAD:
+        placement = WORKLOADS.get(dict(request.labels).get(WORKLOAD_LABEL, ""), "")
+    if placement:
+        demand = msgspec.structs.replace(demand, placement=placement)
     if tenancy.ceilings:
         ceilings.check_priority(tenancy.tenants, request)
     chain = chain_of(known, request)

@@ -58,7 +58,8 @@ class LaidOut:
 
     def put(self, demand: Demand) -> Placement | None:
         """Place it and hold it there; None: it does not fit."""
-        placement = self._engine.place(demand)
+        # As few nodes as will do, whoever asks: what a queue's own policy spreads would have more nodes ordered.
+        placement = self._engine.place(msgspec.structs.replace(demand, placement=""))
         if placement is None:
             return None
         hold(self._inventory, demand, placement)

@@ -9,11 +9,7 @@ from aliquot.coordinator.core.books.use import ENDING, USUAL_POLICY, IdleAction,
 
 def policy_of(tenancy: Tenancy, tenant: str, queue: str) -> IdlePolicy:
     """What its queue says, else the first queue above that says anything; else nothing follows but notices."""
-    for name in tenancy.path(tenancy.queue_of(tenant, queue)):
-        said = tenancy.queue_spec(name).idle
-        if said is not None:
-            return said
-    return USUAL_POLICY
+    return tenancy.said(tenant, queue, lambda spec: spec.idle) or USUAL_POLICY
 
 
 def acts_on(policy: IdlePolicy, lease: Lease) -> bool:

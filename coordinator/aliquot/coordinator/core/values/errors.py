@@ -87,6 +87,14 @@ class LeaseNotFound(DomainError):
     reason = "LEASE_NOT_FOUND"
 
 
+def no_lease(lease_id: str) -> LeaseNotFound:
+    """What to raise where there is none of this id."""
+    return LeaseNotFound(
+        f"there is no lease {lease_id[:64]!r}",
+        hint="it may have ended more than ten minutes ago; `aliquot ls` lists those that live",
+    )
+
+
 class LeaseEndedError(DomainError):
     """The lease has ended or is ending."""
 
@@ -103,6 +111,11 @@ class NodeNotFound(DomainError):
     """No such node."""
 
     reason = "NODE_NOT_FOUND"
+
+
+def no_node(node_id: str) -> NodeNotFound:
+    """What to raise where there is none of this id or name."""
+    return NodeNotFound(f"there is no node {node_id[:64]!r}", hint="`aliquot nodes` lists those there are")
 
 
 class NodeNameTaken(DomainError):

@@ -205,6 +205,9 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a shape: (model, MIG profile) of the instances that it accepts beside undivided devices."""
     apart: bool = False
     """Members are on cards of their own: NCCL, for one, refuses two ranks on one card."""
+    placement: str = ""
+    """By which policy, as its queue or pool says; empty: the coordinator's own. It changes where it goes, never whether
+    it fits, and so is no part of a shape."""
 
     def takes_vendor(self, vendor: str) -> bool:
         """Whether a device of this vendor will do."""

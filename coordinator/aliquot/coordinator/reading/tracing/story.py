@@ -113,17 +113,6 @@ def _groups(journal: Journal, after_seq: int) -> Generator[Group, None, None]:
         yield stored.group
 
 
-_OF_THE_WHOLE: Final = (
-    LeaseQueued,
-    LeaseGranted,
-    LeaseRequeued,
-    LeaseReleasing,
-    LeaseEnded,
-    LeaseReprieved,
-    LeaseExtended,
-)
-
-
 def step_of(fact: Fact, lease_id: str) -> tuple[str, str] | None:
     """The word and the details of a fact about this lease; None: it says nothing of it."""
     if isinstance(fact, SlicesAdopted):
@@ -131,9 +120,7 @@ def step_of(fact: Fact, lease_id: str) -> tuple[str, str] | None:
         return ("ADOPTED", f"{fact.node_id} is back with {_listed(kept)}") if kept else None
     if getattr(fact, "lease_id", None) != lease_id:
         return None
-    if isinstance(fact, _OF_THE_WHOLE):
-        return _of_the_whole(fact)
-    return _of_parts(fact)
+    return _of_the_whole(fact) or _of_parts(fact)
 
 
 def _of_the_whole(fact: Fact) -> tuple[str, str] | None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from aliquot.coordinator.core.evolve.snapshot import Snapshot
 from aliquot.coordinator.core.values.fact import Fact
 
+SQLITE: Final = "sqlite:"
+POSTGRES: Final = "postgres:"
+"""How names of journals begin, as `--journal` has them; see `naming`."""
 NO_DIGEST = bytes(32)
 """What the first record names as the digest before it."""
 
@@ -46,6 +49,19 @@ class StoredSnapshot:
 
     snapshot: Snapshot
     digest: bytes
+
+
+class Snapshots(Protocol):
+    """Where a journal's snapshots are."""
+
+    def seqs(self) -> list[int]:
+        """The sequence numbers there are snapshots of, newest first."""
+
+    def write(self, stored: StoredSnapshot) -> int:
+        """Make a snapshot durable, then drop old ones; returns its size in bytes."""
+
+    def read(self) -> Iterator[StoredSnapshot]:
+        """Those that can be read, newest first."""
 
 
 class Journal(Protocol):

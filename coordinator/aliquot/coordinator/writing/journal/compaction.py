@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import sys
 from collections.abc import Callable
-from typing import Protocol
 
 from aliquot.common.errors import AliquotError
+from aliquot.coordinator.programmes import ProgrammeError, run_programme
 
 log = logging.getLogger(__name__)
 
-
-class Snapshots(Protocol):
-    """Where a journal's snapshots are."""
-
-    def seqs(self) -> list[int]:
-        """The sequence numbers there are snapshots of, newest first."""
+SNAPSHOTTER = "aliquot.coordinator.writing.journal.snapshotter"
 
 
 class Compaction:
     """Looks every few seconds. One snapshotter at a time; it is ended with the coordinator.
 
-    `journal` is what the snapshotter takes as its argument.
+    `journal` is what the snapshotter takes as its argument; `snapshots` gives the facts of which there are some, newest
+    first.
     """
 
     def __init__(
         self,
         journal: str,
-        snapshots: Snapshots,
+        snapshots: Callable[[], list[int]],
         *,
         every_facts: int,
         durable_seq: Callable[[], int],
@@ -51,7 +45,7 @@ class Compaction:
             await asyncio.sleep(self._look_every_s)
             try:
                 if snapshot_seq is None:
-                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots.seqs)), 0)
+                    snapshot_seq = next(iter(await asyncio.to_thread(self._snapshots)), 0)
                 seq = self._durable_seq()
                 if seq - snapshot_seq >= self._every_facts:
                     snapshot_seq = seq  # also after a failure: the next try is as far away as the next success would be
@@ -60,29 +54,12 @@ class Compaction:
                 log.error("the journal could not be made shorter: %s", error)  # noqa: TRY400 - what it says is enough
 
     async def _compact(self) -> None:
-        if await self._take_snapshot():
-            seqs = await asyncio.to_thread(self._snapshots.seqs)
-            if len(seqs) > 1:
-                self._prune(seqs[1])
-
-    async def _take_snapshot(self) -> bool:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "aliquot.coordinator.writing.journal.snapshotter",
-            self._journal,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
         try:
-            output, problems = await process.communicate()
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            raise
-        if process.returncode != 0:
-            log.error("no snapshot could be taken: %s", problems.decode(errors="replace").strip()[-2000:])
-            return False
-        log.info("snapshot taken: %s", output.decode(errors="replace").strip())
-        return True
+            done = await run_programme(SNAPSHOTTER, b"", self._journal, within_s=None)
+        except ProgrammeError as error:
+            log.error("no snapshot could be taken: %s", error)  # noqa: TRY400 - its own last words say why
+            return
+        log.info("snapshot taken: %s", done.decode(errors="replace").strip())
+        seqs = await asyncio.to_thread(self._snapshots)
+        if len(seqs) > 1:
+            self._prune(seqs[1])

@@ -12,37 +12,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.errors import JournalCorrupt, JournalError
-from aliquot.coordinator.writing.journal.base import NO_DIGEST, Journal, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.base import NO_DIGEST, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.chained import StoredJournal
+from aliquot.coordinator.writing.journal.naming import named
 from aliquot.coordinator.writing.journal.replay import Replay
-from aliquot.coordinator.writing.journal.snapshotter import POSTGRES
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
 
-SQLITE = "sqlite:"
 PART = ".part"
 """Ending of a copy that is not whole yet."""
 UpTo = Callable[[int, int], bool]
 """Of a fact's number and its time in Unix milliseconds: whether it still belongs into the copy."""
-
-
-class SnapshotWriter(Protocol):
-    """Where a journal's snapshots are written."""
-
-    def write(self, stored: StoredSnapshot) -> int:
-        """Make it durable."""
-
-
-class StoredJournal(Journal, Protocol):
-    """A journal that outlives its process."""
-
-    def raise_leader_epoch(self, at_least: int = 0) -> int:
-        """Durably take the next leader epoch, or a higher one."""
-
-    def identity(self) -> tuple[bytes, int]:
-        """The pool's secret and the leader epoch, without opening or changing anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +39,12 @@ class Copied:
     """What was wrong with the first record that was left out."""
 
 
-def named(name: str, pool_secret: bytes = b"") -> StoredJournal:
-    """The journal that a `--journal` names; a bare path is an SQLite file. Raises ConfigError."""
-    if name.startswith(POSTGRES):
-        from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - an extra
-
-        return PostgresJournal(name.removeprefix(POSTGRES), pool_secret=pool_secret)
-    return SqliteJournal(Path(name.removeprefix(SQLITE)).expanduser(), pool_secret=pool_secret)
-
-
 def existing(name: str) -> StoredJournal:
-    """The same, for reading. Raises ConfigError when there is none."""
+    """The journal of this name, for reading. Raises ConfigError when there is none."""
     journal = named(name)
     if isinstance(journal, SqliteJournal) and not journal.path.is_file():
         raise ConfigError(f"there is no journal at {journal.path}", hint="name it as --journal does: sqlite:PATH")
     return journal
-
-
-def snapshots_of(journal: StoredJournal) -> SnapshotWriter:
-    """Where they are written."""
-    if isinstance(journal, SqliteJournal):
-        return journal.snapshot_folder
-    table: SnapshotWriter = journal.snapshot_table  # type: ignore[attr-defined]
-    return table
 
 
 def copy(source: StoredJournal, target_name: str, up_to: UpTo, *, past_damage: bool = False) -> Copied:
@@ -173,7 +138,7 @@ def _write(
     checked = Replay(source)  # also decides and counts anew, so that a copy is never worse than it looks
     checked.start_at(snapshot)
     if snapshot is not None:
-        snapshots_of(target).write(snapshot)
+        target.snapshot_store.write(snapshot)
     target.resume_after(checked.state.seq, snapshot.digest if snapshot is not None else NO_DIGEST)
 
     def take(read: StoredGroup) -> bool:

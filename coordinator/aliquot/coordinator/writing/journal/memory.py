@@ -9,25 +9,21 @@ import secrets
 import threading
 from collections.abc import Iterator
 
-from aliquot.coordinator.errors import NotLeader
 from aliquot.coordinator.writing.journal import codec
-from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.base import StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.chained import ChainedJournal
 
 
-class MemoryJournal:
-    """See the module's docstring. It implements `Journal`."""
+class MemoryJournal(ChainedJournal):
+    """See the module's docstring."""
+
+    place = "memory"
 
     def __init__(self, pool_secret: bytes | None = None) -> None:
-        self.pool_secret = pool_secret or secrets.token_bytes(32)
+        super().__init__(pool_secret or secrets.token_bytes(32))
         self._records: list[codec.Record] = []
         self._leader_epoch = 0
-        self._my_epoch = 0
         self._lock = threading.Lock()
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last fact."""
-        return self._records[-1].last_seq if self._records else 0
 
     def open(self) -> None:
         """Nothing to do."""
@@ -36,30 +32,22 @@ class MemoryJournal:
         """Take the next epoch."""
         with self._lock:
             self._leader_epoch += 1
-            self._my_epoch = self._leader_epoch
+            self._epoch = self._leader_epoch
             return self._leader_epoch
 
-    def advance_leader_epoch(self, epoch: int) -> None:
-        """Go on in a higher epoch."""
+    def _advance(self, epoch: int) -> int:
         with self._lock:
-            if self._my_epoch != self._leader_epoch:
-                raise NotLeader("another coordinator has taken this journal over")
-            self._leader_epoch = self._my_epoch = epoch
+            if self._epoch != self._leader_epoch:
+                return 0
+            self._leader_epoch = epoch
+            return 1
 
-    def resume_after(self, seq: int, digest: bytes) -> None:
-        """Its records are all there is."""
-        del digest
-        assert seq == self.last_seq
-
-    def commit(self, group: Group) -> None:
-        """Append a group."""
+    def _insert(self, record: codec.Record) -> int:
         with self._lock:
-            if self._my_epoch != self._leader_epoch:
-                raise NotLeader("another coordinator has taken this journal over")
-            if group.first_seq != self.last_seq + 1:
-                raise AssertionError(f"group starts at {group.first_seq} after {self.last_seq}")
-            previous = self._records[-1].digest if self._records else NO_DIGEST
-            self._records.append(codec.encode(group, previous))
+            if self._epoch != self._leader_epoch:
+                return 0
+            self._records.append(record)
+            return 1
 
     def recover(self) -> None:
         """Memory is never the problem."""

@@ -19,9 +19,10 @@ from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
-from aliquot.coordinator.errors import JournalCorrupt, JournalUnavailable, NotLeader
+from aliquot.coordinator.errors import JournalUnavailable, NotLeader
 from aliquot.coordinator.writing.journal import codec, pgschema
-from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.base import NO_DIGEST, StoredGroup
+from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.pglink import Link
 from aliquot.coordinator.writing.journal.pgsnapshots import SnapshotTable
 
@@ -65,53 +66,35 @@ _DAMAGED = (
 )
 
 
-class PostgresJournal:
-    """See the module's docstring. It implements `Journal`.
-
-    `conninfo` is libpq's; secrets belong into PGPASSWORD, a password file or a service file. `pool_secret` is that of a
-    journal that is made now as another's copy.
+class PostgresJournal(StoredJournal):
+    """See the module's docstring. `conninfo` is libpq's; secrets belong into PGPASSWORD, a password file or a service
+    file.
     """
 
+    place = "PostgreSQL"
+    damaged = _DAMAGED
+
     def __init__(self, conninfo: str, *, pool_secret: bytes = b"") -> None:
-        self._conninfo = conninfo
+        super().__init__(pool_secret, SnapshotTable(self.reader))
+        self.conninfo = conninfo
         self._link: Link | None = None
         self._reading: Link | None = None
         self._reading_lock = threading.Lock()
-        self._secret = pool_secret
-        self._epoch = 0
         self._writer = ""
-        self._last_seq = 0
-        self._last_digest = NO_DIGEST
-        self._snapshots = SnapshotTable(self.reader)
-
-    @property
-    def conninfo(self) -> str:
-        """How it is reached."""
-        return self._conninfo
-
-    @property
-    def pool_secret(self) -> bytes:
-        """What leases' secrets are derived from."""
-        return self._secret
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last durable fact, as far as it was read or written here."""
-        return self._last_seq
 
     def open(self) -> None:
         """Connect, and create or check the tables."""
         self.close()
-        self._link = link = Link(self._conninfo, name=WRITER, timeout_s=STATEMENT_TIMEOUT_S)
-        self._secret = pgschema.prepare(link, self._secret or secrets.token_bytes(32))
+        self._link = link = Link(self.conninfo, name=WRITER, timeout_s=STATEMENT_TIMEOUT_S)
+        self.pool_secret = pgschema.prepare(link, self._own_secret())
         link.prepare(_COMMIT, _COMMIT_STATEMENT)
         rows = link.execute(_TAIL)
-        self._last_seq, self._last_digest = (rows[0][2], rows[0][5]) if rows else (0, NO_DIGEST)
+        self.last_seq, self._last_digest = (rows[0][2], rows[0][5]) if rows else (0, NO_DIGEST)
 
     def prepare(self) -> None:
         """Make the tables where there are none, without being taken for a writer, whose sessions a new leader ends."""
         with self.reader() as link:
-            self._secret = pgschema.prepare(link, self._secret or secrets.token_bytes(32))
+            self.pool_secret = pgschema.prepare(link, self._own_secret())
 
     def raise_leader_epoch(self, at_least: int = 0) -> int:
         """Durably take the next leader epoch, or a higher one."""
@@ -132,22 +115,13 @@ class PostgresJournal:
             raise NotLeader(f"a leader of an epoch above {epoch - 1} has taken the journal over")
         self._epoch, self._writer = epoch, writer
 
-    def advance_leader_epoch(self, epoch: int) -> None:
-        """Go on in a higher epoch, if we are the fence's writer. The next leader takes one above it."""
-        if self._opened().change(_ADVANCE, (epoch, self._epoch, self._writer)) != 1:
-            raise self._taken_over()
-        self._epoch = epoch
+    def _advance(self, epoch: int) -> int:
+        """If we are the fence's writer. The next leader takes one above it."""
+        return self._opened().change(_ADVANCE, (epoch, self._epoch, self._writer))
 
-    def resume_after(self, seq: int, digest: bytes) -> None:
-        """The next commit follows this fact."""
-        self._last_seq, self._last_digest = seq, digest
-
-    def commit(self, group: Group) -> None:
+    def _insert(self, record: codec.Record) -> int:
         """One statement, one synced transaction."""
-        if group.first_seq != self._last_seq + 1:
-            raise AssertionError(f"group starts at {group.first_seq} after {self._last_seq}")
-        record = codec.encode(group, self._last_digest)
-        inserted = self._opened().change_prepared(
+        return self._opened().change_prepared(
             _COMMIT,
             record.version,
             record.first_seq,
@@ -157,15 +131,6 @@ class PostgresJournal:
             record.digest,
             self._epoch,
             self._writer,
-        )
-        if inserted != 1:
-            raise self._taken_over()
-        self._last_seq, self._last_digest = record.last_seq, record.digest
-
-    def _taken_over(self) -> NotLeader:
-        return NotLeader(
-            f"the leader epoch in PostgreSQL is no longer {self._epoch}",
-            hint="another coordinator has taken this journal over; this one must stop",
         )
 
     def recover(self) -> None:
@@ -207,23 +172,7 @@ class PostgresJournal:
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread; one reader at a time."""
         with self.reader() as link, contextlib.closing(link.rows(_GROUPS, (after_seq,))) as rows:
-            for row in rows:
-                record = codec.Record(*row)
-                if not codec.is_intact(record):
-                    raise JournalCorrupt(
-                        f"the record of facts {record.first_seq} to {record.last_seq} in PostgreSQL is damaged",
-                        hint=_DAMAGED,
-                    )
-                yield StoredGroup(codec.decode(record), record.previous, record.digest)
-
-    def snapshots(self) -> Iterator[StoredSnapshot]:
-        """Those in the table that can be read, newest first."""
-        return self._snapshots.read()
-
-    @property
-    def snapshot_table(self) -> SnapshotTable:
-        """Where the snapshotter writes."""
-        return self._snapshots
+            yield from self._checked(rows)
 
     def prune(self, up_to_seq: int, limit: int) -> int:
         """Drop old rows in one small transaction."""
@@ -243,7 +192,7 @@ class PostgresJournal:
         """The connection for reading; made again when it was lost."""
         with self._reading_lock:
             if self._reading is None:
-                self._reading = Link(self._conninfo, name="aliquot journal reader", timeout_s=READ_TIMEOUT_S)
+                self._reading = Link(self.conninfo, name="aliquot journal reader", timeout_s=READ_TIMEOUT_S)
             try:
                 yield self._reading
             except JournalUnavailable:

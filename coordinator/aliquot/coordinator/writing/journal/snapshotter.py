@@ -15,16 +15,12 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Protocol
 
 from aliquot.common.errors import AliquotError
 from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
-from aliquot.coordinator.writing.journal.base import Journal, StoredSnapshot
+from aliquot.coordinator.writing.journal.base import StoredSnapshot
+from aliquot.coordinator.writing.journal.naming import named
 from aliquot.coordinator.writing.journal.replay import replay
-from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
-from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
-
-POSTGRES = "postgres:"
 
 
 def take_snapshot(journal: Path | str, *, with_hash: bool = False) -> dict[str, object]:
@@ -32,12 +28,12 @@ def take_snapshot(journal: Path | str, *, with_hash: bool = False) -> dict[str, 
 
     `journal` is the path of an SQLite file, or `postgres:CONNINFO`.
     """
-    source, snapshots = _opened(journal)
+    source = named(str(journal))
     try:
         replayed = replay(source)
         size = 0
         if replayed.facts:
-            size = snapshots.write(StoredSnapshot(to_snapshot(replayed.state), replayed.digest))
+            size = source.snapshot_store.write(StoredSnapshot(to_snapshot(replayed.state), replayed.digest))
     finally:
         source.close()
     done: dict[str, object] = {
@@ -49,21 +45,6 @@ def take_snapshot(journal: Path | str, *, with_hash: bool = False) -> dict[str, 
     if with_hash:
         done["state_hash"] = state_hash(replayed.state)
     return done
-
-
-class _Snapshots(Protocol):
-    def write(self, stored: StoredSnapshot) -> int: ...
-
-
-def _opened(journal: Path | str) -> tuple[Journal, _Snapshots]:
-    """Where to read, and where to write."""
-    if isinstance(journal, str) and journal.startswith(POSTGRES):
-        from aliquot.coordinator.writing.journal.postgres import PostgresJournal  # noqa: PLC0415 - an extra
-
-        postgres = PostgresJournal(journal.removeprefix(POSTGRES))
-        return postgres, postgres.snapshot_table
-    path = Path(journal)
-    return SqliteJournal(path), SnapshotFolder(snapshot_folder_of(path))
 
 
 def main(argv: list[str] | None = None) -> int:

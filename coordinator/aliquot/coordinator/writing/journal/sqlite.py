@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -28,7 +27,8 @@ from aliquot.coordinator.errors import (
     NotLeader,
 )
 from aliquot.coordinator.writing.journal import codec
-from aliquot.coordinator.writing.journal.base import NO_DIGEST, Group, StoredGroup, StoredSnapshot
+from aliquot.coordinator.writing.journal.base import NO_DIGEST, StoredGroup
+from aliquot.coordinator.writing.journal.chained import StoredJournal
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 
 log = logging.getLogger(__name__)
@@ -62,75 +62,47 @@ _DAMAGED = (
 )
 
 
-class SqliteJournal:
-    """See the module's docstring. It implements `Journal`. One coordinator at a time: `leadership` holds the lock.
+class SqliteJournal(StoredJournal):
+    """See the module's docstring. One coordinator at a time: `leadership` holds the lock.
 
-    `pool_secret` is that of a journal that is made now as another's copy. `fsync_delay_ms` makes every commit as slow
-    as a slow disk would: for measurements only.
+    `fsync_delay_ms` makes every commit as slow as a slow disk would: for measurements only.
     """
 
+    damaged = _DAMAGED
+
     def __init__(self, path: Path, *, pool_secret: bytes = b"", fsync_delay_ms: int = 0) -> None:
-        self._path = path
+        super().__init__(pool_secret, SnapshotFolder(snapshot_folder_of(path)))
+        self.path = path
+        self.place = str(path)
         self._fsync_delay_s = fsync_delay_ms / 1000
-        self._snapshots = SnapshotFolder(snapshot_folder_of(path))
         self._connection: sqlite3.Connection | None = None
-        self._secret = pool_secret
-        self._epoch = 0
-        self._last_seq = 0
-        self._last_digest = NO_DIGEST
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._path
-
-    @property
-    def pool_secret(self) -> bytes:
-        """What leases' secrets are derived from."""
-        return self._secret
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last durable fact."""
-        return self._last_seq
 
     def open(self) -> None:
         """Create or check the file, and cut off a damaged last record."""
-        with _translated(self._path):
-            self._connection = connection = _connect(self._path)
+        with _translated(self.path):
+            self._connection = connection = _connect(self.path)
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            _prepare(connection, self._path, self._secret or secrets.token_bytes(32))
-            self._secret = bytes(_meta(connection, "pool_secret"))
+            _prepare(connection, self.path, self._own_secret())
+            self.pool_secret = bytes(_meta(connection, "pool_secret"))
             self._check_tail(connection)
 
     def raise_leader_epoch(self, at_least: int = 0) -> int:
         """Durably take the next leader epoch, or a higher one."""
         connection = self._open_connection()
-        with _translated(self._path), _transaction(connection):
+        with _translated(self.path), _transaction(connection):
             self._epoch = max(int(_meta(connection, "leader_epoch")) + 1, at_least)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'leader_epoch'", (self._epoch,))
         return self._epoch
 
-    def advance_leader_epoch(self, epoch: int) -> None:
-        """Go on in a higher epoch, if ours is the one on disk."""
+    def _advance(self, epoch: int) -> int:
         statement = "UPDATE meta SET value = ? WHERE key = 'leader_epoch' AND value = ?"
-        with _translated(self._path):
-            changed = self._open_connection().execute(statement, (epoch, self._epoch)).rowcount
-        if changed != 1:
-            raise self._taken_over()
-        self._epoch = epoch
+        with _translated(self.path):
+            return self._open_connection().execute(statement, (epoch, self._epoch)).rowcount
 
-    def resume_after(self, seq: int, digest: bytes) -> None:
-        """The next commit follows this fact. A snapshot can be ahead of the rows when the last one was cut off."""
-        self._last_seq, self._last_digest = seq, digest
-
-    def commit(self, group: Group) -> None:
+    def _insert(self, record: codec.Record) -> int:
         """One statement, one synced transaction."""
-        if group.first_seq != self._last_seq + 1:
-            raise AssertionError(f"group starts at {group.first_seq} after {self._last_seq}")
-        record = codec.encode(group, self._last_digest)
         values = (
             record.version,
             record.first_seq,
@@ -140,28 +112,20 @@ class SqliteJournal:
             record.digest,
             self._epoch,
         )
-        with _translated(self._path):
+        with _translated(self.path):
             inserted = self._open_connection().execute(_COMMIT, values).rowcount
-        if inserted != 1:
-            raise self._taken_over()
         if self._fsync_delay_s:
             time.sleep(self._fsync_delay_s)
-        self._last_seq, self._last_digest = record.last_seq, record.digest
-
-    def _taken_over(self) -> NotLeader:
-        return NotLeader(
-            f"the leader epoch in {self._path} is no longer {self._epoch}",
-            hint="another coordinator has taken this journal over; this one must stop",
-        )
+        return inserted
 
     def recover(self) -> None:
         """Open afresh, see that nobody took over, and write."""
         self.close()
         self.open()
         connection = self._open_connection()
-        with _translated(self._path):
+        with _translated(self.path):
             if int(_meta(connection, "leader_epoch")) != self._epoch:
-                raise NotLeader(f"another coordinator has taken {self._path} over while it could not be written")
+                raise NotLeader(f"another coordinator has taken {self.path} over while it could not be written")
             connection.execute(
                 "INSERT INTO meta VALUES ('probe', randomblob(4096)) "
                 "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -169,48 +133,31 @@ class SqliteJournal:
 
     def identity(self) -> tuple[bytes, int]:
         """The pool's secret and the leader epoch, read without opening or changing anything."""
-        with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
+        with _translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:
             return bytes(_meta(connection, "pool_secret")), int(_meta(connection, "leader_epoch"))
 
     def back_up(self, target: Path) -> None:
         """Copy the file as it is at one moment, while it may be written, with SQLite's own means."""
         target.touch(mode=0o600, exist_ok=False)  # the pool's secret is in it
         with (
-            _translated(self._path),
-            contextlib.closing(_connect(self._path, read_only=True)) as source,
+            _translated(self.path),
+            contextlib.closing(_connect(self.path, read_only=True)) as source,
             contextlib.closing(_connect(target)) as copy,
         ):
             source.backup(copy, pages=1024)
 
     def groups(self, after_seq: int) -> Iterator[StoredGroup]:
         """Read over a connection of its own, so that it may run in any thread."""
-        with _translated(self._path), contextlib.closing(_connect(self._path, read_only=True)) as connection:
+        with _translated(self.path), contextlib.closing(_connect(self.path, read_only=True)) as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM groups WHERE last_seq > ? ORDER BY last_seq",  # noqa: S608
                 (after_seq,),
             )
-            for row in rows:
-                record = codec.Record(*row)
-                if not codec.is_intact(record):
-                    raise JournalCorrupt(
-                        f"the record of facts {record.first_seq} to {record.last_seq} in {self._path} is damaged, and "
-                        "later ones build on it",
-                        hint=_DAMAGED,
-                    )
-                yield StoredGroup(codec.decode(record), record.previous, record.digest)
-
-    @property
-    def snapshot_folder(self) -> SnapshotFolder:
-        """Where the snapshotter writes."""
-        return self._snapshots
-
-    def snapshots(self) -> Iterator[StoredSnapshot]:
-        """Those beside the file that can be read, newest first."""
-        return self._snapshots.read()
+            yield from self._checked(rows)
 
     def prune(self, up_to_seq: int, limit: int) -> int:
         """Drop old rows in one small transaction."""
-        with _translated(self._path):
+        with _translated(self.path):
             cursor = self._open_connection().execute(
                 "DELETE FROM groups WHERE last_seq IN "
                 "(SELECT last_seq FROM groups WHERE last_seq <= ? ORDER BY last_seq LIMIT ?)",
@@ -227,7 +174,7 @@ class SqliteJournal:
 
     def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
-            raise JournalUnavailable(f"the journal {self._path} is not open")
+            raise JournalUnavailable(f"the journal {self.path} is not open")
         return self._connection
 
     def _check_tail(self, connection: sqlite3.Connection) -> None:
@@ -238,19 +185,19 @@ class SqliteJournal:
         records = [codec.Record(*row) for row in rows]
         if records and not codec.is_intact(records[0]):
             if len(records) > 1 and not codec.is_intact(records[1]):
-                raise JournalCorrupt(f"the last two records of {self._path} are damaged", hint=_DAMAGED)
+                raise JournalCorrupt(f"the last two records of {self.path} are damaged", hint=_DAMAGED)
             self._cut_off(connection, records.pop(0))
-        self._last_seq = records[0].last_seq if records else 0
+        self.last_seq = records[0].last_seq if records else 0
         self._last_digest = records[0].digest if records else NO_DIGEST
 
     def _cut_off(self, connection: sqlite3.Connection, record: codec.Record) -> None:
-        aside = self._path.with_name(f"{self._path.name}.cut-{record.last_seq}-{int(time.time())}")
+        aside = self.path.with_name(f"{self.path.name}.cut-{record.last_seq}-{int(time.time())}")
         aside.write_bytes(record.payload)
         connection.execute("DELETE FROM groups WHERE last_seq = ?", (record.last_seq,))
         log.error(
             "THE LAST RECORD OF %s (facts %d to %d) IS DAMAGED AND WAS CUT OFF. What it said is lost unless a snapshot "
             "holds it; its bytes are kept in %s. Check the disk.",
-            self._path,
+            self.path,
             record.first_seq,
             record.last_seq,
             aside,

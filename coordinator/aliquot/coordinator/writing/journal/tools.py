@@ -22,6 +22,8 @@ from aliquot.coordinator.core.evolve.snapshot import state_hash, to_snapshot
 from aliquot.coordinator.core.values.fact import Fact
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal import copying
+from aliquot.coordinator.writing.journal.base import Journal
+from aliquot.coordinator.writing.journal.naming import named
 from aliquot.coordinator.writing.journal.replay import Replay, replay
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
 
@@ -104,7 +106,7 @@ def verify(args: argparse.Namespace) -> int:
     return 0 if problem is None else 1
 
 
-def _compare_snapshots(journal: copying.StoredJournal) -> str | None:
+def _compare_snapshots(journal: Journal) -> str | None:
     """Each snapshot must be what the one before it and the facts in between give."""
     snapshots = sorted(journal.snapshots(), key=lambda stored: stored.snapshot.seq)
     for older, newer in itertools.pairwise(snapshots):
@@ -171,7 +173,7 @@ def backup(args: argparse.Namespace) -> int:
     """An SQLite journal by SQLite's own means, all others record by record; then read all of the copy."""
     source = copying.existing(args.journal)
     try:
-        target = copying.named(args.target)
+        target = named(args.target)
         if isinstance(source, SqliteJournal) and isinstance(target, SqliteJournal):
             copying.require_new(target)
             source.back_up(target.path)

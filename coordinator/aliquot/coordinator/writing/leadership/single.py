@@ -6,10 +6,10 @@ enough on a shared file system, which is why commits are also conditional on the
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
+from aliquot.common.files import lock_file
 from aliquot.coordinator.errors import JournalLocked
 from aliquot.coordinator.writing.journal.base import Journal
 
@@ -44,19 +44,16 @@ def lock_path_of(journal_path: Path) -> Path:
 
 def _lock(path: Path) -> int:
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise JournalLocked(
-            f"{path} can't be opened: {error.strerror}", hint="check the folder of --journal"
-        ) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(file, 32, 0).decode("ascii", "replace").strip()
-        os.close(file)
+        file = lock_file(path)
+    except BlockingIOError as error:
+        holder = path.read_bytes()[:32].decode("ascii", "replace").strip()
         raise JournalLocked(
             f"another coordinator{f' (process {holder})' if holder else ''} has the journal of {path}",
             hint="stop it first, or give this one a journal of its own (--journal)",
+        ) from error
+    except OSError as error:
+        raise JournalLocked(
+            f"{path} can't be opened: {error.strerror}", hint="check the folder of --journal"
         ) from error
     os.ftruncate(file, 0)
     os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

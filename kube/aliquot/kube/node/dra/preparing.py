@@ -12,16 +12,18 @@ from dataclasses import replace
 
 from aliquot.client import AgentError
 from aliquot.common.errors import AliquotError
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.claims import REFUSED, RawClaim, RawResult, results_of
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.binder import AGAIN_S, PREPARE_S, Binder, NotPrepared
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment
 from aliquot.kube.node.core.identity import NotBound
 from aliquot.kube.node.dra.plugin import ClaimName, PreparedDevice
 from aliquot.kube.node.dra.prepared import Prepared, PreparedClaims
 from aliquot.kube.node.injection import CDI_KIND, Injection, place
-from aliquot.kube.node.seam import Cluster, ClusterUnreachable, Pod
+from aliquot.kube.node.seam import Pod
 
-_TRIED_AGAIN = (NotBound, AgentError, ClusterUnreachable)
+_TRIED_AGAIN = (NotBound, AgentError, KubeError)
 
 
 def unit_of(uid: str) -> str:
@@ -36,7 +38,7 @@ class Preparer:
         self,
         *,
         node: str,
-        cluster: Cluster,
+        cluster: ApiServer,
         binder: Binder,
         claims: PreparedClaims,
         injection: Injection,

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 
 from aliquot.client.local import LocalStatus
+from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.agent import devices_in
+from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.devices import PublishedDevice, resource_slice
-from aliquot.kube.node.seam import Cluster, ClusterUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ SILENT_S = 60.0
 class Publisher:
     """Use from one event loop."""
 
-    def __init__(self, node: str, cluster: Cluster, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, node: str, cluster: ApiServer, monotonic_s: Callable[[], float]) -> None:
         self._node = node
         self._cluster = cluster
         self._monotonic_s = monotonic_s
@@ -48,7 +49,7 @@ class Publisher:
             return
         try:
             await self._cluster.publish(lambda generation: resource_slice(self._node, node_uid, wanted, generation))
-        except ClusterUnreachable as error:
+        except KubeError as error:
             if error.message != self._said:
                 log.warning("the devices of %s can't be published: %s", self._node, error.message)
             self._said = error.message

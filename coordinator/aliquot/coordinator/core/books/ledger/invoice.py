@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from aliquot.coordinator.core.books.ledger.entries import Entry, EntryKind
 from aliquot.coordinator.core.books.ledger.folding import DAY_MS, HOUR_MS, Bucket, Sums, sums_of
@@ -44,6 +45,14 @@ class InvoiceLine:
     priced: bool
 
 
+class Discount(NamedTuple):
+    """What a tier that was reached takes off."""
+
+    above_gpu_milli_hours: int
+    discount_permille: int
+    discount_micro: int
+
+
 @dataclass(frozen=True, slots=True)
 class Invoice:
     """See the module's docstring. Money in millionths of `currency`."""
@@ -56,8 +65,7 @@ class Invoice:
     currency: str
     lines: tuple[InvoiceLine, ...]
     subtotal_micro: int
-    discounts: tuple[tuple[int, int, int], ...]
-    """(above_gpu_milli_hours, discount_permille, discount_micro) of each tier that was reached."""
+    discounts: tuple[Discount, ...]
     total_micro: int
     paid_micro: int
     """Credits posted within the period."""
@@ -223,7 +231,7 @@ def _lines(sums: dict[_Key, _Sum]) -> tuple[InvoiceLine, ...]:
     return tuple(lines)
 
 
-def _discounts(tiers: tuple[Tier, ...], lines: Iterable[InvoiceLine]) -> tuple[tuple[int, int, int], ...]:
+def _discounts(tiers: tuple[Tier, ...], lines: Iterable[InvoiceLine]) -> tuple[Discount, ...]:
     """What each tier takes off: its rate, on its part of the whole, at the average price of what was used."""
     lines = list(lines)
     volume = sum(line.billable_share_milli_ms for line in lines if line.priced)
@@ -237,5 +245,5 @@ def _discounts(tiers: tuple[Tier, ...], lines: Iterable[InvoiceLine]) -> tuple[t
         within = min(volume, high) - low
         if within > 0:
             discount = round(Fraction(cost * within * tier.discount_permille, volume * 1000))
-            found.append((tier.above_gpu_milli_hours, tier.discount_permille, discount))
+            found.append(Discount(tier.above_gpu_milli_hours, tier.discount_permille, discount))
     return tuple(found)

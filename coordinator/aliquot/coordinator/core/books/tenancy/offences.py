@@ -40,13 +40,7 @@ class Held(NamedTuple):
 def policy_of(tenancy: Tenancy, tenant: str, queue: str) -> OnOverLimit:
     """What holds for a request: what its tenant says, else its queue, else the first queue above that says anything."""
     said = tenancy.tenant_spec(tenant).on_over_limit
-    if said is not None:
-        return said
-    for name in tenancy.path(tenancy.queue_of(tenant, queue)):
-        said = tenancy.queue_spec(name).on_over_limit
-        if said is not None:
-            return said
-    return NO_ANSWER
+    return said or tenancy.said(tenant, queue, lambda spec: spec.on_over_limit) or NO_ANSWER
 
 
 def held(tenancy: Tenancy, tenant: str, queue: str, now_ms: int) -> Held | None:

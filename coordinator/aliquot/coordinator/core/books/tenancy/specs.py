@@ -174,6 +174,9 @@ class QueueSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     large_first_permille: int = 500
     """Under `slowdown`: how much sooner large requests are due, and room is made for them. 0: like small ones; 1000: a
     request for a whole node at once."""
+    placement: str = ""
+    """By which policy its requests are placed, or `workload`: by what they say they are; empty: as the queue above has
+    it, then their pool, then the coordinator."""
 
 
 class Period(enum.StrEnum):
@@ -247,6 +250,8 @@ class PoolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     declared: tuple[DeclaredDevices, ...] = ()
     limit: Amount = NO_LIMIT
     """At most so much of it is leased: what stays free is headroom."""
+    placement: str = ""
+    """By which policy requests are placed that are for this pool alone; see `QueueSpec.placement`."""
 
 
 class Pool(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aliquot.coordinator.core.books.tenancy.accounts import Account, AccountKey, Average, Chain, Held, Owner, faded
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, InForce
@@ -25,6 +25,8 @@ from aliquot.coordinator.core.books.tenancy.specs import (
     TenantSpec,
     upwards,
 )
+
+_T = TypeVar("_T")
 
 
 class Declarations(NamedTuple):
@@ -105,6 +107,14 @@ class Tenancy:
         while names[-1] != ROOT and len(names) <= QUEUE_DEPTH_MAX + 1:
             names.append(self.queue_spec(names[-1]).parent)
         return tuple(names)
+
+    def said(self, tenant: str, queue: str, read: Callable[[QueueSpec], _T | None]) -> _T | None:
+        """What the queue of a request says, else the first queue above that says anything; None: none does."""
+        for name in self.path(self.queue_of(tenant, queue)):
+            found = read(self.queue_spec(name))
+            if found is not None:
+                return found
+        return None
 
     def find_claims(self) -> None:
         """Tenants were declared: which queue is whose own."""

@@ -14,7 +14,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.queueing import AdmissionPass, Head
 from aliquot.coordinator.core.rules.granting import is_entitled, offer, sterner, whole_pool
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 from aliquot.coordinator.core.values.troubles import ORDER, WorkKey, WorkKind
 
@@ -155,13 +155,4 @@ def _patience(known: Planning, lease_id: str, now_ms: int) -> list[Fact]:
     return []
 
 
-DECIDES = Decides(
-    commands={
-        Admit: admit,
-    },
-    due={
-        Due.RETRY: _retry,
-        Due.PREEMPTED: _preempted,
-        Due.PATIENCE: _patience,
-    },
-)
+DECIDES = Decides(commands=by_kind(admit), due={Due.RETRY: _retry, Due.PREEMPTED: _preempted, Due.PATIENCE: _patience})

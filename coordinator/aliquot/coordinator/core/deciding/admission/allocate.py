@@ -32,6 +32,7 @@ from aliquot.coordinator.core.values.errors import (
     QueueFull,
     QuotaExceeded,
 )
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import RequestSpec
 
 
@@ -56,16 +57,7 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
         raise NeverFits(known.engine.explain(request.demand))
     refuse_held_back(known, request, now_ms)
     demand = sterner(known, request, request.demand, now_ms)
-    queued = LeaseQueued(
-        at_ms=now_ms,
-        lease_id=command.lease_id,
-        arrival=known.next_arrival,
-        request=request,
-        key=command.key,
-        body_sha256=command.body_sha256,
-        by=command.by,
-        entitled=_is_first_entitled(known, request, now_ms),
-    )
+    queued = accepted(known, command, request, now_ms, entitled=_is_first_entitled(known, request, now_ms))
     outcome = AllocateOutcome(command.lease_id)
     if command.no_queue or not _others_first(known, queued):
         found = offer(known, request, demand, now_ms)
@@ -99,6 +91,22 @@ def allocate(known: Planning, command: Allocate, now_ms: int) -> Decision[Alloca
     return Decision((queued,), outcome)
 
 
+def accepted(
+    known: Planning, command: Allocate | GrantOn, request: RequestSpec, now_ms: int, *, entitled: bool = False
+) -> LeaseQueued:
+    """The request as it was accepted: the first fact of a lease. `entitled`: see `LeaseQueued`."""
+    return LeaseQueued(
+        at_ms=now_ms,
+        lease_id=command.lease_id,
+        arrival=known.next_arrival,
+        request=request,
+        key=command.key,
+        body_sha256=command.body_sha256,
+        by=command.by,
+        entitled=entitled,
+    )
+
+
 def replayed(known: Planning, command: Allocate | GrantOn) -> Decision[AllocateOutcome] | None:
     """The lease that its key was used for before; None: it was not. Raises where that was for something else."""
     lease_id = known.keys.get((command.request.tenant, command.key)) if command.key else None
@@ -126,8 +134,4 @@ def _others_first(known: Planning, queued: LeaseQueued) -> bool:
     return known.lines.has_line(known.tenancy.queue_of(request.tenant, request.queue), request.tenant, key)
 
 
-DECIDES = Decides(
-    commands={
-        Allocate: allocate,
-    },
-)
+DECIDES = Decides(commands=by_kind(allocate))

@@ -14,11 +14,10 @@ from itertools import islice
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.elastic import is_elastic
-from aliquot.coordinator.core.books.leases.facts import LeaseQueued
 from aliquot.coordinator.core.commands import GrantOn, MemberPlace
 from aliquot.coordinator.core.commands.outcomes import AllocateOutcome, Decision
 from aliquot.coordinator.core.commands.queries import Fits
-from aliquot.coordinator.core.deciding.admission.allocate import replayed
+from aliquot.coordinator.core.deciding.admission.allocate import accepted, replayed
 from aliquot.coordinator.core.deciding.admission.means.backfilling import ends_before
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.inventory.inventory import Inventory
@@ -40,6 +39,7 @@ from aliquot.coordinator.core.rules.granting import (
     suspended,
 )
 from aliquot.coordinator.core.values.errors import InvalidField, PlacementRefused, QuotaExceeded
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, Placement, RequestSpec, SlicePlan
 
 _Refusal = tuple[str, Reason, str]
@@ -86,15 +86,7 @@ def grant_on(known: Planning, command: GrantOn, now_ms: int) -> Decision[Allocat
     over = over or forbidden(known, request, chain_of(known, request), placement, now_ms, ())
     if over is not None:
         raise QuotaExceeded(over.subject, over.detail, "wait until some of it is given back")
-    queued = LeaseQueued(
-        at_ms=now_ms,
-        lease_id=command.lease_id,
-        arrival=known.next_arrival,
-        request=request,
-        key=command.key,
-        body_sha256=command.body_sha256,
-        by=command.by,
-    )
+    queued = accepted(known, command, request, now_ms)
     return Decision((queued, granted(command.lease_id, 1, placement, now_ms)), AllocateOutcome(command.lease_id))
 
 
@@ -251,11 +243,4 @@ def _of_device(known: Planning, demand: Demand, node_id: str, uuid: str) -> tupl
     return None
 
 
-DECIDES = Decides(
-    commands={
-        GrantOn: grant_on,
-    },
-    queries={
-        Fits: fits,
-    },
-)
+DECIDES = Decides(commands=by_kind(grant_on), queries=by_kind(fits))

@@ -17,6 +17,7 @@ from aliquot.coordinator.core.rules.mig import as_profiles, conceivable, served_
 from aliquot.coordinator.core.rules.offers import notes as notes_on_nodes
 from aliquot.coordinator.core.rules.offers import on_offer, servable
 from aliquot.coordinator.core.values.errors import DomainError, QuotaExceeded
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import Demand, Missing
 
 AHEAD_SHOWN = 16
@@ -132,9 +133,4 @@ def _story(lease: Lease) -> str:
     return f"{lease.state.name.lower()} on " + ", ".join(sorted({piece.plan.node_id for piece in lease.holding}))
 
 
-DECIDES = Decides(
-    queries={
-        Explain: explain_request,
-        ExplainLease: explain_lease,
-    },
-)
+DECIDES = Decides(queries=by_kind(explain_request, explain_lease))

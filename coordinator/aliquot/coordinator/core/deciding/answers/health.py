@@ -13,6 +13,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.health import may_repair
 from aliquot.coordinator.core.values.errors import IncidentUnknown
+from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import NodeState
 
 
@@ -110,8 +111,4 @@ def _waits_for(known: Planning, node: Node, incident: Incident, now_ms: int) -> 
     return "; ".join(known.devices[d.uuid].reason for d in devices if not known.devices[d.uuid].healthy) or "its return"
 
 
-DECIDES = Decides(
-    queries={
-        GetHealth: health,
-    },
-)
+DECIDES = Decides(queries=by_kind(health))

@@ -14,6 +14,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.known.use_windows import Efficiency, UseWindows
 from aliquot.coordinator.core.rules.use import policy_of
+from aliquot.coordinator.core.values.fact import by_kind
 
 ROWS_MAX = 1_000
 SCANNED_MAX = 10_000
@@ -107,8 +108,4 @@ def report(known: Planning, query: GetUse, now_ms: int) -> UseReport:
     return UseReport(tuple(rows[: query.limit]), left_out + max(0, len(rows) - query.limit), currency)
 
 
-DECIDES = Decides(
-    queries={
-        GetUse: report,
-    },
-)
+DECIDES = Decides(queries=by_kind(report))

@@ -35,7 +35,7 @@ from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import is_up, open_orders
 from aliquot.coordinator.core.values.errors import Conflict, InvalidField, OrderNotFound, OrderTaken
-from aliquot.coordinator.core.values.fact import Fact
+from aliquot.coordinator.core.values.fact import Fact, by_kind
 from aliquot.coordinator.core.values.timers import Due
 
 SOON_MS = 1_000
@@ -300,15 +300,4 @@ def replace_made(forecast: Forecast, now_ms: int) -> Forecast:
     return forecast._replace(made_ms=min(forecast.made_ms or now_ms, now_ms))
 
 
-DECIDES = Decides(
-    commands={
-        c.DeclareCapacity: declare,
-        c.TakeOrders: take,
-        c.ReportOrder: report,
-        c.WithdrawOrder: withdraw,
-        c.ExpectDemand: expect_demand,
-    },
-    due={
-        Due.CAPACITY: look,
-    },
-)
+DECIDES = Decides(commands=by_kind(declare, take, report, withdraw, expect_demand), due={Due.CAPACITY: look})

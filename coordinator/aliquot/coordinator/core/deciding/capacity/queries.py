@@ -15,6 +15,7 @@ from aliquot.coordinator.core.deciding.capacity.waiting import Served
 from aliquot.coordinator.core.deciding.subject import Decides
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.capacity import Here
+from aliquot.coordinator.core.values.fact import by_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,4 @@ def report(known: Planning, query: GetCapacity, now_ms: int) -> CapacityReport:
     )
 
 
-DECIDES = Decides(
-    queries={
-        GetCapacity: report,
-    },
-)
+DECIDES = Decides(queries=by_kind(report))

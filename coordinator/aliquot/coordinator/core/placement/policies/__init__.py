@@ -10,6 +10,10 @@ from aliquot.coordinator.core.placement.policy import Policy
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Price, Fgd, BinPack, Spread)}
 
 
+BY_WORKLOAD = "workload"
+"""In place of a policy, for queues and pools: by what a request says that it is."""
+
+
 def make_policy(name: str) -> Policy:
     """A fresh policy by name. ValueError with the known names when there is none."""
     try:

@@ -8,10 +8,11 @@ and one that fails or hangs costs its answer and nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 
-STORY_MAX = 300
+STORY_MAX = 2_000
 """Characters of a failed programme's last words that go to the log."""
 ANSWER_MAX = 64 << 20
 """Bytes of an answer that are taken for one."""
@@ -21,8 +22,8 @@ class ProgrammeError(Exception):
     """A programme failed; its last words say why."""
 
 
-async def run_programme(module: str, question: bytes, *arguments: str, within_s: float) -> bytes:
-    """Its answer. Raises ProgrammeError."""
+async def run_programme(module: str, question: bytes, *arguments: str, within_s: float | None) -> bytes:
+    """Its answer; it may take any time where `within_s` is None. Raises ProgrammeError."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", module, *arguments),
@@ -43,7 +44,8 @@ async def run_programme(module: str, question: bytes, *arguments: str, within_s:
         raise ProgrammeError(f"it has died: {error}") from error
     finally:
         if process.returncode is None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
     if process.returncode:
         raise ProgrammeError(story.decode(errors="replace").strip()[-STORY_MAX:] or f"status {process.returncode}")
