@@ -166,4 +166,4 @@ async def test_a_device_that_falls_ill_is_tainted(place: Place) -> None:
 async def test_claims_need_cdi(place: Place) -> None:
     settings = msgspec.structs.replace(place.settings, injection=InjectionMode.MOUNTS)
     with pytest.raises(CdiNeeded):
-        await NodeService.open(settings, NODE, place.cluster, place)
+        await NodeService.open(settings, NODE, place.cluster, place.release)
