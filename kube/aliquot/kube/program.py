@@ -36,9 +36,10 @@ from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import verbs
+from aliquot.kube.holding.book import now_ms
 from aliquot.kube.serving import serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:

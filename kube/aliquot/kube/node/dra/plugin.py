@@ -110,7 +110,6 @@ class Registrar(registration_rpc.RegistrationServicer):
 
     def __init__(self) -> None:
         self.endpoint = ""
-        self.registrations = 0
         self.problem = "not registered with the kubelet yet"
         """Empty: it is."""
 
@@ -136,6 +135,5 @@ class Registrar(registration_rpc.RegistrationServicer):
         if self.problem:
             log.warning("%s", self.problem)
         else:
-            self.registrations += 1
             log.info("registered with the kubelet", extra={"driver": DRIVER})
         return registration_pb.RegistrationStatusResponse()
