@@ -106,7 +106,7 @@ def _driver(bench: Bench) -> Iterator[Run]:
     from aliquot.agent.core.samples import DeviceInfo
     from aliquot.agent.enforce.base import Limited
     from aliquot.agent.enforce.driver import DriverEnforcer
-    from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
+    from aliquot.common.kernel_files import MOUNTINFO, find_mount
 
     base = f"/aliquot-hardware-{os.getpid()}"
     name = f"{base}/leaf"

@@ -62,14 +62,14 @@ class Card:
             Path(os.environ[PARTLY]).write_text(json.dumps(found, default=str) + "\n", encoding="utf-8")
 
     @contextlib.contextmanager
-    def pool(self) -> Iterator[LocalPool]:
-        """A coordinator, and an agent of this machine's own cards. Raises `NotRun`."""
+    def pool(self, **settings: str) -> Iterator[LocalPool]:
+        """A coordinator, and an agent of this machine's own cards, which may have other settings. Raises `NotRun`."""
         from aliquot.cli.localpool import Layout, LocalPool, PoolPlan, require_pool
         from aliquot.common.errors import AliquotError
 
         self.bench()
         # What serves leases runs as who runs this: others may not enter these folders.
-        variables = {"ALIQUOT_AGENT_HOSTING_USER": str(os.geteuid())}
+        variables = {"ALIQUOT_AGENT_HOSTING_USER": str(os.geteuid())} | settings
         if SIMULATED in os.environ:
             variables |= {SIMULATED: os.environ[SIMULATED], "ALIQUOT_SIMGPU_BACKED": "1"}
         plan = PoolPlan(
@@ -125,8 +125,15 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], timeout_
 class Talking:
     """A program that prints a document a line, and goes on by a word on its standard input. It ends with its block."""
 
-    def __init__(self, program: str, environment: Mapping[str, str], within_s: float = 240.0) -> None:
-        self.process = subprocess.Popen(
+    def __init__(
+        self,
+        program: str,
+        environment: Mapping[str, str],
+        within_s: float = 240.0,
+        start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
+    ) -> None:
+        """`start`: as a lease has it, too."""
+        self.process = start(
             command_of(program),
             env=dict(environment),
             text=True,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.processes.cgroups import MOUNTINFO, CgroupTree, ContainmentError, find_mount
+from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from tests.agent.harness import until
 
 

@@ -15,11 +15,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from aliquot import simgpu
-from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.disk.checkpoint import StoredLease
 from aliquot.agent.disk.durable import read_record
-from aliquot.agent.processes.cgroups import BASE_NAME, MOUNTINFO, find_mount
+from aliquot.agent.processes.cgroups import BASE_NAME
 from aliquot.agent.processes.proc import alive, cgroup_of
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.v1 import agent_pb2, local_pb2
 from tests.agent import localclient
 
@@ -266,7 +266,9 @@ class Node:
     def attached(self) -> list[int]:
         """The pids that the agent has on record as attached."""
         records = (self.state_dir / "attachments").glob("*.record")
-        return [item.pid for path in records for item in read_record(path, "attachments", StoredLease).attachments]
+        return [
+            item.process.pid for path in records for item in read_record(path, "attachments", StoredLease).attachments
+        ]
 
     def _end_attached(self) -> None:
         """What the agent has started, or was told of by its pid, with their sessions."""
@@ -275,10 +277,10 @@ class Node:
                 os.kill(pid, signal.SIGKILL)
         for path in (self.state_dir / "attachments").glob("*.record"):
             for item in read_record(path, "attachments", StoredLease).attachments:
-                if alive(ProcessKey(item.pid, item.start_ticks)):
+                if alive(item.process):
                     for end in (os.killpg, os.kill):
                         with contextlib.suppress(ProcessLookupError):
-                            end(item.pid, signal.SIGKILL)
+                            end(item.process.pid, signal.SIGKILL)
 
     def _remove_cgroups(self) -> None:
         """What an agent that was killed leaves behind; processes of a lease that the test forgot end here."""

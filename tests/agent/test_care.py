@@ -41,7 +41,6 @@ echo reset $2 by $3
 def set_up(node: Node, reset: str = RESETS, restore: str = "echo restored $1 >> $log\n", **more: str) -> None:
     """The agent may repair, by these commands."""
     node.environment |= {
-        "ALIQUOT_AGENT_REPAIR_MODE": "command",
         "ALIQUOT_AGENT_REPAIR_RESET": f"{script(node, 'reset', reset)},{{uuid}},{{index}},{{action}}",
         "ALIQUOT_AGENT_REPAIR_RESTORE": f"{script(node, 'restore', restore)},{{uuid}}",
         **more,

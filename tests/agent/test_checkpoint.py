@@ -160,7 +160,9 @@ def test_an_older_start_of_the_machine_leaves_no_clock_and_no_attachments(tmp_pa
 
 
 def test_a_state_directory_of_the_version_before_is_read_whole(tmp_path: Path, reopen: Reopen) -> None:
-    """`data/state-1` was written by the commit that tests/compatibility/previous names; it is kept for ever."""
+    """`data/state-1` was written by the commit that tests/compatibility/previous names, but for its attachments, which
+    were stored otherwise before there was a release; it is kept for ever.
+    """
     shutil.copytree(SAVED, tmp_path / "state")
     checkpoint = reopen(tmp_path / "state")
     specs = [

@@ -20,9 +20,10 @@ from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLo
 from aliquot.agent.devices.events import EventWatcher
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.nvml_processes import ProcessLists
-from aliquot.agent.processes.cgroups import CgroupTree, Mount, find_mount
+from aliquot.agent.processes.cgroups import CgroupTree
 from aliquot.common.addresses import MAX_HINTS_IN_A_ROW, Addresses
 from aliquot.common.backoff import Backoff
+from aliquot.common.kernel_files import Mount, find_mount
 from tests.agent.coordinator import Coordinator
 from tests.agent.foreign_cgroups import why_no_tree
 from tests.agent.harness import GIB, ROOT, Node, auntil, closing, desired, make_node

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.client.local import LocalAgent
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator

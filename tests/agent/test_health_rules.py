@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aliquot.agent.core.health import CALM_MS, CALM_SAMPLES, Health, on_failure, on_sample, on_xid
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, EventKind, HealthSample, RecoveryAction
-from aliquot.agent.core.xid import XidAction, XidSeverity, action_of, severity_of
+from aliquot.agent.core.signals import XidSeverity, asked_by, severity_of, signal_of
 
 WELL = HealthSample(recovery_action=RecoveryAction.NONE, remap_pending=False, remap_failed=False)
 SILENT = HealthSample()
@@ -107,8 +106,10 @@ def test_uncorrectable_errors_count_where_the_driver_has_no_recovery_action() ->
 
 @given(st.integers(0, 400))
 def test_every_number_has_an_answer(xid: int) -> None:
-    assert action_of(xid) in XidAction
     assert severity_of(xid) in XidSeverity
+    signal = signal_of(xid)
+    if signal is not None and signal.takes_out:
+        assert asked_by(xid)
 
 
 @given(st.integers(0, 400), st.sampled_from([None, *RecoveryAction]))
@@ -144,26 +145,31 @@ def test_healthy_again_never_earlier_than_the_calm_while(history: list[tuple[str
 
 
 CATALOGUE = {
-    XidAction.RESTART_APPLICATION: "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139",
-    XidAction.IGNORE: "37 38 43-45 63 66 67 92 93 106 107 121 137 141 152 153 157 160-165",
-    XidAction.RESET_DEVICE: "46 48 62 64 95 109 110 119 120 136 140 143 155 156 158 171 172",
-    XidAction.CHECK_LINKS: "74 144-150",
-    XidAction.CHECK_POWER: "54",
-    XidAction.UPDATE_SOFTWARE: "78",
-    XidAction.RESTART_MACHINE: "79 151",
-    XidAction.ASK_SUPPORT: "142",
-    XidAction.READ_RECOVERY_ACTION: "154 159 166-170",
+    (XidSeverity.PROGRAM, ""): "8 11 13 25 31 32 39-41 43 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139",
+    (XidSeverity.NONE, ""): "37 38 44 45 63 66 67 78 92 93 106 107 121 137 141 152 153 157 160-165",
+    (XidSeverity.FATAL, "reset the device"): "46 48 62 95 109 110 119 120 136 140 143 155 156 158 171 172",
+    (XidSeverity.DEGRADED, "check the NVLink fabric"): "74 144-150",
+    (XidSeverity.DEGRADED, "have the device serviced"): "54",
+    (XidSeverity.FATAL, "restart the machine"): "79 151",
+    (XidSeverity.FATAL, "have the device serviced"): "64 142",
 }
-"""What the driver's documentation asks for, number by number."""
+"""What follows from the driver's documentation, number by number; nothing follows from any other."""
 
 
-def test_every_number_asks_for_what_the_drivers_documentation_says() -> None:
-    known: dict[int, XidAction] = {}
-    for action, text in CATALOGUE.items():
+def test_every_number_means_what_the_drivers_documentation_says() -> None:
+    known: dict[int, tuple[XidSeverity, str]] = {}
+    for meant, text in CATALOGUE.items():
         for word in text.split():
             first, _, last = word.partition("-")
-            known.update(dict.fromkeys(range(int(first), int(last or first) + 1), action))
-    assert {xid: action_of(xid) for xid in range(200)} == {xid: known.get(xid, XidAction.LOOK_UP) for xid in range(200)}
+            known.update(dict.fromkeys(range(int(first), int(last or first) + 1), meant))
+
+    def meaning(xid: int) -> tuple[XidSeverity, str]:
+        signal = signal_of(xid)
+        return severity_of(xid), asked_by(xid) if signal is not None and signal.takes_out else ""
+
+    assert {xid: meaning(xid) for xid in range(200)} == {
+        xid: known.get(xid, (XidSeverity.UNKNOWN, "")) for xid in range(200)
+    }
 
 
 def test_calm_takes_both_its_samples_and_its_time() -> None:
@@ -180,21 +186,6 @@ def test_calm_takes_both_its_samples_and_its_time() -> None:
 def test_each_recovery_action_but_two_concerns_the_device() -> None:
     others = {RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN}
     assert {action for action in RecoveryAction if not action.concerns_device} == others
-
-
-@given(st.integers(0, 400))
-def test_a_number_is_as_severe_as_what_it_asks_for(xid: int) -> None:
-    action = action_of(xid)
-    if action in (XidAction.IGNORE, XidAction.UPDATE_SOFTWARE):
-        assert severity_of(xid) is XidSeverity.NONE
-    elif action is XidAction.RESTART_APPLICATION:
-        assert severity_of(xid) is XidSeverity.PROGRAM
-    elif action is XidAction.CHECK_LINKS:
-        assert severity_of(xid) is XidSeverity.DEGRADED
-    elif action in (XidAction.READ_RECOVERY_ACTION, XidAction.LOOK_UP):
-        assert severity_of(xid) is XidSeverity.UNKNOWN
-    else:
-        assert severity_of(xid) is XidSeverity.FATAL
 
 
 def test_what_a_device_has_to_lease_and_which_card_it_is() -> None:

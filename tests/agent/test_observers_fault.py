@@ -99,6 +99,21 @@ async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and
     assert "whole only" in conditions(coordinator)["whole-only"]
 
 
+async def test_a_compute_mode_that_is_changed_while_the_agent_runs_is_seen_at_a_poll(
+    node: Node, coordinator: Coordinator
+) -> None:
+    await grant(node, coordinator)
+
+    def whole_only() -> list[bool]:
+        return [device.whole_only for device in coordinator.snapshots[-1].node.devices]
+
+    assert whole_only() == [False, False]
+    node.scenario.set(1, compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    await coordinator.until(lambda: whole_only() == [False, True], "no parts of it are to be leased")
+    node.scenario.set(1, compute_mode=pynvml.NVML_COMPUTEMODE_DEFAULT)
+    await coordinator.until(lambda: whole_only() == [False, False], "parts of it can be leased again")
+
+
 async def test_a_display_card_serves_nothing_and_one_whose_mig_mode_will_change_no_parts(
     node: Node, coordinator: Coordinator
 ) -> None:

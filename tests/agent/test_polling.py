@@ -25,14 +25,16 @@ from aliquot.agent.devices.base import Discovery
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.poller import Poller
 from aliquot.agent.processes.containment import Containment
+from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import NodeState
 from aliquot.agent.world import World
 from aliquot.common.backoff import Uniform
+from aliquot.common.duration import DurationMs
 from tests.agent.harness import GIB, auntil
 
-NEVER_S = 3600.0
+NEVER_MS = DurationMs(3_600_000)
 
 
 class Counting:
@@ -110,7 +112,7 @@ async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[t
         observe_poll=lambda seconds: None,
         keep_pace=None,
         world=world,
-        intervals=Intervals(0.01, NEVER_S, NEVER_S, NEVER_S, NEVER_S, NEVER_S),
+        poll=PollSettings(DurationMs(10), *[NEVER_MS] * 5),
     )
     await poller.discover()
     task = asyncio.create_task(poller.run())

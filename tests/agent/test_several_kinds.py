@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo, DriverInfo, MemorySample, ProcessList
 from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery

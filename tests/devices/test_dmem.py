@@ -12,10 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.agent.core.dmem import parse
 from aliquot.agent.core.model import SliceSpec

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.agent.enforce import proofs
-from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 from aliquot.simgpu.drm import Machine, create
 from tests.agent.harness import until

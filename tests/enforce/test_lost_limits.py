@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.agent.enforce.preload_files import LeaseFiles
-from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
 from aliquot.agent.processes.proc import cgroup_of
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 from tests.agent.harness import until
 from tests.enforce.cases import verdict_of

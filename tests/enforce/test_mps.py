@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.enforce.base import EnforcementError, Limited, NothingSet
-from aliquot.agent.enforce.mps import MpsEnforcer
+from aliquot.agent.enforce.base import EnforcementError, Limited
+from aliquot.agent.enforce.mps import MpsEnforcer, look_at
 from aliquot.agent.enforce.mps_control import PROGRAM
+from aliquot.agent.enforce.nothing_set import NothingSet
 from aliquot.common.tiers import Tier
 from tests.agent.harness import Node, until
 from tests.enforce.cases import verdict_of
@@ -188,10 +190,22 @@ def test_an_agent_holds_a_lease_by_mps_and_the_watchdog_what_escapes_it(tmp_path
 
         state = next((made.enforcement_dir / "mps").glob("*/pipe/daemon.json"))
         (server,) = json.loads(state.read_text())["servers"]
+        uuid, _, tenant = state.parents[1].name.partition(".")
+        text = what_the_doctor_says(made.node)[f"MPS {uuid}"]
+        assert text.startswith(f"tenant {tenant!r}: servers: {server}")
         befall(state, {"states": {server: "FAULT"}, "mark": "old"})
         until(lambda: "a fatal fault in one of its programs" in happened(made.node), "the fault is told")
         until(lambda: "mark" not in text_of(state), "the daemon is a fresh one")
         until(lambda: made.tier_of(LEASE) is Tier.MPS, "the lease is held by it again")
+
+
+def what_the_doctor_says(node: Node) -> dict[str, str]:
+    """By subject, of a node whose agent runs."""
+    command = [sys.executable, "-m", "aliquot.cli", "doctor", "--no-prove", "--state-dir", str(node.state_dir)]
+    done = subprocess.run(
+        [*command, "--json"], env=node.base_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    return {each["subject"]: each["text"] for each in json.loads(done.stdout)}
 
 
 def text_of(state: Path) -> str:
@@ -207,7 +221,7 @@ def state_of(mps: MpsEnforcer, limited: Limited) -> Path:
     return mps._control(limited).pipe_directory / "daemon.json"
 
 
-def test_one_server_has_a_namespace_for_each_lease_of_all_tenants(named: MpsEnforcer) -> None:
+def test_one_server_has_a_namespace_for_each_lease_of_all_tenants(tmp_path: Path, named: MpsEnforcer) -> None:
     mine, other = piece("l-1", 4, share_milli=500), piece("L-2", 8, share_milli=333, tenant="teaching")
     for each in (mine, other):
         named.apply(each)
@@ -221,6 +235,10 @@ def test_one_server_has_a_namespace_for_each_lease_of_all_tenants(named: MpsEnfo
     pipes = {named.environment(each)["CUDA_MPS_PIPE_DIRECTORY"] for each in (mine, other)}
     assert len(pipes) == 2
     assert all(Path(pipe, "control").is_file() for pipe in pipes)
+    ((device, said_of_all),) = look_at(tmp_path / "named")
+    assert device == DEVICE.uuid
+    assert said_of_all.startswith("all tenants: servers: ")
+    assert said_of_all.count("4096M, 50 %") == said_of_all.count("8192M, 34 %") == 1
     named.admit(mine, 1000)
     named.admit(other, 1001)
     named.clear(mine)

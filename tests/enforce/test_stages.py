@@ -148,6 +148,9 @@ def test_two_tenants_and_what_breaks_mps(tmp_path: Path) -> None:
     assert tenants["status"] == "ok", tenants
     for tier in ("watchdog", "preload", "mps"):
         assert [each["tokens"] > 0 for each in tenants[tier]["both"]] == [True, True], tenants
+    paced = [judged for name, judged in tenants.items() if "with a pace" in name]
+    assert len(paced) == 4
+    assert all(judged["used_pct"] > 0 for judged in paced), tenants
     assert mps["status"] == "ok", mps
     assert mps["a card out of sight named, too"]["held_bytes"] > 0
     assert mps["SIGKILL"]["unharmed"], mps

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aliquot import simgpu
-from aliquot.agent.processes.cgroups import MOUNTINFO, find_mount
+from aliquot.common.kernel_files import MOUNTINFO, find_mount
 from aliquot.common.tiers import Tier
 from aliquot.v1 import agent_pb2
 from tests.agent.coordinator import Coordinator

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent import node_key
-from aliquot.agent.disk.membership import read_membership, write_membership
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership, read_membership, write_membership
 from aliquot.agent.renewal import REST_S, Renewal, renewed
 from aliquot.common.connection_string import ConnectionString
 from aliquot.coordinator.agents.authority import AGENT_LIFE, Authority, NodeRequest

@@ -16,10 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.agent import node_key
-from aliquot.agent.disk.membership import read_membership
-from aliquot.agent.membership import Membership
-from aliquot.agent.renewal import renewed
-from aliquot.agent.succession import follow
+from aliquot.agent.disk.membership import Membership, read_membership
+from aliquot.agent.renewal import follow, renewed
 from aliquot.client import AsyncPool, ClientTls, Refused
 from aliquot.client.access import IssuedToken, Role, RoleGrant
 from aliquot.client.credentials import Credential, CredentialsFile

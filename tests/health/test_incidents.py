@@ -238,6 +238,30 @@ def test_an_operator_overrules_what_an_agent_says_until_it_says_something_else()
     assert not sick.usable(uuid), "it was well meanwhile, so this is news"
 
 
+@pytest.mark.parametrize("quarantined", [False, True])
+def test_nobody_overrules_an_agent_that_can_not_use_a_card_and_names_no_fault_of_it(quarantined: bool) -> None:
+    sick = Sick(node("one", remedies=ALL))
+    uuid = "GPU-one-1"
+    if quarantined:
+        sick.books.do(c.QuarantineDevice(uuid, by="user:ann"))
+    sick.books.do(
+        c.ReportDevice(
+            sick.node_of(uuid),
+            sick.books.sessions[sick.node_of(uuid)],
+            uuid,
+            0,
+            healthy=False,
+            reason="no device answers this agent",
+        )
+    )
+    with pytest.raises(StillUnwell, match="no device answers this agent") as refused:
+        sick.books.do(c.ReturnDevice(uuid, by="user:ann", overrule=True))
+    assert "by itself" in refused.value.hint
+    sick.say(uuid, None)
+    sick.books.do(c.ReturnDevice(uuid, by="user:ann"))
+    assert sick.usable(uuid)
+
+
 def test_a_card_that_is_well_is_returned_as_ever_by_who_would_overrule() -> None:
     sick = Sick(node("one", remedies=ALL))
     sick.books.do(c.QuarantineDevice("GPU-one-0"))

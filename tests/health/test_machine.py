@@ -49,7 +49,7 @@ class HealthMachine(BooksMachine):
         self.say(uuid, sign)
 
     @rule(uuid=st.sampled_from(sorted(UUIDS)))
-    def an_older_agent_speaks(self, uuid: str) -> None:
+    def an_agent_that_names_no_cause(self, uuid: str) -> None:
         node_id = UUIDS[uuid]
         self.books.do(c.ReportDevice(node_id, self.books.sessions[node_id], uuid, 0, healthy=False, reason="?"))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.agent.processes.cgroups import MOUNTINFO
+from aliquot.common.kernel_files import MOUNTINFO
 from tests.agent.foreign_cgroups import hierarchy
 from tests.agent.harness import ROOT
 from tests.kube_node import cdi

@@ -13,8 +13,7 @@ from aliquot.agent.core.figures import FIGURES
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.metrics.node import Metrics as AgentMetrics
-from aliquot.agent.metrics.node import NodeCollector
-from aliquot.agent.metrics.served import ServedCollector
+from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.console.monitor.app import Scores
 from aliquot.console.monitor.watching import Settings, Watching

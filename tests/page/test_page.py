@@ -106,6 +106,21 @@ async def test_that_a_mig_instance_will_do_as_well_is_asked_in_every_language(vi
     await expect(page.locator(".verdict")).to_contain_text("Yes, now")
 
 
+async def test_the_score_that_dashboards_know_stands_with_a_lease_and_with_what_is_held_for_nothing(
+    visitor: Visitor,
+) -> None:
+    site = visitor.site
+    lease = site.ask(tenant="vision", name="asleep")
+    try:
+        page = await visitor.sign_in(site.admin_token, "/use")
+        row = page.get_by_role("row").filter(has_text="asleep")
+        await expect(row).to_contain_text("0, idle")
+        await visitor.go(f"/lease?id={lease['lease_id']}")
+        await expect(page.locator("dl.facts").filter(has_text="Efficiency")).to_contain_text("0, idle")
+    finally:
+        site.release(lease["lease_id"])
+
+
 async def test_a_tenant_sees_nothing_of_another(visitor: Visitor) -> None:
     site = visitor.site
     lease = site.ask(site.let_in("vera", scope="vision"), tenant="vision", name="secret sauce")

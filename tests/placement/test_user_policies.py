@@ -51,9 +51,18 @@ class Impostor(Policy):
     name = "binpack"
 
 
+class Worker(Policy):
+    name = "workload"
+
+
 @pytest.mark.parametrize(
     ("policy", "name", "complaint"),
-    [(object(), "x", "no subclass of Policy"), (BinPack, "x", "calls itself"), (Impostor, "binpack", "would hide")],
+    [
+        (object(), "x", "no subclass of Policy"),
+        (BinPack, "x", "calls itself"),
+        (Impostor, "binpack", "would hide"),
+        (Worker, "workload", "would hide"),
+    ],
 )
 def test_what_is_no_policy_is_refused(policy: object, name: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):

@@ -489,7 +489,7 @@ def _no_time_to_obey(put: Put) -> None:
     original = enforcement._judge_lease
 
     def judge(record: Any, device_uuid: str, excesses: Any, rules: Any, now_ms: int) -> Any:
-        return original(record, device_uuid, excesses, replace(rules, over_max_ms=1), now_ms)
+        return original(record, device_uuid, excesses, msgspec.structs.replace(rules, over_max_ms=1), now_ms)
 
     put(enforcement, "_judge_lease", judge)
 

@@ -92,7 +92,7 @@ def test_what_a_variant_replaces_is_there_and_used_and_takes_the_same_arguments(
         for old, new in functions(place.now, place.new):
             assert old is not new
             if not isinstance(old, type):
-                inspect.signature(new).bind(*inspect.signature(old).parameters)
+                inspect.signature(new).bind(*inspect.signature(old, follow_wrapped=False).parameters)
             if isinstance(new, FunctionType) and "original" in (closure := inspect.getclosurevars(new).nonlocals):
                 assert closure["original"] is old, f"{place} is not what this variant calls in its place"
     before = [place.now for place in places]

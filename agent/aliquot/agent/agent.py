@@ -14,8 +14,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.metrics.node import NodeCollector
-from aliquot.agent.metrics.served import ServedCollector
+from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.reporting import Description, Reporter
 from aliquot.agent.settings import Settings
 from aliquot.agent.state import NodeState

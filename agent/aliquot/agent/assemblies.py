@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from aliquot.agent.attaching import Attacher
-from aliquot.agent.care import Care
+from aliquot.agent.care import Care, Reopener
 from aliquot.agent.connection import Coordinators
 from aliquot.agent.controller import Controller
 from aliquot.agent.core.enforcement import Rules
@@ -29,6 +30,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.disk.log_mark import LogMark
+from aliquot.agent.disk.membership import Membership
 from aliquot.agent.driver_events import DriverEvents
 from aliquot.agent.enforce.assembly import preloads
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
@@ -38,14 +40,12 @@ from aliquot.agent.enforce.prerequisites import CudaDriver
 from aliquot.agent.hosting.clients import Reached
 from aliquot.agent.limits_setter import LimitSetter
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.membership import Membership
 from aliquot.agent.partitions import Partitions
-from aliquot.agent.poller import Intervals, Poller
+from aliquot.agent.poller import Poller
 from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
-from aliquot.agent.reopening import Reopener
 from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
@@ -61,8 +61,7 @@ MPS_MISSING = "the tier `mps` is named and nvidia-cuda-mps-control is not instal
 NO_HOST_PIDS = "the agent is in a PID namespace of its own, but the driver tells the host's pids: run it with hostPID"
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """What an agent stands on; `Agent.open` finds it."""
 
     settings: Settings
@@ -148,7 +147,9 @@ class Looking:
             observe_poll=observe_poll,
             keep_pace=holding.limits.keep_pace if settings.enforcement.throttle else None,
             world=world,
-            intervals=_intervals(settings),
+            poll=settings.poll,
+            left_out=settings.leave_out,
+            ignored=_ignored(settings.ignore_signals),
         )
         heard = DriverEvents(
             state=state,
@@ -311,17 +312,3 @@ def _ignored(causes: Iterable[str]) -> frozenset[str]:
                 f"ignore_signals: there is no signal {cause!r}", hint=f"one of {', '.join(sorted(known))}"
             )
     return frozenset(causes)
-
-
-def _intervals(settings: Settings) -> Intervals:
-    poll = settings.poll
-    return Intervals(
-        memory_s=poll.memory / 1000,
-        idle_s=poll.idle / 1000,
-        load_s=poll.load / 1000,
-        health_s=poll.health / 1000,
-        calm_s=poll.calm / 1000,
-        discovery_s=poll.discovery / 1000,
-        left_out=settings.leave_out,
-        ignored=_ignored(settings.ignore_signals),
-    )

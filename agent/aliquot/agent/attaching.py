@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.assembly import environment_of, folders_of
@@ -17,45 +19,37 @@ from aliquot.agent.processes.proc import Processes
 log = logging.getLogger(__name__)
 
 
-class Attacher:
-    """Use from one event loop."""
+class Attacher(msgspec.Struct, eq=False, kw_only=True):
+    """Use from one event loop.
 
-    def __init__(
-        self,
-        *,
-        containment: Containment,
-        attachments: Attachments,
-        limits: LimitSetter,
-        processes: Processes,
-        socket_path: str,
-        visibility: Callable[[Sequence[DeviceInfo]], Mapping[str, str]],
-    ) -> None:
-        """`visibility`: see `DeviceBackend`."""
-        self._containment = containment
-        self._attachments = attachments
-        self._limits = limits
-        self._processes = processes
-        self._socket_path = socket_path
-        self._visibility = visibility
+    `visibility`: see `DeviceBackend`.
+    """
+
+    containment: Containment
+    attachments: Attachments
+    limits: LimitSetter
+    processes: Processes
+    socket_path: str
+    visibility: Callable[[Sequence[DeviceInfo]], Mapping[str, str]]
 
     def attach(self, process: ProcessKey, holder: Holder, owner: int, *, hosted: bool = False) -> Tracking:
         """Attach a process, and what it starts from now on, to a holder. `hosted`: the agent started it. Raises
         `TooManyAttachments`, `OSError`.
         """
-        origin = self._processes.cgroup_of(process.pid) or ""
-        before = self._containment.belonging(process.pid)
+        origin = self.processes.cgroup_of(process.pid) or ""
+        before = self.containment.belonging(process.pid)
         # Registered before it is moved, so that it is the lease's whatever happens in between. It also stays with the
         # holders that it had before, but its new children will not be in their cgroups.
         for other in before.holders if before is not None else ():
             if other != holder:
-                self._attachments.follow(self._attachments.add(other, process, owner, origin), contained=False)
-        added = self._attachments.add(holder, process, owner, origin, hosted=hosted)
-        placed = self._containment.place(process, holder, hosted=hosted)
+                self.attachments.follow(self.attachments.add(other, process, owner, origin), contained=False)
+        added = self.attachments.add(holder, process, owner, origin, hosted=hosted)
+        placed = self.containment.place(process, holder, hosted=hosted)
         if placed.kind is ContainmentKind.CGROUP:
-            self._attachments.follow(added, contained=True)
+            self.attachments.follow(added, contained=True)
         else:
-            owns_session, owns_group = self._processes.alone_in(process)
-            self._attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
+            owns_session, owns_group = self.processes.alone_in(process)
+            self.attachments.follow(added, owns_session=owns_session, owns_group=owns_group)
         log.info(
             "attached",
             extra={
@@ -70,9 +64,9 @@ class Attacher:
 
     def forget_hosted(self, holder: Holder) -> None:
         """What the agent had started for a holder is gone. Raises `OSError`."""
-        for item in self._attachments.all():
-            if item.hosted and item.holder == holder and not self._processes.alive(item.process):
-                self._attachments.remove(holder.lease_id, item.process)
+        for item in self.attachments.all():
+            if item.hosted and item.holder == holder and not self.processes.alive(item.process):
+                self.attachments.remove(holder.lease_id, item.process)
 
     def environment(
         self, records: Sequence[Reservation], present: Mapping[str, str], uid: int
@@ -81,19 +75,19 @@ class Attacher:
         people. Raises `EnforcementError`.
         """
         found = [self._granted(record, present, uid) for record in records]
-        return environment([each for each in found if each is not None], present, self._socket_path, self._visibility)
+        return environment([each for each in found if each is not None], present, self.socket_path, self.visibility)
 
     def folders(self, records: Sequence[Reservation]) -> list[str]:
         """Folders that processes of these slices need. Raises `EnforcementError`."""
         found: list[str] = []
         for record in records:
-            if (held := self._limits.held(record)) is not None:
+            if (held := self.limits.held(record)) is not None:
                 limited, enforcer = held
                 found += folders_of(enforcer, limited)
         return list(dict.fromkeys(found))
 
     def _granted(self, record: Reservation, present: Mapping[str, str], uid: int) -> Granted | None:
-        if (held := self._limits.held(record)) is None:
+        if (held := self.limits.held(record)) is None:
             return None
         limited, enforcer = held
         variables = environment_of(enforcer, limited, dict(present), uid)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from aliquot.agent.core import reservations
@@ -34,19 +35,16 @@ class Polling(Protocol):
         """Nothing new can be held on this node."""
 
 
-class Bookkeeper:
+class Bookkeeper(msgspec.Struct, eq=False, kw_only=True):
     """See the module's docstring. Use from one event loop."""
 
-    def __init__(
-        self, *, state: NodeState, checkpoint: Checkpoint, ender: Ender, poller: Polling, mailbox: Mailbox
-    ) -> None:
-        self._state = state
-        self._checkpoint = checkpoint
-        self._ender = ender
-        self._poller = poller
-        self._mailbox = mailbox
-        self.writing = asyncio.Lock()
-        """Held while the reservations and their files change together; never during a call into a driver."""
+    state: NodeState
+    checkpoint: Checkpoint
+    ender: Ender
+    poller: Polling
+    mailbox: Mailbox
+    writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while the reservations and their files change together; never during a call into a driver."""
 
     async def persist(self, records: tuple[Reservation, ...]) -> list[Reservation]:
         """Write what is held to disk. New slices that can't be written fail; orders about known ones are
@@ -54,20 +52,20 @@ class Bookkeeper:
         """
         held = [record for record in records if record.holds]
         try:
-            await asyncio.to_thread(self._checkpoint.save, held)
+            await asyncio.to_thread(self.checkpoint.save, held)
         except OSError as error:
             log.error("%d reservations could not be written: %s", len(held), error)  # noqa: TRY400
-            detail = f"{self._checkpoint.directory}: {error.strerror}"
-            refused = [record.slice_id for record in held if record.slice_id not in self._state.book]
+            detail = f"{self.checkpoint.directory}: {error.strerror}"
+            refused = [record.slice_id for record in held if record.slice_id not in self.state.book]
             if refused:
                 # Some of them may have been written: the next agent would take up what fails now.
                 with contextlib.suppress(OSError):
-                    await asyncio.to_thread(self._checkpoint.forget, refused)
+                    await asyncio.to_thread(self.checkpoint.forget, refused)
                 # Else the pool would go on placing leases here, and each would fail.
-                self._poller.mark_unusable(f"reservations can't be written down: {detail}")
+                self.poller.mark_unusable(f"reservations can't be written down: {detail}")
             return [
                 record
-                if not record.holds or record.slice_id in self._state.book
+                if not record.holds or record.slice_id in self.state.book
                 else reservations.fail(record, "CHECKPOINT", detail)
                 for record in records
             ]
@@ -76,22 +74,22 @@ class Bookkeeper:
     async def remove(self, slice_id: str) -> None:
         """Nothing is held any more: its file goes."""
         try:
-            await asyncio.to_thread(self._checkpoint.forget, [slice_id])
+            await asyncio.to_thread(self.checkpoint.forget, [slice_id])
         except OSError as error:
             # After a crash it would be restored, and the coordinator, which does not know it, would stop it.
             log.error("the record of slice %s could not be removed: %s", slice_id, error)  # noqa: TRY400
 
     def put(self, record: Reservation) -> None:
         """From now on this is what is true of a slice's reservation; the caller holds `writing`."""
-        book = self._state.book
+        book = self.state.book
         known = book.get(record.slice_id)
         if known is not None and known.intent is Intent.STOP and record.intent is Intent.RUN:
             log.info("slice %s is reprieved", record.slice_id)
             self.note(record.slice_id, asked_to_end=False)
-            self._ender.forget(record.slice_id)
+            self.ender.forget(record.slice_id)
         book.put(record)
         if known is None and record.holds:
-            self._poller.poll_soon(record.spec.device_uuid)
+            self.poller.poll_soon(record.spec.device_uuid)
         if len(book) > MAX_ENDED:
             ended = [other.slice_id for other in book if not other.holds]
             for slice_id in ended[: max(0, len(ended) - MAX_ENDED)]:
@@ -99,10 +97,10 @@ class Bookkeeper:
 
     def note(self, slice_id: str, **changed: object) -> None:
         """Record what has become true of a slice; all else that is known of it stays as it is now."""
-        self._state.actual[slice_id] = replace(self._state.actual_of(slice_id), **changed)
+        self.state.actual[slice_id] = replace(self.state.actual_of(slice_id), **changed)
 
     def report(self, *records: Reservation, detail: str = "") -> None:
         """Tell the coordinator how these are now."""
         if records:
-            actual_of = self._state.actual_of
-            self._mailbox.confirm(report_of(record, actual_of(record.slice_id), detail=detail) for record in records)
+            actual_of = self.state.actual_of
+            self.mailbox.confirm(report_of(record, actual_of(record.slice_id), detail=detail) for record in records)

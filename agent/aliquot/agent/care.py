@@ -25,8 +25,9 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.durable import Damaged
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.poller import Poller
-from aliquot.agent.settings import RepairMode, RepairSettings
+from aliquot.agent.settings import RepairSettings
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import Events, World
 from aliquot.common.signs import Remedy
 from aliquot.common.text import one_line
@@ -39,52 +40,33 @@ _KIND = "care"
 _STORY_CHARS = 240
 
 
-class Care:
-    """See the module's docstring. Use from one event loop."""
+class Care(msgspec.Struct, eq=False, kw_only=True):
+    """See the module's docstring. Use from one event loop.
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        guard: DeviceGuard,
-        backend: DeviceBackend,
-        poller: Poller,
-        events: Events,
-        record: Path,
-        mailbox: Mailbox,
-        world: World,
-        settings: RepairSettings,
-        devices: str,
-    ) -> None:
-        """`devices`: the agent's setting."""
-        self._state = state
-        self._guard = guard
-        self._backend = backend
-        self._poller = poller
-        self._events = events
-        self._record = record
-        self._mailbox = mailbox
-        self._world = world
-        self._settings = settings
-        self._kinds = devices
-        self._lock = asyncio.Lock()
-        """One order at a time: letting go of the driver concerns all cards."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.results: dict[int, CareResult] = {}
+    `devices`: the agent's setting.
+    """
+
+    state: NodeState
+    guard: DeviceGuard
+    backend: DeviceBackend
+    poller: Poller
+    events: Events
+    record: Path
+    mailbox: Mailbox
+    world: World
+    settings: RepairSettings
+    devices: str
+    _lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """One order at a time: letting go of the driver concerns all cards."""
+    _tasks: set[asyncio.Task[None]] = set()
+    results: dict[int, CareResult] = {}
 
     @property
     def offered(self) -> tuple[str, ...]:
         """What it can do, by name."""
-        commands = self._settings if self._settings.mode is RepairMode.COMMAND else RepairSettings()
-        return tuple(
-            word
-            for word, can in (
-                ("reset", bool(commands.reset)),
-                ("reboot", bool(commands.reboot)),
-                ("verify", self._settings.verify),
-            )
-            if can
-        )
+        settings = self.settings
+        means = (("reset", settings.reset), ("reboot", settings.reboot), ("verify", settings.verify))
+        return tuple(word for word, mean in means if mean)
 
     async def restore(self) -> None:
         """Take up what is on disk. An order that the agent's end has interrupted is undone, and begun again."""
@@ -96,7 +78,7 @@ class Care:
         log.warning("order %d (%s) was interrupted: %s", order.number, order.action.name, order.reason)
         if order.action is Remedy.RESET:
             await self._restore(order)
-        came_to = interrupted(stored.begun, self._state.boot_id)
+        came_to = interrupted(stored.begun, self.state.boot_id)
         if isinstance(came_to, CareResult):
             if not came_to.problem:
                 self._forgive(order)
@@ -106,7 +88,7 @@ class Care:
 
     def obey(self, order: CareOrder) -> None:
         """Carry out an order, in its turn. One that is known is answered again."""
-        self._spawn(Begun(order, self._state.boot_id))
+        self._spawn(Begun(order, self.state.boot_id))
 
     async def close(self) -> None:
         """Stop what is under way: it is taken up at the next start."""
@@ -138,7 +120,7 @@ class Care:
                 level = logging.ERROR if result.problem else logging.WARNING
                 log.log(level, "order %d: %s", order.number, result.problem or result.story or "done")
                 await self._conclude(order, result)
-        self._mailbox.request_snapshot()
+        self.mailbox.request_snapshot()
 
     async def _conclude(self, order: CareOrder, result: CareResult) -> None:
         story, problem = one_line(result.story, _STORY_CHARS), one_line(result.problem, _STORY_CHARS)
@@ -151,7 +133,7 @@ class Care:
         if order.action.name.lower() not in self.offered:
             return CareResult(problem=f"this node's agent is not set to {order.action.name.lower()} (setting `repair`)")
         cards = order.uuids
-        held = [uuid for uuid in self._state.devices if self._state.leased(uuid) and self._concerns(uuid, order)]
+        held = [uuid for uuid in self.state.devices if self.state.leased(uuid) and self._concerns(uuid, order)]
         if held:
             return CareResult(problem=f"leases still hold some of {', '.join(held)}")
         if order.action is Remedy.VERIFY:
@@ -161,11 +143,11 @@ class Care:
         return await self._reset(order)
 
     def _concerns(self, uuid: str, order: CareOrder) -> bool:
-        info = self._state.devices[uuid].info
+        info = self.state.devices[uuid].info
         return order.action is Remedy.REBOOT or info.uuid in order.uuids or info.physical_uuid in order.uuids
 
     def _devices(self, order: CareOrder) -> list[DeviceState]:
-        return [device for uuid, device in self._state.devices.items() if self._concerns(uuid, order)]
+        return [device for uuid, device in self.state.devices.items() if self._concerns(uuid, order)]
 
     # -- repairs
 
@@ -174,13 +156,13 @@ class Care:
         try:
             async with self._let_go():
                 for uuid in order.uuids:
-                    problem, story = await self._command(self._settings.reset, order, uuid)
+                    problem, story = await self._command(self.settings.reset, order, uuid)
                     if problem:
                         return CareResult(problem=problem)
                     stories.append(story)
         finally:
             await self._restore(order)
-        await self._poller.discover()
+        await self.poller.discover()
         problem = await self._effect(order)
         return CareResult(problem=problem, story="; ".join(filter(None, stories)))
 
@@ -189,16 +171,16 @@ class Care:
         missing = [
             uuid
             for uuid in order.uuids
-            if not any(uuid in (d.info.uuid, d.info.physical_uuid) for d in self._state.devices.values())
+            if not any(uuid in (d.info.uuid, d.info.physical_uuid) for d in self.state.devices.values())
         ]
         if missing:
             return f"{', '.join(missing)} is not listed any more"
         for device in self._devices(order):
             uuid = device.info.uuid
-            sample = await self._guard.run(uuid, lambda uuid=uuid: self._backend.health(uuid))  # type: ignore[misc]
-            now_ms = self._world.clock.monotonic_ms()
+            sample = await self.guard.run(uuid, lambda uuid=uuid: self.backend.health(uuid))  # type: ignore[misc]
+            now_ms = self.world.clock.monotonic_ms()
             fresh = health.on_repair(device.health)
-            judged = health.on_sample(fresh, sample, now_ms, ignored=self._poller.ignored)
+            judged = health.on_sample(fresh, sample, now_ms, ignored=self.poller.ignored)
             if not judged.healthy:
                 return f"the repair had no effect: {judged.reason}"
         self._forgive(order)
@@ -207,45 +189,45 @@ class Care:
     def _forgive(self, order: CareOrder) -> None:
         """What was wrong with its devices before says nothing any more."""
         for device in self._devices(order):
-            self._poller.set_health(device, health.on_repair(device.health))
-            self._poller.ask_health_soon(device.info.uuid)
-            self._mailbox.device_polled(device.info.uuid)
+            self.poller.set_health(device, health.on_repair(device.health))
+            self.poller.ask_health_soon(device.info.uuid)
+            self.mailbox.device_polled(device.info.uuid)
 
     async def _reboot(self, order: CareOrder) -> CareResult:
-        problem, _ = await self._command(self._settings.reboot, order, "")
+        problem, _ = await self._command(self.settings.reboot, order, "")
         if not problem:
-            await asyncio.sleep(self._settings.timeout / 1000)
+            await asyncio.sleep(self.settings.timeout / 1000)
             problem = "the command for a restart ended well, and the machine was not restarted"
         return CareResult(problem=problem)
 
     @contextlib.asynccontextmanager
     async def _let_go(self) -> AsyncIterator[None]:
         """Within it this agent has no device open. Raises `DeviceError` where the driver does not come back."""
-        async with self._guard.alone() as run, self._events.paused():
-            await run("", self._backend.close)
+        async with self.guard.alone() as run, self.events.paused():
+            await run("", self.backend.close)
             try:
                 yield
             finally:
                 try:
-                    await run("", self._backend.open, OPEN_TIMEOUT_S)
-                    await run("", self._backend.discover, OPEN_TIMEOUT_S)
+                    await run("", self.backend.open, OPEN_TIMEOUT_S)
+                    await run("", self.backend.discover, OPEN_TIMEOUT_S)
                 except DeviceError:
                     self._keep(asyncio.create_task(self._open_again(), name="open the driver again"))
                     raise
 
     async def let_go(self) -> None:
         """Close the driver and open it again, once. Raises `DeviceError` where it does not come back."""
-        async with self._lock, self._guard.alone() as run, self._events.paused():
-            await run("", self._backend.close)
-            await run("", self._backend.open, OPEN_TIMEOUT_S)
+        async with self._lock, self.guard.alone() as run, self.events.paused():
+            await run("", self.backend.close)
+            await run("", self.backend.open, OPEN_TIMEOUT_S)
 
     async def _open_again(self) -> None:
         """The driver has not come back after a reset: try until it does. Meanwhile no device answers."""
         while True:
             await asyncio.sleep(REOPEN_S)
             try:
-                await self._guard.run("", self._backend.open, OPEN_TIMEOUT_S)
-                await self._poller.discover()
+                await self.guard.run("", self.backend.open, OPEN_TIMEOUT_S)
+                await self.poller.discover()
             except DeviceError as error:
                 log.error("the driver has not come back after a reset: %s", error.message)  # noqa: TRY400
             else:
@@ -253,24 +235,24 @@ class Care:
 
     async def _restore(self, order: CareOrder) -> None:
         """Put back what a reset needed to be otherwise, on whatever way it ended."""
-        for uuid in order.uuids if self._settings.restore else ():
-            problem, _ = await self._command(self._settings.restore, order, uuid)
+        for uuid in order.uuids if self.settings.restore else ():
+            problem, _ = await self._command(self.settings.restore, order, uuid)
             if problem:
                 log.error("what a reset of %s needed could not be put back: %s", uuid, problem)
-                self._state.notes[f"restore {uuid}"] = f"after a reset: {problem}"
+                self.state.notes[f"restore {uuid}"] = f"after a reset: {problem}"
             else:
-                self._state.notes.pop(f"restore {uuid}", None)
+                self.state.notes.pop(f"restore {uuid}", None)
 
     async def _command(self, argv: Sequence[str], order: CareOrder, uuid: str) -> tuple[str, str]:
         """(why it failed or nothing, what it said last)."""
-        device = next((d for d in self._state.devices.values() if uuid in (d.info.uuid, d.info.physical_uuid)), None)
+        device = next((d for d in self.state.devices.values() if uuid in (d.info.uuid, d.info.physical_uuid)), None)
         words = {
             "{uuid}": device.info.physical_uuid if device is not None else uuid,
             "{index}": str(device.info.index) if device is not None else "",
             "{action}": order.action.name.lower(),
         }
         filled = [_filled(word, words) for word in argv]
-        ended = await self._world.run_command(filled, self._settings.timeout / 1000)
+        ended = await self.world.run_command(filled, self.settings.timeout / 1000)
         if ended.code == 0:
             return "", ended.last_line
         what = f"ended with {ended.code}" if ended.code is not None else "did not end well"
@@ -282,11 +264,11 @@ class Care:
         stories: dict[str, None] = {}
         rates: dict[str, int] = {}
         for uuid in uuids:
-            memory = ("--memory", str(self._settings.verify_memory)) if self._settings.verify_memory else ()
-            level = ("--level", "2", "--dcgm", str(min(3, max(0, self._settings.verify_dcgm))))
+            memory = ("--memory", str(self.settings.verify_memory)) if self.settings.verify_memory else ()
+            level = ("--level", "2", "--dcgm", str(min(3, max(0, self.settings.verify_dcgm))))
             argv = (sys.executable, "-m", "aliquot.agent.doctor.card", "--uuid", uuid, *level, *memory)
-            argv = (*argv, "--devices", self._kinds)
-            ended = await self._world.run_command(argv, self._settings.verify_timeout / 1000)
+            argv = (*argv, "--devices", self.devices)
+            ended = await self.world.run_command(argv, self.settings.verify_timeout / 1000)
             try:
                 said = json.loads(ended.last_line)
                 problem, story = str(said["problem"]), str(said["story"])
@@ -305,19 +287,51 @@ class Care:
 
     def _load(self) -> CareRecord:
         try:
-            return self._world.records.read_record(self._record, _KIND, CareRecord)
+            return self.world.records.read_record(self.record, _KIND, CareRecord)
         except FileNotFoundError:
             return CareRecord()
         except (OSError, Damaged) as error:
-            log.error("what was done to sick cards is not known any more: %s: %s", self._record, error)  # noqa: TRY400
+            log.error("what was done to sick cards is not known any more: %s: %s", self.record, error)  # noqa: TRY400
             return CareRecord()
 
     async def _write_down(self, results: Mapping[int, CareResult], begun: Begun | None) -> None:
         record = CareRecord(dict(results), begun)
         try:
-            await asyncio.to_thread(self._world.records.write_record, self._record, _KIND, record)
+            await asyncio.to_thread(self.world.records.write_record, self.record, _KIND, record)
         except OSError as error:
             log.error("what is done to sick cards could not be written down: %s", error)  # noqa: TRY400
+
+
+class Reopener(msgspec.Struct, eq=False):
+    """Opens the driver again when all of it has failed at once. Use from one event loop.
+
+    When every card of a node stops answering in the same moment, it is hardly the cards: access to the devices was
+    taken from this agent (`systemctl daemon-reload` does that to containers), or the driver was replaced underneath it.
+    Programs run on meanwhile, so nobody is ended: the node takes no new leases, says why, and the library is closed and
+    opened again until it answers.
+    """
+
+    poller: Poller
+    care: Care
+    every_s: float
+    _pause: Wakeup = msgspec.field(default_factory=Wakeup)
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self.poller.blinded.wait()
+            self.poller.blinded.clear()
+            if not self.poller.why_blind():
+                continue
+            try:
+                await self.care.let_go()
+                await self.poller.discover()
+            except DeviceError as error:
+                self.poller.reopened(well=False)
+                log.error("the driver could not be opened again: %s", error.message)  # noqa: TRY400
+            else:
+                self.poller.reopened(well=True)
+            await self._pause.wait(self.every_s)
 
 
 def _filled(word: str, words: dict[str, str]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
+import msgspec
 
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.common.channels import noticing, proxies
 from aliquot.common.errors import AliquotError, SecurityError
 from aliquot.common.failures import LEADER, failure_of
@@ -41,8 +41,7 @@ class SessionEnded(AliquotError):
         self.wait_s = wait_s
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinators:
+class Coordinators(msgspec.Struct, frozen=True):
     """Where the coordinators are, and how to talk to them."""
 
     addresses: Sequence[str]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from aliquot.agent.core import health
 from aliquot.agent.core.kernel_log import ALL_CARDS, HARMLESS
 from aliquot.agent.core.reports import LeaseHit
 from aliquot.agent.core.samples import DeviceEvent, EventKind, HealthSample
-from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, signal_of
-from aliquot.agent.core.xid import XidSeverity, action_of, severity_of
+from aliquot.agent.core.signals import OFF_THE_BUS, PROGRAM, XidSeverity, severity_of, signal_of
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.mailbox import Mailbox
@@ -31,8 +31,7 @@ MERGED_MS = 5 * 60_000
 _OF_NO_CONCERN = frozenset({XidSeverity.NONE, XidSeverity.PROGRAM})
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(msgspec.Struct):
     """An XID of a device, as one of the two ears heard it first."""
 
     by_log: bool
@@ -42,40 +41,31 @@ class _Heard:
     """Whether the driver told it, or the card confirmed it."""
 
 
-class DriverEvents:
-    """Takes events one after the other, in the event loop."""
+class DriverEvents(msgspec.Struct, eq=False, kw_only=True):
+    """Takes events one after the other, in the event loop.
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        backend: DeviceBackend,
-        guard: DeviceGuard,
-        poller: Poller,
-        mailbox: Mailbox,
-        clock: Clock,
-        lease_of: Callable[[int], str],
-    ) -> None:
-        """`lease_of` names the lease that a process belongs to, or nothing."""
-        self._state = state
-        self._backend = backend
-        self._guard = guard
-        self._poller = poller
-        self._mailbox = mailbox
-        self._clock = clock
-        self._lease_of = lease_of
-        self._heard: dict[tuple[str, int], _Heard] = {}
-        """By device and XID."""
-        self._hits_ms: dict[tuple[str, str, int], int] = {}
-        self._logged_ms: dict[tuple[str, DeviceEvent], int] = {}
-        self._unlogged: Counter[tuple[str, DeviceEvent]] = Counter()
+    `lease_of` names the lease that a process belongs to, or nothing.
+    """
+
+    state: NodeState
+    backend: DeviceBackend
+    guard: DeviceGuard
+    poller: Poller
+    mailbox: Mailbox
+    clock: Clock
+    lease_of: Callable[[int], str]
+    _heard: dict[tuple[str, int], _Heard] = {}
+    """By device and XID."""
+    _hits_ms: dict[tuple[str, str, int], int] = {}
+    _logged_ms: dict[tuple[str, DeviceEvent], int] = {}
+    _unlogged: Counter[tuple[str, DeviceEvent]] = msgspec.field(default_factory=Counter)
 
     async def take(self, event: DeviceEvent, times: int = 1) -> None:
         """An event has come, so many times."""
         if not event.uuid:
             log.warning("the driver reported %s without saying of which device", event)
             return
-        for device in list(self._state.devices.values()):
+        for device in list(self.state.devices.values()):
             if event.uuid in (device.info.physical_uuid, ALL_CARDS) and _concerns(device, event):
                 if event.kind is not EventKind.XID:
                     self._log(device.info.uuid, event, times)
@@ -94,7 +84,7 @@ class DriverEvents:
 
     def _heard_before(self, uuid: str, event: DeviceEvent) -> _Heard | None:
         """What the other ear has told of this: the driver and the log tell most XIDs both. None: it is new."""
-        key, now_ms = (uuid, event.xid), self._clock.monotonic_ms()
+        key, now_ms = (uuid, event.xid), self.clock.monotonic_ms()
         before = self._heard.get(key)
         if before is not None and before.by_log is not event.from_log and now_ms - before.at_ms < MERGED_MS:
             return before
@@ -109,21 +99,21 @@ class DriverEvents:
         if signal is None or signal.severity is not Severity.LEASE:
             return
         uuid = device.info.uuid
-        leases = {record.spec.lease_id for record in self._state.reserved_on(uuid)}
-        lease_id = self._lease_of(event.pid) or _by_use(device, event.pid) if event.pid is not None else ""
+        leases = {record.spec.lease_id for record in self.state.reserved_on(uuid)}
+        lease_id = self.lease_of(event.pid) or _by_use(device, event.pid) if event.pid is not None else ""
         if not lease_id and event.pid is None and len(leases) == 1:
             (lease_id,) = leases
         if lease_id not in leases:
             return
-        key, now_ms = (lease_id, uuid, event.xid), self._clock.monotonic_ms()
+        key, now_ms = (lease_id, uuid, event.xid), self.clock.monotonic_ms()
         last_ms = self._hits_ms.get(key)
         if last_ms is not None and now_ms - last_ms < MERGED_MS:
             return
         if len(self._hits_ms) >= REMEMBERED_MAX:
             self._hits_ms.clear()
         self._hits_ms[key] = now_ms
-        text = f"XID {event.xid} on {uuid}: {action_of(event.xid).value}"
-        self._mailbox.hit(LeaseHit(uuid, lease_id, text, suspicious=signal is PROGRAM))
+        text = f"XID {event.xid} on {uuid}: restart the application"
+        self.mailbox.hit(LeaseHit(uuid, lease_id, text, suspicious=signal is PROGRAM))
 
     def _count(self, device: DeviceState, xid: int, times: int) -> None:
         device.last_xid = xid
@@ -136,35 +126,35 @@ class DriverEvents:
         uuid = device.info.uuid
         confirmed = not event.from_log
         try:
-            sample = await self._guard.run(uuid, partial(self._backend.health, uuid))
+            sample = await self.guard.run(uuid, partial(self.backend.health, uuid))
             confirmed = confirmed or health.complains(sample)
         except DeviceError:
             sample, confirmed = HealthSample(), True  # it does not answer: that is one more sign
         if confirmed and (heard := self._heard.get((uuid, event.xid))) is not None:
             heard.believed = True
         if confirmed and event.said != HARMLESS:
-            now_ms = self._clock.monotonic_ms()
-            self._poller.set_health(
-                device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms, self._poller.ignored)
+            now_ms = self.clock.monotonic_ms()
+            self.poller.set_health(
+                device, health.on_xid(device.health, event.xid, sample.recovery_action, now_ms, self.poller.ignored)
             )
         self._tell(uuid)
 
     def _take_other(self, device: DeviceState, kind: EventKind) -> None:
         if kind is EventKind.UNAVAILABLE:
-            now_ms = self._clock.monotonic_ms()
+            now_ms = self.clock.monotonic_ms()
             said = "the driver reports it as unavailable"
-            self._poller.set_health(
-                device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS, ignored=self._poller.ignored)
+            self.poller.set_health(
+                device, health.on_failure(device.health, said, now_ms, OFF_THE_BUS, ignored=self.poller.ignored)
             )
         self._tell(device.info.uuid)
 
     def _tell(self, uuid: str) -> None:
-        self._poller.ask_health_soon(uuid)
-        self._mailbox.device_polled(uuid)
+        self.poller.ask_health_soon(uuid)
+        self.mailbox.device_polled(uuid)
 
     def _log(self, uuid: str, event: DeviceEvent, times: int) -> None:
         """Of a storm a line each `LOGGED_EVERY_MS`, with how often it has come since the line before."""
-        now_ms, key = self._clock.monotonic_ms(), (uuid, event)
+        now_ms, key = self.clock.monotonic_ms(), (uuid, event)
         if len(self._unlogged) >= REMEMBERED_MAX:
             self._logged_ms.clear()
             self._unlogged.clear()

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -22,8 +23,7 @@ SIMULATED = "ALIQUOT_SIMGPU"
 _BACKED = "ALIQUOT_SIMGPU_BACKED"
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(msgspec.Struct, frozen=True):
     """One slice of a member, its device, and the tier that holds it."""
 
     spec: SliceSpec

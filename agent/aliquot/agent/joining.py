@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import msgspec
 
 from aliquot.agent import node_key
 from aliquot.agent.connection import Coordinators, SessionEnded, channel_to, connect, ending_of_error
@@ -21,6 +21,8 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity, boot_id
 from aliquot.agent.disk.membership import (
+    Joining,
+    Membership,
     read_joining,
     read_membership,
     write_joining,
@@ -28,7 +30,6 @@ from aliquot.agent.disk.membership import (
 )
 from aliquot.agent.disk.private import require_private
 from aliquot.agent.machine import host_name
-from aliquot.agent.membership import Joining, Membership
 from aliquot.agent.settings import Settings
 from aliquot.common.addresses import Addresses
 from aliquot.common.backoff import Backoff
@@ -55,8 +56,7 @@ class JoinRefused(AliquotError):
     reason = "JOIN_REFUSED"
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """A node that is in."""
 
     membership: Membership

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -33,8 +32,7 @@ MPS_TIMEOUT_S = 60.0
 """A few questions to a control program, which each have their own bound."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitResult:
+class LimitResult(msgspec.Struct, frozen=True):
     """The tier, when the limit is in force; else a stable reason and a sentence for people."""
 
     tier: Tier | None = None
@@ -43,30 +41,29 @@ class LimitResult:
     detail: str = ""
 
 
-class LimitSetter:
+class LimitSetter(msgspec.Struct, eq=False):
     """Applies tiers to slices. All calls into a driver go through the guard."""
 
-    def __init__(self, state: NodeState, chooser: Chooser, guard: DeviceGuard, containment: Containment) -> None:
-        self._state = state
-        self._chooser = chooser
-        self._guard = guard
-        self._containment = containment
-        self._paces: dict[str, tuple[int, Mapping[str, Pace]]] = {}
-        """By device: when they were set, by the monotonic clock, and those of its slices."""
+    state: NodeState
+    chooser: Chooser
+    guard: DeviceGuard
+    containment: Containment
+    _paces: dict[str, tuple[int, Mapping[str, Pace]]] = {}
+    """By device: when they were set, by the monotonic clock, and those of its slices."""
 
     def limited(self, record: Reservation) -> Limited | None:
         """The slice as tiers see it; None while its device is not there."""
-        device = self._state.devices.get(record.spec.device_uuid)
+        device = self.state.devices.get(record.spec.device_uuid)
         if device is None:
             return None
         holder = record.spec.holder
-        attached = tuple(self._containment.cgroups_attached(holder))
-        return Limited(record.spec, device.info, self._containment.cgroup_of(holder), attached)
+        attached = tuple(self.containment.cgroups_attached(holder))
+        return Limited(record.spec, device.info, self.containment.cgroup_of(holder), attached)
 
     def held(self, record: Reservation) -> tuple[Limited, Enforcer] | None:
         """A slice and what holds it; None: nothing does (yet), or its device is gone."""
-        limited, tier = self.limited(record), self._state.actual_of(record.slice_id).tier
-        enforcer = self._chooser.of(tier) if tier is not None else None
+        limited, tier = self.limited(record), self.state.actual_of(record.slice_id).tier
+        enforcer = self.chooser.of(tier) if tier is not None else None
         return None if limited is None or enforcer is None else (limited, enforcer)
 
     async def set(self, record: Reservation) -> LimitResult:
@@ -78,14 +75,14 @@ class LimitSetter:
         weaker_than: Tier | None = None
         while True:
             try:
-                choice = self._chooser.choose(limited, weaker_than=weaker_than)
+                choice = self.chooser.choose(limited, weaker_than=weaker_than)
             except TierUnavailable as error:
                 detail = error.message if not notes else f"{error.message}; {'; '.join(notes)}"
                 return LimitResult(reason=error.reason, detail=detail)
             tier = choice.enforcer.tier
             try:
                 lane, timeout_s = _lane(choice.enforcer, limited.device.uuid)
-                if await self._guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
+                if await self.guard.run(lane, partial(_apply, choice.enforcer, limited), timeout_s):
                     said = share_note(choice.enforcer, limited)
                     return LimitResult(tier, (*notes, *choice.notes, *([said] if said else [])))
                 problem = "the limit was set, but is not there when read back"
@@ -118,11 +115,11 @@ class LimitSetter:
         not answer can't say so.
         """
         with contextlib.suppress(DeviceError):
-            return await self._guard.run(lane, partial(_not_in_force, checks), checks[0].timeout_s)
+            return await self.guard.run(lane, partial(_not_in_force, checks), checks[0].timeout_s)
         return []
 
     def _pids_of(self, record: Reservation) -> frozenset[int]:
-        device = self._state.devices.get(record.spec.device_uuid)
+        device = self.state.devices.get(record.spec.device_uuid)
         if device is None or device.usage is None:
             return frozenset()
         slice_id = record.spec.slice_id
@@ -134,12 +131,12 @@ class LimitSetter:
     async def clear(self, record: Reservation, actual: Actual) -> bool:
         """Take a slice's limit away. False: not now, try again."""
         limited = self.limited(record)
-        enforcer = self._chooser.of(actual.tier) if actual.tier is not None else None
+        enforcer = self.chooser.of(actual.tier) if actual.tier is not None else None
         if limited is None or enforcer is None:
             return True  # a limit on a device that is gone is gone with it
         try:
             lane, timeout_s = _lane(enforcer, limited.device.uuid)
-            await self._guard.run(lane, lambda: enforcer.clear(limited), timeout_s)
+            await self.guard.run(lane, lambda: enforcer.clear(limited), timeout_s)
         except (EnforcementError, DeviceError) as error:
             log.warning("the limit of slice %s can't be cleared yet: %s", record.slice_id, error.message)
             return False
@@ -148,7 +145,7 @@ class LimitSetter:
     async def forget(self, holder: Holder) -> None:
         """Have every tier keep nothing of a holder that has no slice here any more."""
         with contextlib.suppress(DeviceError):
-            await self._guard.run(_FORGETTING, partial(_forget, self._chooser.all(), holder), MPS_TIMEOUT_S)
+            await self.guard.run(_FORGETTING, partial(_forget, self.chooser.all(), holder), MPS_TIMEOUT_S)
 
     def observe(self, usage: SliceUsage) -> None:
         """Tell the tier that holds a slice what the driver sees of it: after each poll."""
@@ -162,7 +159,7 @@ class LimitSetter:
 
     def release(self, target: Target) -> None:
         """Before a process is killed: see `assembly.release`."""
-        release(self._chooser.of(Tier.MPS), target.holder, target.process.pid)
+        release(self.chooser.of(Tier.MPS), target.holder, target.process.pid)
 
     def keep_pace(self, device: DeviceState, now_ms: int) -> None:
         """Hold a device's slices to their parts of its time, by what each has used of late: after each look at that."""
@@ -195,8 +192,8 @@ class LimitSetter:
 
     def tiers_of(self, device_uuid: str) -> tuple[Tier, ...]:
         """The tiers that can be had on a device now, weakest first."""
-        device = self._state.devices.get(device_uuid)
-        return () if device is None else self._chooser.offered(device.info)
+        device = self.state.devices.get(device_uuid)
+        return () if device is None else self.chooser.offered(device.info)
 
 
 def _lane(enforcer: Enforcer, device_uuid: str) -> tuple[str, float | None]:

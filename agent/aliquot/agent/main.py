@@ -26,7 +26,6 @@ from aliquot.common.errors import AliquotError, ConfigError
 from aliquot.common.notify import beat, notify
 from aliquot.common.reloading import read_again
 from aliquot.common.runtime import say_ready, version
-from aliquot.common.services import WORD, install_service
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ EXIT_USAGE = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to end. Exit codes: 0 ended by a signal, 1 refused with the reason, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == [WORD]:
+    if words[:1] == ["install-service"]:
         return _installed(words[1:])
     joins = words[:1] == ["join"]
     parsed = vars(_parser(joins=joins).parse_args(words[1:] if joins else words))
@@ -67,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _installed(words: Sequence[str]) -> int:
+    from aliquot.common.services import install_service  # noqa: PLC0415 - an agent that runs does not need it
+
     try:
         return install_service("aliquot-agent", words)
     except AliquotError as error:

@@ -39,53 +39,41 @@ class _Stored(msgspec.Struct, frozen=True):
     cuts: dict[str, CutResult] = {}
 
 
-class Partitions:
+class Partitions(msgspec.Struct, eq=False):
     """See the module's docstring. Use from one event loop."""
 
-    def __init__(
-        self,
-        state: NodeState,
-        guard: DeviceGuard,
-        record: Path,
-        discover: Callable[[], Awaitable[None]],
-        mailbox: Mailbox,
-        world: World,
-        *,
-        geometry: Geometry | None,
-        allowed: bool,
-    ) -> None:
-        self._state = state
-        self._mailbox = mailbox
-        self._world = world
-        self._guard = guard
-        self._record = record
-        self._discover = discover
-        self._geometry = geometry
-        self._allowed = allowed
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Orders about one card are carried out one after the other."""
-        self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+    state: NodeState
+    guard: DeviceGuard
+    record: Path
+    discover: Callable[[], Awaitable[None]]
+    mailbox: Mailbox
+    world: World
+    geometry: Geometry | None
+    allowed: bool
+    _locks: defaultdict[str, asyncio.Lock] = msgspec.field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Orders about one card are carried out one after the other."""
+    _writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _tasks: set[asyncio.Task[None]] = set()
 
     def offer(self) -> list[Card]:
         """The cards that the coordinator may have cut. Where that is allowed but can't be done, the node says so."""
-        if not self._allowed:
+        if not self.allowed:
             return []
-        self._state.notes.pop("cards", None)
-        if self._state.card_problems:
-            self._state.notes["cards"] = "; ".join(self._state.card_problems)
-        return list(self._state.cards.values())
+        self.state.notes.pop("cards", None)
+        if self.state.card_problems:
+            self.state.notes["cards"] = "; ".join(self.state.card_problems)
+        return list(self.state.cards.values())
 
     async def restore(self) -> None:
         """Take up what is on disk; after a restart of the machine, cut the cards that have lost their parts as they
         were. Devices must have been looked for.
         """
         stored = self._load()
-        self._state.cuts = dict(stored.cuts)
-        if stored.boot_id == self._state.boot_id or not self._allowed:
+        self.state.cuts = dict(stored.cuts)
+        if stored.boot_id == self.state.boot_id or not self.allowed:
             return
         for uuid, result in stored.cuts.items():
-            card = self._state.cards.get(uuid)
+            card = self.state.cards.get(uuid)
             if not result.parts or (card is not None and card.parts):
                 continue
             if card is None:
@@ -111,9 +99,9 @@ class Partitions:
 
     async def _obey(self, order: CutOrder) -> None:
         async with self._locks[order.card_uuid]:
-            known = self._state.cuts.get(order.card_uuid, CutResult(0))
+            known = self.state.cuts.get(order.card_uuid, CutResult(0))
             if order.number > known.number:
-                card = self._state.cards.get(order.card_uuid)
+                card = self.state.cards.get(order.card_uuid)
                 problem = await self._carry_out(card, order)
                 log.log(
                     logging.ERROR if problem else logging.WARNING,
@@ -123,13 +111,13 @@ class Partitions:
                     extra={"number": order.number, "why": order.reason, "parts": _words(order.parts)},
                 )
                 parts = known.parts if problem else order.parts
-                self._state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
+                self.state.cuts[order.card_uuid] = CutResult(order.number, problem, parts)
                 await self._write_down()
-        self._mailbox.request_snapshot()
+        self.mailbox.request_snapshot()
 
     async def _carry_out(self, card: Card | None, order: CutOrder) -> str:
         """Returns why it can't be done, or an empty text."""
-        if not self._allowed:
+        if not self.allowed:
             return NOT_ALLOWED
         if card is None:
             return "this node has no such card in MIG mode"
@@ -138,7 +126,7 @@ class Partitions:
         if problem:
             # Some or all of it may have changed: create again what is missing of the old layout.
             await self._look()
-            card = self._state.cards.get(card.uuid, card)
+            card = self.state.cards.get(card.uuid, card)
             if card.geometry != before and (again := await self._apply(card, before)):
                 problem = f"{problem}; and it could not be put back as it was: {again}"
         await self._look()
@@ -147,7 +135,7 @@ class Partitions:
     async def _look(self) -> None:
         """See what a cut has made of the devices. What can't be seen now is seen by the next discovery."""
         try:
-            await self._discover()
+            await self.discover()
         except DeviceError as error:
             log.warning("devices can't be listed after a cut: %s", error.message)
 
@@ -159,9 +147,9 @@ class Partitions:
             log.error("how cards are cut could not be written down: %s", error)  # noqa: TRY400
 
     async def _apply(self, card: Card, parts: tuple[Part, ...]) -> str:
-        reserved = [part.start for part, uuid in card.parts if uuid and self._state.leased(uuid)]
+        reserved = [part.start for part, uuid in card.parts if uuid and self.state.leased(uuid)]
         try:
-            await self._guard.run(card.uuid, partial(self._cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
+            await self.guard.run(card.uuid, partial(self._cut, card, parts, reserved), timeout_s=CUT_TIMEOUT_S)
         except (EnforcementError, DeviceError) as error:
             return error.message
         except Exception as error:  # a defect must not leave an order without an answer
@@ -171,7 +159,7 @@ class Partitions:
 
     def _cut(self, card: Card, parts: tuple[Part, ...], reserved: list[int]) -> None:
         """Runs in a worker thread: reads the layout and changes it without a wait in between."""
-        geometry = self._geometry
+        geometry = self.geometry
         if geometry is None:
             raise DeviceError(f"nothing here can cut {card.uuid}")
         existing = geometry.read_instances(card.uuid, card.profiles)
@@ -179,19 +167,19 @@ class Partitions:
 
     def _load(self) -> _Stored:
         try:
-            return self._world.records.read_record(self._record, _KIND, _Stored)
+            return self.world.records.read_record(self.record, _KIND, _Stored)
         except FileNotFoundError:
             return _Stored("")
         except (OSError, Damaged) as error:
-            self._note("record", f"how cards were cut is not known any more: {self._record}: {error}")
+            self._note("record", f"how cards were cut is not known any more: {self.record}: {error}")
             return _Stored("")
 
     def _save(self) -> None:
-        self._world.records.write_record(self._record, _KIND, _Stored(self._state.boot_id, dict(self._state.cuts)))
+        self.world.records.write_record(self.record, _KIND, _Stored(self.state.boot_id, dict(self.state.cuts)))
 
     def _note(self, subject: str, text: str) -> None:
         log.error("%s", text)
-        self._state.notes[f"cut {subject}"] = text
+        self.state.notes[f"cut {subject}"] = text
 
 
 def _words(parts: tuple[Part, ...]) -> str:

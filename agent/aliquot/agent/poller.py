@@ -1,8 +1,8 @@
 """Polls the devices.
 
-Memory and processes of a device with leases are read every `memory_s`, of others every `idle_s`; load every `load_s`;
-health every `health_s`; the list of devices every `discovery_s`. All that is due for a device is read by one call in
-its worker thread, and the watchdog judges it at once.
+Memory and processes of a device with leases are read every `poll.memory`, of others every `poll.idle`; load every
+`poll.load`; health every `poll.health`; the list of devices every `poll.discovery`. All that is due for a device is
+read by one call in its worker thread, and the watchdog judges it at once.
 
 An interval is the longest time between two polls. When a leased device is polled next is drawn at random, from hardly
 any time to the whole interval: a program that saw a poll (the agent's use of the processor shows it) must not know
@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -32,6 +31,7 @@ from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
 from aliquot.agent.senses import DRIVER
+from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog
@@ -53,25 +53,7 @@ UNMEASURED_POLLS = 3
 """After so many lists of processes without their memory, this driver is taken not to report it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """How often each thing is asked, in seconds: the longest time between two times."""
-
-    memory_s: float = 1.0
-    idle_s: float = 5.0
-    load_s: float = 5.0
-    health_s: float = 30.0
-    calm_s: float = 10.0
-    """How long all signs must have been good before a device counts as healthy again."""
-    discovery_s: float = 300.0
-    left_out: tuple[str, ...] = ()
-    """Devices that are nobody's: see `devices.base.without`."""
-    ignored: frozenset[str] = frozenset()
-    """Causes that take no card out here."""
-
-
-@dataclass(slots=True)
-class _LastPoll:
+class _LastPoll(msgspec.Struct):
     """When each thing was asked of a device last, by the monotonic clock."""
 
     memory_s: float = NEVER
@@ -108,62 +90,46 @@ class _PollResult(msgspec.Struct, frozen=True):
     health: HealthSample | None = None
 
 
-class Poller:
+class Poller(msgspec.Struct, eq=False, kw_only=True):
     """The only writer of samples and health. Use from one event loop."""
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        backend: DeviceBackend,
-        guard: DeviceGuard,
-        attribution: Attribution,
-        watchdog: Watchdog,
-        mailbox: Mailbox,
-        observe_poll: Callable[[float], None],
-        keep_pace: Callable[[DeviceState, int], None] | None,
-        world: World,
-        intervals: Intervals,
-    ) -> None:
-        self._state = state
-        self._backend = backend
-        self._guard = guard
-        self._attribution = attribution
-        self._watchdog = watchdog
-        self._mailbox = mailbox
-        self._observe_poll = observe_poll
-        """Called with the seconds that a device took to answer."""
-        self._keep_pace = keep_pace
-        """Called after each look at what programs use of a device's time, with the monotonic milliseconds; None: slices
-        are not held to their parts of it.
-        """
-        self._world = world
-        self._clock = world.clock
-        self._intervals = intervals
-        self._asked: dict[str, _LastPoll] = {}
-        self._discover_at = 0.0
-        self._discovered = Wakeup()
-        self._wakeups: dict[str, Wakeup] = {}
-        """By device: something may be due sooner than its task waits for."""
-        self._watching: dict[str, asyncio.Task[None]] = {}
-        self._polled: set[str] = set()
-        self.blinded = asyncio.Event()
-        """Set when no device answers any more: see `why_blind`."""
-        self._reopened_well = False
-        self.first_round = asyncio.Event()
-        """Set when every device was polled once (or did not answer)."""
-
-    @property
-    def ignored(self) -> frozenset[str]:
-        """Causes that take no card out here."""
-        return self._intervals.ignored
+    state: NodeState
+    backend: DeviceBackend
+    guard: DeviceGuard
+    attribution: Attribution
+    watchdog: Watchdog
+    mailbox: Mailbox
+    observe_poll: Callable[[float], None]
+    """Called with the seconds that a device took to answer."""
+    keep_pace: Callable[[DeviceState, int], None] | None
+    """Called after each look at what programs use of a device's time, with the monotonic milliseconds; None: slices
+    are not held to their parts of it.
+    """
+    world: World
+    poll: PollSettings
+    left_out: tuple[str, ...] = ()
+    """Devices that are nobody's: see `devices.base.without`."""
+    ignored: frozenset[str] = frozenset()
+    """Causes that take no card out here."""
+    _asked: dict[str, _LastPoll] = {}
+    _discover_at: float = 0.0
+    _discovered: Wakeup = msgspec.field(default_factory=Wakeup)
+    _wakeups: dict[str, Wakeup] = {}
+    """By device: something may be due sooner than its task waits for."""
+    _watching: dict[str, asyncio.Task[None]] = {}
+    _polled: set[str] = set()
+    blinded: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when no device answers any more: see `why_blind`."""
+    _reopened_well: bool = False
+    first_round: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when every device was polled once (or did not answer)."""
 
     async def discover(self) -> None:
         """Find the devices. Raises `DeviceError`."""
-        found = await self._guard.run("", self._backend.discover, timeout_s=max(30.0, self._guard.timeout_s))
-        found = without(found, self._intervals.left_out)
-        self._discover_at = self._world.monotonic_s() + self._intervals.discovery_s
-        known = self._state.devices
+        found = await self.guard.run("", self.backend.discover, timeout_s=max(30.0, self.guard.timeout_s))
+        found = without(found, self.left_out)
+        self._discover_at = self.world.monotonic_s() + self.poll.discovery / 1000
+        known, described = self.state.devices, self.state.infos()
         devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
         for info in found.devices:
             devices[info.uuid].info = info
@@ -173,45 +139,42 @@ class Poller:
             # answered, and cards missing without any problem, are gone.
             if uuid not in devices and found.problems and device.info.physical_uuid not in cards_seen:
                 devices[uuid] = device
-        before = self._state.measured
-        self._state.measured = {info.uuid: before.get(info.uuid) or DeviceState(info) for info in found.measured}
+        before = self.state.measured
+        self.state.measured = {info.uuid: before.get(info.uuid) or DeviceState(info) for info in found.measured}
         cards = {card.uuid: card for card in found.cards}
-        changed = {uuid: device.info for uuid, device in devices.items()} != self._state.infos() or not known
-        changed = changed or cards != self._state.cards
-        self._state.devices, self._state.cards = devices, cards
+        changed = {uuid: device.info for uuid, device in devices.items()} != described or not known
+        changed = changed or cards != self.state.cards
+        self.state.devices, self.state.cards = devices, cards
         self._discovered.set()
-        self._state.card_problems = found.card_problems
-        self._state.kinds = found.kinds
-        self._state.notes.pop("unleasable", None)
-        if found.unleasable:
-            self._state.notes["unleasable"] = f"can't be leased: {'; '.join(found.unleasable)}"
-        self._state.notes.pop("whole-only", None)
+        self.state.card_problems = found.card_problems
+        self.state.kinds = found.kinds
         whole_only = [f"GPU {info.index} ({info.uuid}): {info.whole_only}" for info in found.devices if info.whole_only]
-        if whole_only:
-            self._state.notes["whole-only"] = "; ".join(whole_only)
-        self._state.notes.pop("untold", None)
-        if found.untold:
-            self._state.notes["untold"] = "; ".join(found.untold)
+        for subject, texts in (
+            ("unleasable", [f"can't be leased: {text}" for text in found.unleasable]),
+            ("whole-only", whole_only),
+            ("untold", found.untold),
+            ("devices", found.problems),
+        ):
+            self.state.notes.pop(subject, None)
+            if texts:
+                self.state.notes[subject] = "; ".join(texts)
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
-            self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
+            self._discover_within(self.poll.health / 1000)
         if found.problems:
-            self._state.notes["devices"] = "; ".join(found.problems)
-            log.warning("devices that can't be read: %s", self._state.notes["devices"])
-        else:
-            self._state.notes.pop("devices", None)
+            log.warning("devices that can't be read: %s", self.state.notes["devices"])
         if changed:
-            self._mailbox.request_snapshot()
+            self.mailbox.request_snapshot()
 
     async def run(self) -> None:
         """Poll for ever: each device by a task of its own, so that one that is slow or hangs holds up nobody."""
         try:
             while True:
-                if self._world.monotonic_s() >= self._discover_at:
+                if self.world.monotonic_s() >= self._discover_at:
                     await self._rediscover()
                 self._watch_all()
                 self._discovered.clear()
-                await self._discovered.wait(max(0.0, self._discover_at - self._world.monotonic_s()))
+                await self._discovered.wait(max(0.0, self._discover_at - self.world.monotonic_s()))
         finally:
             for task in self._watching.values():
                 task.cancel()
@@ -220,19 +183,24 @@ class Poller:
         try:
             await self.discover()
         except DeviceError as error:
-            self._discover_at = self._world.monotonic_s() + self._intervals.health_s
+            self._discover_at = self.world.monotonic_s() + self.poll.health / 1000
             log.warning("devices can't be listed: %s", error.message)
 
+    def _discover_within(self, seconds: float) -> None:
+        """Devices may be others than they were."""
+        self._discover_at = min(self._discover_at, self.world.monotonic_s() + seconds)
+        self._discovered.set()
+
     def _watch_all(self) -> None:
-        devices = self._state.polled()
+        devices = self.state.polled()
         for uuid in [uuid for uuid in self._watching if uuid not in devices]:
             self._watching.pop(uuid).cancel()
             del self._wakeups[uuid]
             # The parts of a card have new names each time that it is cut.
             self._asked.pop(uuid, None)
             self._polled.discard(uuid)
-            self._watchdog.forget(uuid)
-            self._guard.forget(uuid)
+            self.watchdog.forget(uuid)
+            self.guard.forget(uuid)
         for number, uuid in enumerate(devices):
             if uuid not in self._watching:
                 # The driver serves one call at a time: polls are spread over the interval instead of queueing up.
@@ -245,8 +213,8 @@ class Poller:
     async def _watch(self, uuid: str, turn_s: float) -> None:
         """Poll one device for ever: at once, then in its turns when there is something to ask."""
         wakeup = self._wakeups[uuid]
-        not_before_s = self._world.monotonic_s() + turn_s
-        while (device := self._state.polled().get(uuid)) is not None:
+        not_before_s = self.world.monotonic_s() + turn_s
+        while (device := self.state.polled().get(uuid)) is not None:
             well = False
             try:
                 await self._poll(device)
@@ -254,12 +222,12 @@ class Poller:
             except Exception:  # a defect must not leave a device unwatched
                 log.exception("polling %s failed", uuid)
             self._polled.add(uuid)
-            if self._polled >= self._state.devices.keys():
+            if self._polled >= self.state.devices.keys():
                 self.first_round.set()
             if not well:
-                not_before_s = self._world.monotonic_s() + self._shortest_s()
+                not_before_s = self.world.monotonic_s() + self._shortest_s()
             wakeup.clear()
-            while (wait_s := max(self._next_s(device), not_before_s) - self._world.monotonic_s()) > 0:
+            while (wait_s := max(self._next_s(device), not_before_s) - self.world.monotonic_s()) > 0:
                 await wakeup.wait(wait_s)
                 wakeup.clear()
 
@@ -270,7 +238,7 @@ class Poller:
             wakeup.set()
 
     def _shortest_s(self) -> float:
-        return min(self._intervals.memory_s, self._intervals.idle_s)
+        return min(self.poll.memory, self.poll.idle) / 1000
 
     def _next_s(self, device: DeviceState) -> float:
         """When there is something to ask of a device."""
@@ -280,38 +248,38 @@ class Poller:
         """Where a slice is held on what another lease does not use, that one's first activity is to be seen soon; where
         slices share a device's time, what each uses of it.
         """
-        records = self._state.reserved_on(device.info.uuid)
-        shared = self._keep_pace is not None and len(records) > 1
+        records = self.state.reserved_on(device.info.uuid)
+        shared = self.keep_pace is not None and len(records) > 1
         soon = shared or any(record.spec.lender for record in records)
-        interval_s = min(self._intervals.memory_s, self._intervals.load_s) if soon else self._intervals.load_s
+        interval_s = (min(self.poll.memory, self.poll.load) if soon else self.poll.load) / 1000
         return self._asked.setdefault(device.info.uuid, _LastPoll()).load_s + interval_s
 
     def _memory_due_s(self, device: DeviceState) -> float:
         uuid, asked = device.info.uuid, self._asked.setdefault(device.info.uuid, _LastPoll())
-        if self._watchdog.suspects(uuid):
-            return asked.memory_s + asked.part * self._intervals.memory_s / DENSER
-        if self._state.leased(uuid) or self._watchdog.saw_strays:
-            return asked.memory_s + asked.part * self._intervals.memory_s
+        if self.watchdog.suspects(uuid):
+            return asked.memory_s + asked.part * self.poll.memory / 1000 / DENSER
+        if self.state.leased(uuid) or self.watchdog.saw_strays:
+            return asked.memory_s + asked.part * self.poll.memory / 1000
         part = SHORTEST_IDLE_PART + (1 - SHORTEST_IDLE_PART) * asked.part
-        return asked.memory_s + part * self._intervals.idle_s
+        return asked.memory_s + part * self.poll.idle / 1000
 
     def _health_due_s(self, device: DeviceState) -> float:
         asked = self._asked.setdefault(device.info.uuid, _LastPoll())
-        return asked.health_s + (self._intervals.health_s if device.health.healthy else self._intervals.load_s)
+        return asked.health_s + (self.poll.health if device.health.healthy else self.poll.load) / 1000
 
     def _due(self, device: DeviceState) -> tuple[bool, bool, bool]:
         """Whether memory, load and health are to be asked for now; what is due very soon, with the rest."""
-        now_s = self._world.monotonic_s()
+        now_s = self.world.monotonic_s()
         soon_s = now_s + self._shortest_s() * SLACK_PART
         load_due_s = self._load_due_s(device)
         return now_s >= self._memory_due_s(device), soon_s >= load_due_s, soon_s >= self._health_due_s(device)
 
     async def look(self, uuid: str) -> DeviceUsage:
         """Who holds what of a device right now, judged like any poll. Raises `DeviceError`."""
-        device = self._state.devices.get(uuid)
+        device = self.state.devices.get(uuid)
         if device is None:
             raise DeviceError(f"this node has no device {uuid}")
-        answer = await self._guard.run(
+        answer = await self.guard.run(
             uuid, partial(self._ask, uuid, want_memory=True, want_load=False, want_health=False)
         )
         return await self._take_memory(device, answer)
@@ -319,31 +287,31 @@ class Poller:
     async def _poll(self, device: DeviceState) -> None:
         uuid = device.info.uuid
         asked = self._asked.setdefault(uuid, _LastPoll())
-        now = self._world.monotonic_s()
+        now = self.world.monotonic_s()
         want_memory, want_load, want_health = self._due(device)
         if not (want_memory or want_load or want_health):
             return
         begun = now
         try:
-            answer = await self._guard.run(
+            answer = await self.guard.run(
                 uuid,
                 partial(self._ask, uuid, want_memory=want_memory, want_load=want_load, want_health=want_health),
             )
         except DeviceError as error:
             self._failed(device, asked, error)
-            self._mailbox.device_polled(uuid)
+            self.mailbox.device_polled(uuid)
             return
         finally:
-            self._observe_poll(self._world.monotonic_s() - begun)
+            self.observe_poll(self.world.monotonic_s() - begun)
         asked.failures, asked.lost, asked.hung = 0, False, False
         self._reopened_well = False
-        self._state.senses.tell(DRIVER)
+        self.state.senses.tell(DRIVER)
         if want_memory:
-            asked.memory_s, asked.part = now, self._world.poll_random.uniform(SHORTEST_PART, 1.0)
+            asked.memory_s, asked.part = now, self.world.poll_random.uniform(SHORTEST_PART, 1.0)
         asked.load_s = now if want_load else asked.load_s
         asked.health_s = now if want_health else asked.health_s
         await self._take(device, answer)
-        self._mailbox.device_polled(uuid)
+        self.mailbox.device_polled(uuid)
 
     def _ask(self, uuid: str, *, want_memory: bool, want_load: bool, want_health: bool) -> _PollResult:
         """Runs in a worker thread."""
@@ -352,48 +320,48 @@ class Poller:
         facts: Mapping[int, ProcessFacts] = {}
         blind = ""
         if want_memory:
-            memory = self._backend.memory(uuid)
+            memory = self.backend.memory(uuid)
             try:
                 processes, facts = self._list(uuid)
             except (DeviceLost, DeviceHung):
                 raise
             except DeviceError as error:
                 blind = error.message
-        leased = want_load and (self._state.leased(uuid) or uuid in self._state.measured)
+        leased = want_load and (self.state.leased(uuid) or uuid in self.state.measured)
         return _PollResult(
             memory=memory,
             processes=processes,
             facts=facts,
             blind=blind,
-            load=self._backend.load(uuid) if want_load else None,
-            process_percent=self._backend.process_load(uuid) if leased else None,
-            process_peaks=self._backend.process_peaks(uuid) if leased else None,
-            health=self._backend.health(uuid) if want_health else None,
+            load=self.backend.load(uuid) if want_load else None,
+            process_percent=self.backend.process_load(uuid) if leased else None,
+            process_peaks=self.backend.process_peaks(uuid) if leased else None,
+            health=self.backend.health(uuid) if want_health else None,
         )
 
     def _list(self, uuid: str) -> tuple[ProcessList, Mapping[int, ProcessFacts]]:
         """Runs in a worker thread. Processes are identified at once: some of them live for milliseconds."""
-        listed = self._backend.processes(uuid)
-        found = ((sample.pid, self._world.processes.facts_of(sample.pid)) for sample in listed.processes)
+        listed = self.backend.processes(uuid)
+        found = ((sample.pid, self.world.processes.facts_of(sample.pid)) for sample in listed.processes)
         return listed, {pid: facts for pid, facts in found if facts is not None}
 
     def _look_again(self, uuid: str) -> _Look:
         """Runs in a worker thread."""
-        memory = self._backend.memory(uuid)
+        memory = self.backend.memory(uuid)
         return _Look(memory, *self._list(uuid))
 
     async def _take(self, device: DeviceState, answer: _PollResult) -> None:
         if answer.load is not None:
             device.load = answer.load
             device.process_percent, device.process_peaks = answer.process_percent, answer.process_peaks
-            if self._keep_pace is not None:
-                self._keep_pace(device, self._clock.monotonic_ms())
+            if self.keep_pace is not None:
+                self.keep_pace(device, self.world.clock.monotonic_ms())
+            if answer.load.outdated:
+                self._discover_within(0.0)
         if answer.health is not None:
             device.health_sample = answer.health
-            now_ms, calm_ms = self._clock.monotonic_ms(), int(self._intervals.calm_s * 1000)
-            self.set_health(
-                device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self._intervals.ignored)
-            )
+            now_ms, calm_ms = self.world.clock.monotonic_ms(), self.poll.calm
+            self.set_health(device, health.on_sample(device.health, answer.health, now_ms, calm_ms, self.ignored))
         if answer.memory is not None:
             await self._take_memory(device, answer)
 
@@ -401,20 +369,20 @@ class Poller:
         uuid = device.info.uuid
         listed = answer.processes if answer.processes is not None else ProcessList((), complete=False)
         memory = answer.memory
-        usage = judged = self._attribution.usage(uuid, memory, listed, answer.facts)
-        if self._watchdog.needs_second_look(usage):
+        usage = judged = self.attribution.usage(uuid, memory, listed, answer.facts)
+        if self.watchdog.needs_second_look(usage):
             # If the second look fails, the first one counts.
             with contextlib.suppress(DeviceError):
-                again = await self._guard.run(uuid, partial(self._look_again, uuid))
+                again = await self.guard.run(uuid, partial(self._look_again, uuid))
                 memory, listed = again.memory, again.processes
-                usage = self._attribution.usage(uuid, memory, listed, again.facts)
+                usage = self.attribution.usage(uuid, memory, listed, again.facts)
                 judged = held_in_both(judged, usage)
         device.memory = memory
         device.blind = answer.blind or self._why_unmeasured(device, listed)
         device.usage = usage
-        device.sampled_ms = self._clock.now_ms()
-        device.sampled_monotonic_ms = self._clock.monotonic_ms()
-        self._watchdog.check(judged)
+        device.sampled_ms = self.world.clock.now_ms()
+        device.sampled_monotonic_ms = self.world.clock.monotonic_ms()
+        self.watchdog.check(judged)
         return usage
 
     def _why_unmeasured(self, device: DeviceState, listed: ProcessList) -> str:
@@ -443,27 +411,28 @@ class Poller:
             blind = self.why_blind()
             if blind:
                 # The fault is this agent's, or the driver's as a whole: no card is to blame, nobody is to be ended.
-                self._state.senses.tell(DRIVER, f"no device answers: {error.message}")
+                self.state.senses.tell(DRIVER, f"no device answers: {error.message}")
                 self.blinded.set()
-                for each in self._state.devices.values():
-                    now_ms = self._clock.monotonic_ms()
+                for each in self.state.devices.values():
+                    now_ms = self.world.clock.monotonic_ms()
                     self.set_health(each, health.on_blindness(each.health, f"{blind}: {error.message}", now_ms))
-                    self._mailbox.device_polled(each.info.uuid)
+                    self.mailbox.device_polled(each.info.uuid)
                 return
             if lost is not None:
                 # It may be there in another shape: cut into parts, or by another driver.
-                self._discover_at = min(self._discover_at, self._world.monotonic_s() + self._intervals.health_s)
-                self._discovered.set()
+                self._discover_within(self.poll.health / 1000)
             self.set_health(
                 device,
-                health.on_failure(device.health, error.message, self._clock.monotonic_ms(), lost, ignored=self.ignored),
+                health.on_failure(
+                    device.health, error.message, self.world.clock.monotonic_ms(), lost, ignored=self.ignored
+                ),
             )
 
     def why_blind(self) -> str:
         """Why what fails is not the devices' own fault: all of them fail alike. Empty: at least one answers, or each
         has a fault of its own. A single card is believed to be at fault where the driver itself could be opened again.
         """
-        asked = [self._asked.setdefault(uuid, _LastPoll()) for uuid in self._state.devices]
+        asked = [self._asked.setdefault(uuid, _LastPoll()) for uuid in self.state.devices]
         if not asked or any(each.lost or not (each.hung or each.failures > FAILURES_TOLERATED) for each in asked):
             return ""
         if len(asked) == 1 and (self._reopened_well or asked[0].hung):
@@ -473,7 +442,7 @@ class Poller:
     def reopened(self, *, well: bool) -> None:
         """The driver was opened again, or could not be."""
         self._reopened_well = well
-        for uuid in self._state.devices:
+        for uuid in self.state.devices:
             self.poll_soon(uuid)
 
     def set_health(self, device: DeviceState, now: health.Health) -> None:
@@ -486,15 +455,15 @@ class Poller:
             log.warning("device %s is healthy again", device.info.uuid)
         else:
             log.error("device %s is unhealthy: %s", device.info.uuid, now.reason)
-            self._state.happened.append(f"{device.info.uuid}: {now.reason}")
+            self.state.happened.append(f"{device.info.uuid}: {now.reason}")
 
     def mark_unusable(self, reason: str) -> None:
         """Nothing new can be held on this node: its devices count as unhealthy for a while, as after any failure."""
-        for uuid, device in self._state.devices.items():
-            now_ms = self._clock.monotonic_ms()
+        for uuid, device in self.state.devices.items():
+            now_ms = self.world.clock.monotonic_ms()
             self.set_health(device, health.on_failure(device.health, reason, now_ms, silent=False))
             self.poll_soon(uuid)
-            self._mailbox.device_polled(uuid)
+            self.mailbox.device_polled(uuid)
 
     def ask_health_soon(self, uuid: str) -> None:
         """Something was heard of the device that its next health sample may explain."""

@@ -114,19 +114,11 @@ class MigSettings(msgspec.Struct, frozen=True):
     """Let the coordinator have idle parts of them cut anew, for requests that no part fits."""
 
 
-class RepairMode(enum.Enum):
-    """Who repairs sick cards."""
-
-    NONE = "none"
-    """Nobody here: they wait for a person, or for their signs to go."""
-    COMMAND = "command"
-    """Commands of the administrator's, as the coordinator orders."""
-
-
 class RepairSettings(msgspec.Struct, frozen=True):
-    """What this agent may do about sick cards that nothing holds."""
+    """What this agent may do about sick cards that nothing holds: the commands there are, as the coordinator orders.
+    Without them cards wait for a person, or for their signs to go.
+    """
 
-    mode: RepairMode = RepairMode.NONE
     reset: tuple[str, ...] = ()
     """The command that resets one card, word by word: `{uuid}`, `{index}` and `{action}` are filled in."""
     reboot: tuple[str, ...] = ()

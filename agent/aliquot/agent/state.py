@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.enforcement import Decision
@@ -16,7 +17,7 @@ from aliquot.agent.core.model import Actual, Holder, Intent, Reservation
 from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
-from aliquot.agent.core.xid import XidSeverity
+from aliquot.agent.core.signals import XidSeverity
 from aliquot.agent.senses import Senses
 
 MAX_NOTES = 64
@@ -24,64 +25,61 @@ MAX_ACTS = 256
 _NOTHING_YET = Actual()
 
 
-@dataclass(slots=True)
-class DeviceState:
+class DeviceState(msgspec.Struct):
     """One device: what it is, and what was last seen of it."""
 
     info: DeviceInfo
-    health: Health = field(default_factory=Health)
+    health: Health = msgspec.field(default_factory=Health)
     memory: MemorySample | None = None
     usage: DeviceUsage | None = None
-    load: LoadSample = field(default_factory=LoadSample)
+    load: LoadSample = msgspec.field(default_factory=LoadSample)
     process_percent: Mapping[int, int] | None = None
     """By pid: how much of the device's time each process used of late."""
     process_peaks: Mapping[int, int] | None = None
     """By pid: the highest use of any engine since the last look."""
-    health_sample: HealthSample = field(default_factory=HealthSample)
+    health_sample: HealthSample = msgspec.field(default_factory=HealthSample)
     sampled_ms: int | None = None
     """Wall clock of the last memory sample."""
     sampled_monotonic_ms: int = 0
     blind: str = ""
     """Why the memory of single processes can't be seen here; empty when it can."""
     last_xid: int | None = None
-    xids: Counter[XidSeverity] = field(default_factory=Counter)
+    xids: Counter[XidSeverity] = msgspec.field(default_factory=Counter)
     """Reported since the agent started."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnforcementAct:
+class EnforcementAct(msgspec.Struct, frozen=True):
     """One decision that was carried out, and when."""
 
     at_ms: int
     decision: Decision
 
 
-@dataclass(slots=True)
-class NodeState:
+class NodeState(msgspec.Struct):
     """The node."""
 
     node_id: str
     name: str
     boot_id: str
-    driver: DriverInfo = field(default_factory=lambda: DriverInfo("", ""))
-    devices: dict[str, DeviceState] = field(default_factory=dict)
-    measured: dict[str, DeviceState] = field(default_factory=dict)
+    driver: DriverInfo = msgspec.field(default_factory=lambda: DriverInfo("", ""))
+    devices: dict[str, DeviceState] = {}
+    measured: dict[str, DeviceState] = {}
     """Cards that can't be leased and are measured all the same. Nobody but the node's own metrics is told."""
-    book: Book = field(default_factory=Book)
-    actual: dict[str, Actual] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
+    book: Book = msgspec.field(default_factory=Book)
+    actual: dict[str, Actual] = {}
+    notes: dict[str, str] = {}
     """What this agent can't do here, and why, by subject."""
-    senses: Senses = field(default_factory=Senses)
-    happened: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTES))
+    senses: Senses = msgspec.field(default_factory=Senses)
+    happened: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     """What went wrong, latest last: damaged files, lost devices."""
-    acts: deque[EnforcementAct] = field(default_factory=lambda: deque(maxlen=MAX_ACTS))
+    acts: deque[EnforcementAct] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_ACTS))
     """What enforcement did, latest last, so that launchers can say why a program was stopped."""
-    cards: dict[str, Card] = field(default_factory=dict)
+    cards: dict[str, Card] = {}
     """Those in MIG mode, by UUID."""
     card_problems: tuple[str, ...] = ()
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = {}
     """Of devices, where there are several: why each does not answer; empty: it does."""
-    cuts: dict[str, CutResult] = field(default_factory=dict)
+    cuts: dict[str, CutResult] = {}
     """What became of the last order to cut each card."""
     coordinator: str = ""
     connected: bool = False

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import grpc
 import msgspec
 
 from aliquot.agent import node_key
+from aliquot.agent.care import Care
 from aliquot.agent.connection import Call, Coordinators, SessionEnded, ending_of_call, ending_of_error
-from aliquot.agent.core.caring import CareOrder
-from aliquot.agent.core.desired import Batch, Verdict
+from aliquot.agent.controller import Controller
 from aliquot.agent.core.overtime import Seen
-from aliquot.agent.core.partitioning import CutOrder
+from aliquot.agent.disk.membership import Membership
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.membership import Membership
+from aliquot.agent.partitions import Partitions
 from aliquot.agent.renewal import Renewal, renewed
 from aliquot.agent.reporting import Reporter
 from aliquot.agent.state import NodeState
@@ -60,34 +58,6 @@ HOPELESS = {
 HOPELESS_WAIT_S = 30.0
 
 
-class Orders(Protocol):
-    """Who carries out what the coordinator orders about slices."""
-
-    @property
-    def leader_epoch(self) -> int:
-        """The highest obeyed."""
-
-    async def follow(self, leader_epoch: int) -> None:
-        """A coordinator leads in this epoch: from now on no lower one is obeyed."""
-
-    async def obey(self, batch: Batch, session_epoch: int) -> Verdict:
-        """Carry out one message of desired state: durable when this returns."""
-
-
-class Cards(Protocol):
-    """Who cuts cards."""
-
-    def obey(self, order: CutOrder) -> None:
-        """Carry out an order, in its turn."""
-
-
-class Caring(Protocol):
-    """Who does something about sick cards."""
-
-    def obey(self, order: CareOrder) -> None:
-        """Carry out an order, in its turn."""
-
-
 class Stream:
     """Keeps one session with the leading coordinator, for ever. Use from one event loop."""
 
@@ -95,9 +65,9 @@ class Stream:
         self,
         *,
         state: NodeState,
-        orders: Orders,
-        cards: Cards,
-        care: Caring,
+        orders: Controller,
+        cards: Partitions,
+        care: Care,
         reporter: Reporter,
         mailbox: Mailbox,
         hear: Callable[[Mapping[str, Seen]], None],
@@ -254,13 +224,17 @@ class Stream:
         addresses = tuple(dict.fromkeys([*coordinators, *member.addresses]))[:ADDRESSES_MAX]
         if set(addresses) == set(member.addresses):
             return
-        member = msgspec.structs.replace(member, addresses=addresses)
+        self._is_kept(msgspec.structs.replace(member, addresses=addresses))
+
+    def _is_kept(self, member: Membership) -> bool:
+        """Go by what is known of the pool from now on, if it can be kept. That it can't does no harm yet."""
         try:
             self._keep(member)
         except OSError as error:
-            log.warning("where the coordinators are can't be kept: %s", error)
-            return
-        self._coordinators = dataclasses.replace(self._coordinators, member=member)
+            log.error("what is known of the pool can't be kept, trying again later: %s", error)  # noqa: TRY400
+            return False
+        self._coordinators = msgspec.structs.replace(self._coordinators, member=member)
+        return True
 
     def _renewal_of(self) -> Renewal | None:
         member = self._coordinators.member
@@ -270,21 +244,15 @@ class Stream:
         return Renewal(member, wall_ms=world.clock.now_ms, monotonic_s=world.monotonic_s, random=world.random)
 
     def _take_certificate(self, certificate: agent_pb2.Certificate) -> None:
-        """Keep the one that was asked for. That it can't be kept does no harm yet."""
+        """Keep the one that was asked for."""
         if self._renewal is None:
             return
         member = renewed(self._renewal.member, certificate)
         if member is None:
             log.error("a certificate came that is not of this pool's authority for this node's key; it is not kept")
             return
-        if member == self._renewal.member:
+        if member == self._renewal.member or not self._is_kept(member):
             return
-        try:
-            self._keep(member)
-        except OSError as error:
-            log.error("the renewed certificate can't be kept, trying again later: %s", error)  # noqa: TRY400
-            return
-        self._coordinators = dataclasses.replace(self._coordinators, member=member)
         self._renewal = self._renewal_of()
         if certificate.chain_pem:
             log.info("this node's certificate was renewed")

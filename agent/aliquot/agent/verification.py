@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from aliquot.agent.core.model import Holder, Intent, Reservation
 from aliquot.agent.hosting.base import Host
 from aliquot.agent.limits_setter import Check, LimitSetter
@@ -16,41 +18,32 @@ from aliquot.agent.state import NodeState
 log = logging.getLogger(__name__)
 
 
-class Verifier:
+class Verifier(msgspec.Struct, eq=False):
     """One task for each device and each serving process: none waits for another.
 
     `limit_lost` is called for slices whose limit is not in force any more, `not_served` for members whose process does
     not answer, with the reason.
     """
 
-    def __init__(
-        self,
-        state: NodeState,
-        limits: LimitSetter,
-        host: Host,
-        *,
-        limit_lost: Callable[[Reservation], None],
-        not_served: Callable[[Holder, str], None],
-    ) -> None:
-        self._state = state
-        self._limits = limits
-        self._host = host
-        self._limit_lost = limit_lost
-        self._not_served = not_served
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._silent: set[Holder] = set()
-        """Whose process did not answer when it was last asked."""
+    state: NodeState
+    limits: LimitSetter
+    host: Host
+    limit_lost: Callable[[Reservation], None]
+    not_served: Callable[[Holder, str], None]
+    _tasks: dict[str, asyncio.Task[None]] = {}
+    _silent: set[Holder] = set()
+    """Whose process did not answer when it was last asked."""
 
     def begin(self) -> None:
         """Start every check that is not still running."""
-        running = [record for record in self._state.book.holding() if record.intent is Intent.RUN]
-        checks, lost = self._limits.checks(
-            [record for record in running if self._state.actual_of(record.slice_id).limit_set]
+        running = [record for record in self.state.book.holding() if record.intent is Intent.RUN]
+        checks, lost = self.limits.checks(
+            [record for record in running if self.state.actual_of(record.slice_id).limit_set]
         )
         self._lost(lost)
         for lane, of_lane in checks.items():
             self._start(f"limits of {lane}", partial(self._read_back, lane, of_lane))
-        for holder in sorted({each.spec.holder for each in running if self._state.actual_of(each.slice_id).endpoint}):
+        for holder in sorted({each.spec.holder for each in running if self.state.actual_of(each.slice_id).endpoint}):
             self._start(f"process of {holder}", partial(self._check_host, holder))
 
     def cancel(self) -> None:
@@ -71,22 +64,22 @@ class Verifier:
             self._tasks[what] = asyncio.create_task(ask(), name=f"verify {what}")
 
     async def _read_back(self, lane: str, checks: Sequence[Check]) -> None:
-        self._lost(await self._limits.broken(lane, checks))
+        self._lost(await self.limits.broken(lane, checks))
 
     def _lost(self, lost: Iterable[Reservation]) -> None:
         for record in lost:
-            current = self._state.book.get(record.slice_id)
+            current = self.state.book.get(record.slice_id)
             if current is None or current.intent is not Intent.RUN:
                 continue
-            if self._state.actual_of(record.slice_id).limit_set:
-                self._limit_lost(current)
+            if self.state.actual_of(record.slice_id).limit_set:
+                self.limit_lost(current)
 
     async def _check_host(self, holder: Holder) -> None:
-        problem = await self._host.health(holder)
+        problem = await self.host.health(holder)
         if not problem:
             self._silent.discard(holder)
         elif holder not in self._silent:
             self._silent.add(holder)  # one that is busy for a moment is asked once more
         else:
             self._silent.discard(holder)
-            self._not_served(holder, problem)
+            self.not_served(holder, problem)

@@ -6,6 +6,8 @@ import logging
 import signal
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
 from aliquot.agent.core.model import Holder
@@ -24,43 +26,36 @@ KILL_ROUNDS = 8
 _SIGNALS = {Act.TERMINATE: signal.SIGTERM, Act.KILL: signal.SIGKILL}
 
 
-class Watchdog:
-    """Remembers offences between polls: of processes, and of leases."""
+class Watchdog(msgspec.Struct, eq=False):
+    """Remembers offences between polls: of processes, and of leases.
 
-    def __init__(
-        self,
-        state: NodeState,
-        containment: Containment,
-        signaller: Signaller,
-        rules: Rules,
-        clock: Clock,
-        observe: Callable[[SliceUsage], None] = lambda usage: None,
-    ) -> None:
-        """`observe` is told of every slice that was seen: a tier may keep an account of its own."""
-        self._observe = observe
-        self._state = state
-        self._containment = containment
-        self._signaller = signaller
-        self._rules = rules
-        self._clock = clock
-        self._watch = Watch()
-        self.end_lease: Callable[[str, str], None] = lambda lease_id, why: None
-        """Ends what a lease has here, and tells the coordinator why."""
-        self.tell: Callable[[Mapping[str, Record]], None] = lambda records: None
-        """Is shown the time over limits by tenant after every look: the coordinator tells other nodes of it."""
-        self.acts: dict[Act, int] = dict.fromkeys(Act, 0)
-        """How often each kind of decision was taken, for metrics."""
-        self.breaches: dict[Tier, int] = dict.fromkeys(HARD_TIERS, 0)
-        """How often a slice was seen over its limit although its tier denies that, for metrics."""
+    `observe` is told of every slice that was seen: a tier may keep an account of its own.
+    """
+
+    state: NodeState
+    containment: Containment
+    signaller: Signaller
+    rules: Rules
+    clock: Clock
+    observe: Callable[[SliceUsage], None] = lambda usage: None
+    _watch: Watch = msgspec.field(default_factory=Watch)
+    end_lease: Callable[[str, str], None] = lambda lease_id, why: None
+    """Ends what a lease has here, and tells the coordinator why."""
+    tell: Callable[[Mapping[str, Record]], None] = lambda records: None
+    """Is shown the time over limits by tenant after every look: the coordinator tells other nodes of it."""
+    acts: dict[Act, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Act, 0))
+    """How often each kind of decision was taken, for metrics."""
+    breaches: dict[Tier, int] = msgspec.field(default_factory=lambda: dict.fromkeys(HARD_TIERS, 0))
+    """How often a slice was seen over its limit although its tier denies that, for metrics."""
 
     def check(self, usage: DeviceUsage) -> list[Decision]:
         """Decide about a poll of a device and act at once. Returns what was decided."""
         for piece in usage.slices:
-            self._observe(piece)
+            self.observe(piece)
         tiers = self._tiers(usage)
         before = self._watch.of(usage.device_uuid).offences
-        now_ms = self._clock.monotonic_ms()
-        self._watch, decisions = judge(self._watch, usage, tiers, self._rules, now_ms, self._tenant_of)
+        now_ms = self.clock.monotonic_ms()
+        self._watch, decisions = judge(self._watch, usage, tiers, self.rules, now_ms, self._tenant_of)
         for slice_id, offence in self._watch.of(usage.device_uuid).offences.items():
             if offence.why and not (slice_id in before and before[slice_id].why):
                 self._note_breach(usage.device_uuid, slice_id, tiers[slice_id])
@@ -78,7 +73,7 @@ class Watchdog:
         """Whether a device is to be polled more often: a lease on it was over a limit within the last minute."""
         if self._watch.quiet(device_uuid):
             return False
-        specs = (record.spec for record in self._state.reserved_on(device_uuid))
+        specs = (record.spec for record in self.state.reserved_on(device_uuid))
         return self._watch.suspects(device_uuid, {spec.tenant or spec.lease_id for spec in specs})
 
     @property
@@ -99,12 +94,12 @@ class Watchdog:
         return {
             piece.reservation.slice_id: actual.tier
             for piece in usage.slices
-            if (actual := self._state.actual_of(piece.reservation.slice_id)).tier is not None
+            if (actual := self.state.actual_of(piece.reservation.slice_id)).tier is not None
         }
 
     def _tenant_of(self, lease_id: str) -> str:
         """Who answers for a lease: its tenant, where it has one."""
-        records = self._state.book.of_lease(lease_id)
+        records = self.state.book.of_lease(lease_id)
         return records[0].spec.tenant or lease_id if records else lease_id
 
     def _note_breach(self, device_uuid: str, slice_id: str, tier: Tier) -> None:
@@ -114,7 +109,7 @@ class Watchdog:
 
     def _carry_out(self, decision: Decision) -> None:
         self.acts[decision.act] += 1
-        self._state.acts.append(EnforcementAct(self._clock.now_ms(), decision))
+        self.state.acts.append(EnforcementAct(self.clock.now_ms(), decision))
         if decision.act in (Act.KILL_ALL, Act.END_LEASE):
             log.error("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
             self._kill_all(decision)
@@ -125,30 +120,30 @@ class Watchdog:
         if what is None or decision.process is None:
             log.warning("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
             return
-        holder = self._containment.holder_like(decision.process.pid, decision.holder)
-        outcome = self._signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
+        holder = self.containment.holder_like(decision.process.pid, decision.holder)
+        outcome = self.signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
         if outcome is Outcome.FORBIDDEN:
-            self._state.notes["signals"] = (
+            self.state.notes["signals"] = (
                 "some processes of leases can't be signalled by this user: run the agent as root, or as their user"
             )
 
     def _kill_all(self, decision: Decision) -> None:
         """Every process of the lease on this node; where there is a cgroup, nothing in it can fork meanwhile."""
-        records = self._state.book.of_lease(decision.holder.lease_id)
+        records = self.state.book.of_lease(decision.holder.lease_id)
         for holder in sorted({record.spec.holder for record in records}):
-            self._containment.freeze(holder, frozen=True)
+            self.containment.freeze(holder, frozen=True)
             try:
                 self._kill_members(holder, decision)
             finally:
-                self._containment.freeze(holder, frozen=False)
+                self.containment.freeze(holder, frozen=False)
 
     def _kill_members(self, holder: Holder, decision: Decision) -> None:
         killed = set()
         for _ in range(KILL_ROUNDS):
-            fresh = [process for process in self._containment.members(holder) if process not in killed]
+            fresh = [process for process in self.containment.members(holder) if process not in killed]
             if not fresh:
                 return
             killed.update(fresh)
             for process in fresh:
                 target = Target(process, holder, decision.why, decision.slice_id)
-                self._signaller.send(target, signal.SIGKILL)
+                self.signaller.send(target, signal.SIGKILL)

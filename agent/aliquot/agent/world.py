@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Protocol, TypeVar
-
-import msgspec
 
 from aliquot.agent import machine
 from aliquot.agent.connection import Call, Coordinators, open_session
@@ -24,7 +22,7 @@ from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.kmsg import KernelLog, Mark
 from aliquot.agent.disk import durable, identity
 from aliquot.agent.disk.checkpoint import Checkpoint
-from aliquot.agent.disk.membership import read_membership, write_membership
+from aliquot.agent.disk.membership import Membership, read_membership, write_membership
 from aliquot.agent.disk.private import require_private_state
 from aliquot.agent.enforce.assembly import assemble
 from aliquot.agent.enforce.base import Enforcer
@@ -33,7 +31,6 @@ from aliquot.agent.hosting.base import Host
 from aliquot.agent.hosting.processes import ProcessHost
 from aliquot.agent.local.server import LocalServer
 from aliquot.agent.local.service import LocalService
-from aliquot.agent.membership import Membership
 from aliquot.agent.metrics.node import Metrics
 from aliquot.agent.processes import proc as processes
 from aliquot.agent.processes.cgroups import CgroupTree
@@ -64,16 +61,6 @@ class Machine(Protocol):
 
 
 TakeEvent = Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]
-
-
-class Records(Protocol):
-    """Small files that are whole or not there: see the module `durable`."""
-
-    def read_record(self, path: Path, kind: str, form: type[T]) -> T:
-        """What was written. Raises `OSError` and `Damaged`."""
-
-    def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:
-        """Durable when it returns. Raises `OSError`."""
 
 
 class Events(Protocol):
@@ -121,7 +108,7 @@ class World:
     processes: Processes = processes
     kernel: Kernel = field(default_factory=PidFds)
     signaller: type[Signaller] = Signaller
-    records: Records = durable
+    records: durable.Records = durable
     boot_id: Callable[[], str] = identity.boot_id
     version: Callable[[], str] = version
     open_identity: Callable[[Path, str, Iterable[str]], identity.Identity] = identity.Identity.open

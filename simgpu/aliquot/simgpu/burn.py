@@ -13,9 +13,11 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from aliquot.common.cuda import OUT_OF_MEMORY, DriverError, DriverMissing
 from aliquot.common.errors import AliquotError
+from aliquot.common.pieces import Refused
 from aliquot.common.quantity import human_bytes, parse_bytes
 from aliquot.simgpu.cuda import SPIN_KERNEL, Cuda
 
@@ -27,69 +29,82 @@ _PERIOD_S = 0.1
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the job; its exit code."""
-    options = _parse(arguments)
+    options = parser("python -m aliquot.simgpu.burn").parse_args(arguments)
     try:
-        _run(Cuda(options.device), options)
+        cuda = Cuda(options.device)
+        spin = cuda.load_kernel(SPIN_KERNEL, "spin") if options.percent else None
+
+        def work(seconds: float) -> None:
+            if spin is not None:
+                for _ in range(int(seconds * options.percent / 100 * 1e9 / _KERNEL_NS)):
+                    cuda.launch(spin, _KERNEL_NS)
+                cuda.synchronize()
+
+        def take(more_bytes: int) -> None:
+            try:
+                cuda.allocate(more_bytes)
+            except DriverError as error:
+                if error.code != OUT_OF_MEMORY:
+                    raise
+                raise Refused(error.code) from error
+
+        return run(options, take, work)
     except DriverError as error:
-        _say(str(error))
-        return EXIT_OUT_OF_MEMORY if error.code == OUT_OF_MEMORY else EXIT_NO_DEVICE
+        say(str(error))
     except DriverMissing as error:
         sys.stderr.write(f"burn: {error.explain()}\n")
-        return EXIT_NO_DEVICE
-    _say("done")
-    return 0
+    return EXIT_NO_DEVICE
 
 
-def _run(cuda: Cuda, options: argparse.Namespace) -> None:
+def run(
+    options: argparse.Namespace, take: Callable[[int], None], work: Callable[[float], None] = lambda seconds: None
+) -> int:
+    """Runs the job on any kind of card; its exit code. `take` takes so many bytes more, or raises `Refused`; `work`
+    keeps the card busy for a part of these seconds.
+    """
     now = next_step = time.monotonic()
     deadline = now + options.seconds
     held_bytes, wanted_bytes = 0, options.bytes
-    spin = cuda.load_kernel(SPIN_KERNEL, "spin") if options.percent else None
     while True:
         if now >= next_step and held_bytes < wanted_bytes:
-            _grow(cuda, held_bytes, wanted_bytes)
+            more_bytes = wanted_bytes - held_bytes
+            try:
+                take(more_bytes)
+            except Refused as error:
+                say(f"refused {human_bytes(more_bytes)} while holding {human_bytes(held_bytes)}: {error}")
+                return EXIT_OUT_OF_MEMORY
+            say(f"holds {human_bytes(wanted_bytes)} ({wanted_bytes} bytes)")
             held_bytes, wanted_bytes = wanted_bytes, wanted_bytes + options.grow
             next_step = now + options.step_seconds
         if now >= deadline:
-            return
+            say("done")
+            return 0
         period_s = min(_PERIOD_S, deadline - now)
-        if spin is not None:
-            for _ in range(int(period_s * options.percent / 100 * 1e9 / _KERNEL_NS)):
-                cuda.launch(spin, _KERNEL_NS)
-            cuda.synchronize()
+        work(period_s)
         time.sleep(max(0.0, now + period_s - time.monotonic()))
         now = time.monotonic()
 
 
-def _grow(cuda: Cuda, held_bytes: int, wanted_bytes: int) -> None:
-    more_bytes = wanted_bytes - held_bytes
-    try:
-        cuda.allocate(more_bytes)
-    except DriverError:
-        _say(f"refused {human_bytes(more_bytes)} while holding {human_bytes(held_bytes)}")
-        raise
-    _say(f"holds {human_bytes(wanted_bytes)} ({wanted_bytes} bytes)")
-
-
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line for whoever follows the job."""
     sys.stdout.write(f"burn[{os.getpid()}] {text}\n")
     sys.stdout.flush()
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m aliquot.simgpu.burn", description="Hold device memory and keep the device busy."
-    )
-    parser.add_argument("--bytes", type=_bytes, required=True, help="memory to hold beside the context, as 4Gi")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to run (default %(default)s)")
-    parser.add_argument("--device", type=int, default=0, help="CUDA's ordinal of the device (default %(default)s)")
-    parser.add_argument("--grow", type=_bytes, default=0, metavar="BYTES", help="memory to add with every step")
-    parser.add_argument("--step-seconds", type=float, default=1.0, help="time between steps (default %(default)s)")
-    parser.add_argument("--percent", type=int, default=0, help="how busy to keep the device")
-    return parser.parse_args(arguments)
+def parser(program: str) -> argparse.ArgumentParser:
+    """What a job can be told."""
+    made = argparse.ArgumentParser(prog=program, description="Hold device memory and keep the device busy.")
+    made.add_argument("--bytes", type=bytes_of, required=True, help="memory to hold beside the context, as 4Gi")
+    made.add_argument("--seconds", type=float, default=10.0, help="how long to run (default %(default)s)")
+    made.add_argument("--device", type=int, default=0, help="CUDA's ordinal of the device (default %(default)s)")
+    made.add_argument("--grow", type=bytes_of, default=0, metavar="BYTES", help="memory to add with every step")
+    made.add_argument("--step-seconds", type=float, default=1.0, help="time between steps (default %(default)s)")
+    made.add_argument("--percent", type=int, default=0, help="how busy to keep the device")
+    return made
 
 
-def _bytes(text: str) -> int:
+def bytes_of(text: str) -> int:
+    """An amount on a command line."""
     try:
         return parse_bytes(text)
     except AliquotError as error:

@@ -11,14 +11,15 @@ JSON. Exit codes: 0 done, 1 refused (with the reason), 2 wrong arguments.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import shlex
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from aliquot.common.errors import AliquotError
 from aliquot.common.quantity import human_bytes, parse_bytes
+from aliquot.simgpu.burn import bytes_of
 from aliquot.simgpu.faults import CALL_CLASSES
 from aliquot.simgpu.libraries import environment
 from aliquot.simgpu.models import MODELS
@@ -132,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     errors.add_argument("--sbe", type=int, default=0, help="corrected (single bit)")
     errors.add_argument("--dbe", type=int, default=0, help="uncorrected (double bit)")
     foreign = command("foreign", "add or remove a process that is not simulated", _foreign)
-    foreign.add_argument("--bytes", type=_bytes, default=1 << 30, help="memory it holds (default 1Gi)")
+    foreign.add_argument("--bytes", type=bytes_of, default=1 << 30, help="memory it holds (default 1Gi)")
     foreign.add_argument("--pid", type=int, help="of a living process (default: one that exists only here)")
     foreign.add_argument("--name", default="foreign")
     foreign.add_argument("--percent", type=int, default=0, help="its load on the device")
@@ -161,18 +162,10 @@ def _models(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _bytes(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except AliquotError as error:
-        raise argparse.ArgumentTypeError(error.explain()) from error
-
-
 def _report(scenario: Scenario, *, as_json: bool) -> None:
     devices, rules = scenario.devices(), scenario.faults()
     if as_json:
-        state = {"devices": [*map(dataclasses.asdict, devices)], "faults": [*map(dataclasses.asdict, rules)]}
-        sys.stdout.write(json.dumps(state) + "\n")
+        sys.stdout.write(msgspec.json.encode({"devices": devices, "faults": rules}).decode() + "\n")
         return
     for device in devices:
         sys.stdout.write(_line(device) + "\n")

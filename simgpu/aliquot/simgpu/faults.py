@@ -6,7 +6,7 @@ a device or none. There is one rule for each pair; setting one aspect leaves the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from aliquot.simgpu import layout
 from aliquot.simgpu.errors import ScenarioError
@@ -35,8 +35,7 @@ MEASURED_LATENCY_NS = {
 """What calls took on a machine that was measured; a query's cost is spent under NVML's one lock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """One rule. `device` None: every device, and calls that are about none."""
 
     call: str

@@ -8,8 +8,9 @@ its kind the enumeration value that callers ask with.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from aliquot.simgpu.errors import UnknownModelError
 
@@ -19,8 +20,7 @@ _TESLA, _NVIDIA = 2, 14
 _VOLTA, _TURING, _AMPERE, _HOPPER = 5, 6, 7, 9
 
 
-@dataclass(frozen=True, slots=True)
-class MigProfile:
+class MigProfile(msgspec.Struct, frozen=True):
     """One way to cut a GPU. `starts` are the memory slices at which an instance may begin."""
 
     name: str
@@ -37,8 +37,7 @@ class MigProfile:
     media_engines: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """What is the same for every device of a model. Clocks in MHz, power in milliwatts."""
 
     key: str

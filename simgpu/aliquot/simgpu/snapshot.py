@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from aliquot.common.processes import start_ticks
 from aliquot.simgpu import layout
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessState:
+class ProcessState(msgspec.Struct, frozen=True):
     """One process on one device. `memory_bytes` is what it really holds, also where NVML is told to hide it."""
 
     pid: int
@@ -28,8 +27,7 @@ class ProcessState:
     compute_instance: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceState:
+class DeviceState(msgspec.Struct, frozen=True):
     """One GPU. `used_bytes` is what processes hold; None stands for a value that follows from the load."""
 
     index: int

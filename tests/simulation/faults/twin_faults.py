@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.v1 import pool_pb2, types_pb2
 from tests.simulation.faults.coordinator_faults import some_node
 from tests.simulation.faults.people_faults import POOL, administer, run_for

@@ -18,8 +18,7 @@ from aliquot.agent.core.model import Holder
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
 from aliquot.agent.enforce.base import Enforcer
-from aliquot.agent.enforce.none import NoEnforcer
-from aliquot.agent.enforce.watchdog import WatchdogEnforcer
+from aliquot.agent.enforce.nothing_set import NoEnforcer, WatchdogEnforcer
 from aliquot.agent.hosting.base import HostError
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.processes.cgroups import ContainmentError

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from aliquot.agent import node_key
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.v1 import enrolment_pb2
 
 if TYPE_CHECKING:

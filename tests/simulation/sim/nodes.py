@@ -14,10 +14,10 @@ import msgspec
 
 from aliquot.agent.agent import Agent
 from aliquot.agent.core.samples import DeviceEvent, DeviceInfo
-from aliquot.agent.membership import Membership
+from aliquot.agent.disk.membership import Membership
 from aliquot.agent.node_key import fingerprint
 from aliquot.agent.processes.commands import Ended
-from aliquot.agent.settings import MigSettings, PollSettings, RepairMode, RepairSettings, Settings
+from aliquot.agent.settings import MigSettings, PollSettings, RepairSettings, Settings
 from aliquot.common.duration import DurationMs
 from tests.simulation.sim.agent_world import world_of
 from tests.simulation.sim.clocks import WallClock
@@ -32,9 +32,7 @@ from tests.simulation.sim.seams import SimBackend
 GIB = 1 << 30
 COMMAND_S = 8.0
 """How long a command takes."""
-REPAIRS = RepairSettings(
-    mode=RepairMode.COMMAND, reset=("reset", "{uuid}"), reboot=("reboot",), restore=("restore", "{uuid}")
-)
+REPAIRS = RepairSettings(reset=("reset", "{uuid}"), reboot=("reboot",), restore=("restore", "{uuid}"))
 MODELS = (
     ("NVIDIA A100-SXM4-40GB", "A100-40", 40 * GIB, GIB // 2),
     ("NVIDIA A100-SXM4-80GB", "A100-80", 80 * GIB, GIB // 2),

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from aliquot.agent.core.model import Holder, ProcessKey
 
@@ -30,8 +31,7 @@ MAX_ANCESTORS = 64
 """Deeper trees than this are not followed; a process below them is foreign unless other evidence names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFacts:
+class ProcessFacts(msgspec.Struct, frozen=True):
     """What /proc says of one process."""
 
     key: ProcessKey
@@ -42,8 +42,7 @@ class ProcessFacts:
     """Path in the cgroup v2 hierarchy; None where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(msgspec.Struct, frozen=True):
     """A process that was attached to a holder."""
 
     holder: Holder
@@ -64,8 +63,7 @@ class Attachment:
     """The agent started it, to serve the lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttachedCgroup:
+class AttachedCgroup(msgspec.Struct, frozen=True):
     """A cgroup that somebody else made and will remove, and whose processes are all a holder's."""
 
     holder: Holder
@@ -84,8 +82,7 @@ class Evidence(enum.StrEnum):
     SESSION = "session"
 
 
-@dataclass(frozen=True, slots=True)
-class Belonging:
+class Belonging(msgspec.Struct, frozen=True):
     """A process and the holders it may count against, the first one first."""
 
     process: ProcessKey
@@ -117,19 +114,18 @@ class Roster:
         self.several = any(len(holders) > 1 for holders in self.joined.values())
 
 
-@dataclass(slots=True)
-class Attributor:
+class Attributor(msgspec.Struct):
     """Attributes processes of one scan. Members proven in it are remembered for the next, by pid and start time."""
 
     lookup: Lookup
     roster: Roster
-    proven: Mapping[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
+    proven: Mapping[ProcessKey, tuple[Holder, ...]] = {}
     """Members proven in earlier scans."""
-    found: dict[ProcessKey, tuple[Holder, ...]] = field(default_factory=dict)
+    found: dict[ProcessKey, tuple[Holder, ...]] = {}
     """Members proven in this scan without a cgroup: `proven` of the next."""
-    seen: dict[int, ProcessFacts | None] = field(default_factory=dict)
+    seen: dict[int, ProcessFacts | None] = {}
     """Found in this scan, or just before it."""
-    _memberships: dict[ProcessKey, dict[Holder, int]] = field(default_factory=dict)
+    _memberships: dict[ProcessKey, dict[Holder, int]] = {}
 
     def belonging(self, pid: int) -> Belonging | None:
         """Whose process it is; None: foreign, or gone."""

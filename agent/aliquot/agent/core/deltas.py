@@ -7,7 +7,6 @@ within its deadband is sent after `SETTLE_MS`, so that readers have the exact va
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -52,8 +51,7 @@ class DeviceReport(msgspec.Struct, frozen=True):
     """Why it is not well, where the table says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadbands:
+class Deadbands(msgspec.Struct, frozen=True):
     """How much a value must differ from the last one sent to be worth a message."""
 
     memory_bytes: int = 64 * MIB
@@ -101,15 +99,14 @@ def _slices_differ(sent: DeviceReport, now: DeviceReport, bands: Deadbands) -> b
     )
 
 
-@dataclass(slots=True)
-class DeltaTracker:
+class DeltaTracker(msgspec.Struct):
     """Remembers what was sent on this connection. Start one with each snapshot."""
 
     min_interval_ms: int
-    bands: Deadbands = field(default_factory=Deadbands)
+    bands: Deadbands = msgspec.field(default_factory=Deadbands)
     seq: int = 0
-    _sent: dict[str, DeviceReport] = field(default_factory=dict)
-    _sent_at_ms: dict[str, int] = field(default_factory=dict)
+    _sent: dict[str, DeviceReport] = {}
+    _sent_at_ms: dict[str, int] = {}
     _last_ms: int | None = None
 
     def reset(self, reports: Iterable[DeviceReport], now_ms: int) -> int:

@@ -9,7 +9,6 @@ numbers are repetitions, which are harmless.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ _FIXED = ("lease_id", "device_uuid", "share_milli", "memory_bytes", "member")
 """Where a slice is and how much it holds: another part is another slice. The terms around it may change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """What the agent obeys at the moment."""
 
     leader_epoch: int
@@ -31,8 +29,7 @@ class Fence:
     """Of the present connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """What the coordinator wants of one slice."""
 
     spec: SliceSpec
@@ -40,8 +37,7 @@ class Order:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """One message of desired state."""
 
     leader_epoch: int
@@ -52,8 +48,7 @@ class Batch:
     settled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """What was not obeyed, and why. `slice_id` is empty where the whole batch was refused."""
 
     reason: str
@@ -61,8 +56,7 @@ class Refusal:
     slice_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What to write down."""
 
     leader_epoch: int

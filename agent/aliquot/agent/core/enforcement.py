@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as changed
 from itertools import chain
 
+import msgspec
 from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, SliceUsage
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -58,8 +58,7 @@ CONTEXT_MAX_BYTES = 1 << 30
 """No context of a device takes more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What an administrator may set."""
 
     grace_max_ms: int = 5_000
@@ -87,8 +86,7 @@ class Act(enum.StrEnum):
     END_LEASE = "end_lease"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """One thing to do or say. `process` is None for what concerns the slice as a whole."""
 
     act: Act
@@ -100,11 +98,10 @@ class Decision:
     process: ProcessKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Offence:
+class Offence(msgspec.Struct, frozen=True):
     """An ongoing breach by one slice, or by one stray process."""
 
-    asked: Mapping[ProcessKey, int] = field(default_factory=dict)
+    asked: Mapping[ProcessKey, int] = {}
     """Who has been sent SIGTERM, and when."""
     fits_since_ms: int | None = None
     """Since when it has been within its limit again."""
@@ -116,29 +113,27 @@ class Offence:
     """What is too much now; empty: nothing, or it is not sure yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceWatch:
+class DeviceWatch(msgspec.Struct, frozen=True):
     """What the watchdog remembers between two looks at a device."""
 
     looked_ms: int | None = None
-    offences: Mapping[str, Offence] = field(default_factory=dict)
+    offences: Mapping[str, Offence] = {}
     """By slice id."""
-    strays: Mapping[ProcessKey, Offence] = field(default_factory=dict)
+    strays: Mapping[ProcessKey, Offence] = {}
     warned: frozenset[str] = frozenset()
     over: frozenset[str] = frozenset()
     """Tenants of which a lease was over a limit here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """What the watchdog remembers of a node."""
 
-    devices: Mapping[str, DeviceWatch] = field(default_factory=dict)
-    records: Mapping[str, Record] = field(default_factory=dict)
+    devices: Mapping[str, DeviceWatch] = {}
+    records: Mapping[str, Record] = {}
     """By tenant: those of which a lease was over a limit within the last minute, also one that was given back since. A
     tenant that takes lease after lease, and exceeds each for a moment, gains nothing by that.
     """
-    strayed_ms: Mapping[str, int] = field(default_factory=dict)
+    strayed_ms: Mapping[str, int] = {}
     """When processes of leases were last seen on devices where they have no slice, within the last minute."""
 
     def of(self, device_uuid: str) -> DeviceWatch:
@@ -290,8 +285,7 @@ def judge(
     return Watch({**watch.devices, usage.device_uuid: seen}, records, strayed_ms), decisions
 
 
-@dataclass(frozen=True, slots=True)
-class _Excess:
+class _Excess(msgspec.Struct, frozen=True):
     """What a lease holds too much of, in one place."""
 
     holder: Holder

@@ -8,14 +8,14 @@ and `local…` (i915).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _OWN_MEMORY = ("vram", "local")
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """An open DRM file; the same one may be open in several processes, and several times."""
 
     driver: str
@@ -24,11 +24,11 @@ class Client:
     client_id: str
     memory_bytes: int | None
     """Of the card's own memory that is resident for it; None: the driver does not tell."""
-    busy: Mapping[str, int] = field(default_factory=dict)
+    busy: Mapping[str, int] = {}
     """By engine: nanoseconds, or cycles where `total` has the engine, for which it worked."""
-    total: Mapping[str, int] = field(default_factory=dict)
+    total: Mapping[str, int] = {}
     """By engine: cycles that have passed."""
-    engines: Mapping[str, int] = field(default_factory=dict)
+    engines: Mapping[str, int] = {}
     """How many engines of a name there are, where more than one."""
 
 

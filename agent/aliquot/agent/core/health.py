@@ -15,20 +15,24 @@ from dataclasses import dataclass, field, replace
 
 from aliquot.agent.core.samples import HealthSample, RecoveryAction
 from aliquot.agent.core.signals import (
+    ENGINE,
+    LINKS,
     NOT_ANSWERING,
     REMAP_FAILED,
     REMAP_PENDING,
     UNCONTAINED,
     Signal,
+    asked_by,
     signal_of,
     signal_of_recovery,
 )
 from aliquot.agent.core.trends import Trends, follow, settled
-from aliquot.agent.core.xid import DRIVER_JUDGES, PROGRAM_SUSPECTED, UNSCHEDULABLE, action_of
 
 CALM_SAMPLES = 3
 CALM_MS = 10_000
 """Unless told otherwise."""
+PROGRAM_SUSPECTED = 109
+"""An XID of the engines."""
 SILENCE_MS = 45_000
 """A device that has not answered for so long is a case for a repair; before, it may be the driver taking its time."""
 
@@ -100,23 +104,23 @@ def on_xid(
     health: Health, xid: int, recovery: RecoveryAction | None, now_ms: int, ignored: Collection[str] = ()
 ) -> Health:
     """The driver reported an XID. `recovery` is the recovery action read right after it, where the driver has one."""
-    action = action_of(xid)
-    if action not in UNSCHEDULABLE:
+    signal = signal_of(xid)
+    if signal is None or not signal.takes_out:
         return health
     if recovery is None:
-        believed = xid not in PROGRAM_SUSPECTED
+        # The catalogue asks for a reset; experience says it is usually the program's fault.
+        believed = xid != PROGRAM_SUSPECTED
     else:
-        believed = recovery.concerns_device or xid not in DRIVER_JUDGES
-    if not believed:
-        return health
+        # The driver may have recovered from these by itself: then its recovery action asks for nothing.
+        believed = recovery.concerns_device or signal not in (ENGINE, LINKS)
     asked = signal_of_recovery(recovery) if recovery is not None else None
-    signal = asked or signal_of(xid)
-    if signal is not None and signal.cause in ignored:
+    signal = asked or signal
+    if not believed or signal.cause in ignored:
         return health
     return replace(
         health,
         healthy=False,
-        reason=f"XID {xid}: {action.value}",
+        reason=f"XID {xid}: {asked_by(xid)}",
         bad_ms=now_ms,
         good_samples=0,
         xid=xid,
@@ -139,7 +143,7 @@ def on_sample(
         return health
     if health.xid is not None and sample.recovery_action is None:
         # Nothing on this driver can say that it is over.
-        reason = f"XID {health.xid}: {action_of(health.xid).value}, then restart the agent"
+        reason = f"XID {health.xid}: {asked_by(health.xid)}, then restart the agent"
         return replace(health, reason=reason, good_samples=0)
     good = health.good_samples + 1
     if good >= CALM_SAMPLES and now_ms - health.bad_ms >= calm_ms:

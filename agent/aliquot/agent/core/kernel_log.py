@@ -9,7 +9,8 @@ first letter, and what it says is never a verdict: it makes the agent ask the dr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.samples import DeviceEvent, EventKind
 from aliquot.agent.core.signals import signal_of
@@ -37,8 +38,7 @@ _FACILITY_BITS = 3
 _KERNEL = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Wording:
+class _Wording(msgspec.Struct, frozen=True):
     """Words of a driver that are a reason to ask how a card is."""
 
     pattern: re.Pattern[str]
@@ -65,8 +65,7 @@ _WORDINGS = (
 _SWITCH = "nvidia-nvswitch"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One record of the kernel's log."""
 
     number: int

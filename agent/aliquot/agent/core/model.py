@@ -8,7 +8,6 @@ machine's monotonic clock unless a name says otherwise.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
@@ -141,8 +140,7 @@ class Actual(msgspec.Struct, frozen=True):
     """Why it is not served at the moment, for people."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessKey:
+class ProcessKey(msgspec.Struct, frozen=True, order=True):
     """One process, for ever: the kernel may give its pid to another one, which starts later."""
 
     pid: int

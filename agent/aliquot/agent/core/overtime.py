@@ -6,7 +6,8 @@ its limit at either of them counts as over all the time between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.model import ProcessKey
 from aliquot.common.spans import Spans, joined, recent
@@ -15,8 +16,7 @@ WINDOW_MS = 60_000
 """How long an offence counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What was seen of leases of one tenant by one or several."""
 
     spans: Spans = ()
@@ -32,8 +32,7 @@ class Seen:
         return Seen(spans, killed_ms) if spans or killed_ms is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What leases of one tenant have done within the window."""
 
     here: Seen = Seen()

@@ -12,7 +12,9 @@ theirs: where that left time unused, it has all it wants, and is taken to for a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 WHOLE_MILLI = 1000
 FULL_MILLI = 970
@@ -27,8 +29,7 @@ PATIENCE_MS = 4_000, 60_000
 """How long a slice is taken to want no more than it was seen to use while there was time left: at first, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """Of one slice."""
 
     allowed_milli: int = 0
@@ -42,8 +43,7 @@ class Pace:
     """For how long that is believed; the next time for twice as long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """What a slice was measured to use since the last time, beside its share; both in thousandths of the device."""
 
     share_milli: int

@@ -8,15 +8,13 @@ and never touches an instance in use.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """One way of cutting, as the driver tells it at run time."""
 
     kind: int
@@ -32,8 +30,7 @@ class Profile:
     """In memory slices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """A part that exists."""
 
     instance_id: int
@@ -62,8 +59,7 @@ def compute_in_all(profiles: Sequence[Profile]) -> int:
     return max(whole, *(profile.compute_slices * units // profile.length for profile in profiles if profile.length))
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """A card in MIG mode."""
 
     uuid: str
@@ -106,16 +102,14 @@ class CutResult(msgspec.Struct, frozen=True):
     """As the card is cut by us, to be restored after a restart of the machine; empty: not by us."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """A part to be made."""
 
     profile: Profile
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What to do, in this order; `problem` is why it can't be done, and then nothing is."""
 
     destroy: tuple[Instance, ...] = ()

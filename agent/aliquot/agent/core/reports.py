@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import Actual, Reservation
 from aliquot.agent.core.reservations import SliceStatus, status_of
@@ -17,8 +18,7 @@ MAX_DETAIL_CHARS = 1024
 """Of a sentence for people: some of what it says may come from a tenant's process, or from a driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class SliceReport:
+class SliceReport(msgspec.Struct, frozen=True):
     """What has become true of one slice."""
 
     slice_id: str
@@ -35,8 +35,7 @@ class SliceReport:
     endpoint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseHit:
+class LeaseHit(msgspec.Struct, frozen=True):
     """A fault on a device was one of a lease's own program."""
 
     device_uuid: str

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -170,8 +169,7 @@ def conclude(reservation: Reservation) -> Reservation:
     return msgspec.structs.replace(reservation, intent=target, ending=reservation.ending or Ending.GONE)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLoad:
+class DeviceLoad(msgspec.Struct, frozen=True):
     """What reservations hold of one device."""
 
     share_milli: int = 0

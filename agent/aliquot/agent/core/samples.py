@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
+class DeviceInfo(msgspec.Struct, frozen=True):
     """What does not change while the agent runs, except by re-partitioning."""
 
     uuid: str
@@ -115,6 +113,8 @@ class LoadSample(msgspec.Struct, frozen=True):
     power_limit_mw: int | None = None
     engines: Engines | None = None
     """None: the device has no performance counters, or they were asked for the first time."""
+    outdated: bool = False
+    """Whether what it was when devices were looked for is not so any more."""
 
 
 class RecoveryAction(enum.IntEnum):
@@ -137,8 +137,7 @@ class RecoveryAction(enum.IntEnum):
         return self not in {RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN}
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSample:
+class HealthSample(msgspec.Struct, frozen=True):
     """What the device says of its own state."""
 
     recovery_action: RecoveryAction | None = None
@@ -171,8 +170,7 @@ class EventKind(enum.StrEnum):
     """Something about its health has changed; a health sample says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceEvent:
+class DeviceEvent(msgspec.Struct, frozen=True):
     """Something that the driver reported."""
 
     uuid: str
@@ -193,8 +191,7 @@ class DeviceEvent:
         return f"{what} ({self.said})" if self.said else what
 
 
-@dataclass(frozen=True, slots=True)
-class DriverInfo:
+class DriverInfo(msgspec.Struct, frozen=True):
     """Versions, for people. Of several kinds of devices, each word names its kind."""
 
     driver_version: str

@@ -2,19 +2,21 @@
 
 The agent only judges; what becomes of a card is decided by the coordinator, which knows the leases and the pool.
 Numbers of XIDs are the vendor's catalogue's; thresholds without a source are ours. `docs/health.md` shows the table.
+Most XIDs are a program's own fault (a bad address, an assertion in a kernel): they say nothing about the device, and
+taking a device out of service for them lets one user's bug take hardware from all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+
+import msgspec
 
 from aliquot.agent.core.samples import RecoveryAction
-from aliquot.agent.core.xid import XidAction, action_of
 from aliquot.common.signs import Remedy, Scope, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """One row."""
 
     cause: str
@@ -91,7 +93,10 @@ CONTAINED = Signal("contained-memory", "XID 94", _L, Scope.DEVICE, Remedy.NONE, 
 PROGRAM = Signal(
     "program", "XIDs 8, 11, 13, 31, 43", _L, Scope.DEVICE, Remedy.NONE,
     "at once; where two tenants' programs are hit within a day, the card is verified when it is empty",
-    frozenset({8, 11, 13, 31, 43}),
+    frozenset(
+        {8, 11, 13, 25, 31, 32, 43, 60, 80, 88, 89, 139}
+        | _span(39, 41) | _span(68, 72) | _span(75, 77) | _span(82, 86) | _span(96, 105) | _span(126, 135)
+    ),
 )  # fmt: skip
 TEARDOWN = Signal("teardown", "XID 45", _N, Scope.DEVICE, Remedy.NONE, "it says nothing by itself", frozenset({45}))
 RECORDED = Signal("recorded", "XIDs 63, 92", _N, Scope.DEVICE, Remedy.NONE, "it is counted", frozenset({63, 92}))
@@ -107,6 +112,11 @@ SIGNALS = (
     PCIE_WIDTH, CONTAINED, PROGRAM, TEARDOWN, RECORDED, NOTICE, POWER_CAP,
 )  # fmt: skip
 
+OF_NO_CONCERN = frozenset(
+    {37, 38, 44, 66, 67, 78, 93, 106, 107, 121, 137, 141, 152, 153, 157, 160, 161}
+    | _span(162, 165)  # power smoothing went off, came back, is wearing out, is worn out
+)
+"""XIDs that ask for nothing at all, or for a newer driver."""
 _OF_XID = {xid: signal for signal in SIGNALS for xid in signal.xids}
 _OF_RECOVERY = {
     RecoveryAction.RESET: RECOVERY_RESET,
@@ -116,14 +126,49 @@ _OF_RECOVERY = {
     RecoveryAction.DRAIN_P2P: RECOVERY_ISLAND,
     RecoveryAction.DRAIN_AND_RESET: RECOVERY_ISLAND,
 }
+_ASKS = {
+    Remedy.NONE: "check the NVLink fabric",
+    Remedy.RESET: "reset the device",
+    Remedy.REBOOT: "restart the machine",
+    Remedy.SERVICE: "have the device serviced",
+}
+
+
+class XidSeverity(enum.StrEnum):
+    """Whom an XID concerns, coarsely enough to count by."""
+
+    FATAL = "fatal"
+    """The device can't be used."""
+    DEGRADED = "degraded"
+    """The device computes, but not all of it can be relied on."""
+    PROGRAM = "program"
+    """One program, whose own fault it usually is."""
+    NONE = "none"
+    """Nobody: it follows from something else, or is for the record."""
+    UNKNOWN = "unknown"
+    """The number alone does not say."""
+
+
+_SEVERITIES = {_N: XidSeverity.NONE, _L: XidSeverity.PROGRAM, _D: XidSeverity.DEGRADED, _F: XidSeverity.FATAL}
 
 
 def signal_of(xid: int) -> Signal | None:
     """What an XID is a signal of; None: of nothing that the table knows, so the recovery action alone judges."""
-    found = _OF_XID.get(xid)
-    if found is None and action_of(xid) is XidAction.RESTART_APPLICATION:
-        return PROGRAM
-    return found
+    return _OF_XID.get(xid)
+
+
+def severity_of(xid: int) -> XidSeverity:
+    """Whom it concerns, by its number alone."""
+    signal = signal_of(xid)
+    if xid in OF_NO_CONCERN:
+        return XidSeverity.NONE
+    return XidSeverity.UNKNOWN if signal is None or signal is NOTICE else _SEVERITIES[signal.severity]
+
+
+def asked_by(xid: int) -> str:
+    """What people are to do about one that takes a device out."""
+    signal = signal_of(xid)
+    return _ASKS[signal.remedy] if signal is not None else ""
 
 
 def signal_of_recovery(action: RecoveryAction) -> Signal | None:

@@ -6,7 +6,9 @@ Pure: samples and times come in. Times are milliseconds of the monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.samples import HealthSample
 from aliquot.agent.core.signals import (
@@ -30,8 +32,7 @@ MINUTE_MS = 60_000
 NARROW_MS = 600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Trends:
+class Trends(msgspec.Struct, frozen=True):
     """What is remembered of one card's samples."""
 
     held_ms: tuple[int, ...] = ()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.islands import islands
 from aliquot.agent.core.partitioning import Card, Instance, Part, Plan, Profile
@@ -28,7 +30,7 @@ from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geome
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
-from aliquot.agent.enforce.instances import InstanceEnforcer
+from aliquot.agent.enforce.nothing_set import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 MIB = 1 << 20
@@ -37,8 +39,7 @@ _HEALTHY, _WARNING, _ALARM, _CRITICAL = range(4)
 _DECIWATT_MW = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """Where a device is found."""
 
     chip: Chip

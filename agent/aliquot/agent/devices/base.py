@@ -8,8 +8,10 @@ a driver does not offer, and raise `DeviceError` for what it can't answer now.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.partitioning import Card, Instance, Plan, Profile
 from aliquot.agent.core.samples import (
@@ -45,8 +47,7 @@ class BackendUnavailable(DeviceError):
     reason = "BACKEND_UNAVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(msgspec.Struct, frozen=True):
     """What is there."""
 
     devices: tuple[DeviceInfo, ...]
@@ -62,7 +63,7 @@ class Discovery:
     """Of these, the ones that answer like devices: they are measured, and no lease has part of them."""
     untold: tuple[str, ...] = ()
     """What can't be known of devices that are there, each with the reason, for people."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = {}
     """By backend, where there are several: why it does not answer; empty: it does."""
 
 

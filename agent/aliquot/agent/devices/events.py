@@ -9,6 +9,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from aliquot.agent.core.samples import DeviceEvent
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
 
@@ -19,30 +21,25 @@ RETRY_S = 5.0
 MAX_PENDING = 1_000
 
 
-class EventWatcher:
+class EventWatcher(msgspec.Struct, eq=False):
     """Hands events to a coroutine function in the event loop, with how often each has come since it was last taken: a
     storm of one event keeps no other from being heard. The thread is a daemon: a driver that does not come back from
     waiting must not keep the agent from ending.
+
+    `tell` takes why events are not heard; empty: they are.
     """
 
-    def __init__(
-        self,
-        backend: DeviceBackend,
-        take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]],
-        tell: Callable[[str], None] = lambda why_deaf: None,
-    ) -> None:
-        """`tell` takes why events are not heard; empty: they are."""
-        self._backend = backend
-        self._take = take
-        self._tell = tell
-        self._told: str | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._pending: dict[DeviceEvent, int] = {}
-        self._come = asyncio.Event()
-        self._paused = threading.Event()
-        self._waiting = threading.Lock()
-        """Held while the thread is in the driver."""
+    backend: DeviceBackend
+    take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]
+    tell: Callable[[str], None] = lambda why_deaf: None
+    _told: str | None = None
+    _stopping: threading.Event = msgspec.field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _pending: dict[DeviceEvent, int] = {}
+    _come: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _paused: threading.Event = msgspec.field(default_factory=threading.Event)
+    _waiting: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    """Held while the thread is in the driver."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -55,7 +52,7 @@ class EventWatcher:
                 self._come.clear()
                 while self._pending:
                     event = next(iter(self._pending))
-                    await self._take(event, self._pending.pop(event))
+                    await self.take(event, self._pending.pop(event))
         finally:
             self._stopping.set()
 
@@ -86,8 +83,8 @@ class EventWatcher:
                 continue
             try:
                 with self._waiting:
-                    events = () if self._paused.is_set() else self._backend.wait_events(WAIT_MS)
-                    why_deaf = self._backend.deaf()
+                    events = () if self._paused.is_set() else self.backend.wait_events(WAIT_MS)
+                    why_deaf = self.backend.deaf()
             except DeviceError as error:
                 self._say(loop, error.message)
                 self._stopping.wait(RETRY_S)
@@ -101,7 +98,7 @@ class EventWatcher:
     def _say(self, loop: asyncio.AbstractEventLoop, why_deaf: str) -> None:
         if why_deaf != self._told and not loop.is_closed():
             self._told = why_deaf
-            loop.call_soon_threadsafe(self._tell, why_deaf)
+            loop.call_soon_threadsafe(self.tell, why_deaf)
 
     def _put(self, event: DeviceEvent) -> None:
         if event not in self._pending and len(self._pending) == MAX_PENDING:

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from aliquot.agent.devices.base import DeviceError
 from aliquot.agent.wakeup import Wakeup
@@ -38,10 +39,9 @@ class DeviceHung(DeviceError):
     reason = "DEVICE_HUNG"
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     call: Callable[[], Any]
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[Any] = msgspec.field(default_factory=Future)
     begun_s: float | None = None
 
     def remaining_s(self, limit_s: float) -> float:

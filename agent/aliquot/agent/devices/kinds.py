@@ -11,20 +11,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import msgspec
+
 from aliquot.agent.devices.base import DeviceBackend, DeviceError
-from aliquot.agent.devices.owners import Owners
-from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child
 from aliquot.common.errors import ConfigError
 
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A kind of devices."""
 
     make: Callable[[str], DeviceBackend]
@@ -47,7 +46,15 @@ def make_backend(text: str) -> DeviceBackend:
     names = [spec.partition(":")[0] for spec in specs]
     if not specs or len(set(names)) < len(names):
         raise ConfigError(f"devices {text!r} names no kind, or one twice", hint=_choices())
-    return _made(specs[0]) if len(specs) == 1 else SeveralKinds([_kind(spec) for spec in specs])
+    if len(specs) == 1:
+        return _made(specs[0])
+    from aliquot.agent.devices.several import Kind, SeveralKinds, try_in_child  # noqa: PLC0415 - most nodes have one kind
+
+    def kind(spec: str) -> Kind:
+        first = partial(try_in_child, spec) if _row_of(spec).loads_library else str
+        return Kind(spec.partition(":")[0], partial(_made, spec), first)
+
+    return SeveralKinds([kind(spec) for spec in specs])
 
 
 def try_kind(spec: str) -> None:
@@ -61,15 +68,6 @@ def try_kind(spec: str) -> None:
         told = error.message if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
         sys.stdout.write(" ".join(told.split()) + "\n")
         sys.exit(1)
-
-
-def _kind(spec: str) -> Kind:
-    row = _row_of(spec)
-    return Kind(
-        spec.partition(":")[0],
-        lambda: _made(spec),
-        (lambda: try_in_child(spec)) if row.loads_library else (lambda: ""),
-    )
 
 
 def _made(spec: str) -> DeviceBackend:
@@ -132,6 +130,7 @@ def _ascend_shows() -> bool:
 
 def _gaudi(rest: str) -> DeviceBackend:
     from aliquot.agent.devices.gaudi import GaudiBackend  # noqa: PLC0415
+    from aliquot.agent.devices.owners import Owners  # noqa: PLC0415
 
     root = Path(rest)
     if rest and root.is_dir():
@@ -144,6 +143,7 @@ def _gaudi_shows() -> bool:
 
 
 def _tpu(rest: str) -> DeviceBackend:
+    from aliquot.agent.devices.owners import Owners  # noqa: PLC0415
     from aliquot.agent.devices.tpu import TpuBackend  # noqa: PLC0415
 
     return TpuBackend(Path(rest, "sys"), Owners(Path(rest, "proc"), fresh_s=0)) if rest else TpuBackend()

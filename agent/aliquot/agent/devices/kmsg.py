@@ -23,9 +23,11 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.kernel_log import ALL_CARDS, parse, read_record
 from aliquot.agent.core.samples import DeviceEvent
@@ -54,54 +56,35 @@ class Mark(Protocol):
         """Keep it. Raises `OSError`."""
 
 
-class NoMark:
-    """Keeps nothing."""
-
-    def read(self) -> int | None:
-        """See `Mark`."""
-        return None
-
-    def write(self, number: int) -> None:
-        """See `Mark`."""
-
-
-class KernelLog:
+class KernelLog(msgspec.Struct, eq=False):
     """Hands events to a coroutine function in the event loop, like `EventWatcher`. `device_at` names the card at a bus
     address, or nothing; events that concern no single card have the UUID `ALL_CARDS`. `tell` takes why the log can't be
     read; empty: it can.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        device_at: Callable[[str], str],
-        take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]],
-        tell: Callable[[str], None] = lambda why: None,
-        mark: Mark | None = None,
-    ) -> None:
-        self._path = path
-        self._device_at = device_at
-        self._take = take
-        self._tell = tell
-        self._mark = mark or NoMark()
-        self._stopping = threading.Event()
-        self._pending: dict[tuple[str, DeviceEvent], int] = {}
-        self._kept: int | None = None
-        """`heard_to` when the log was opened."""
-        self.heard_to: int | None = None
-        """The last record that was heard, or was passed over as the past."""
-        self._told: str | None = None
-        self._lock = threading.Lock()
-        self._come = asyncio.Event()
-        self.lines = 0
-        """Read so far."""
-        self.lost = 0
-        """How often lines were overwritten, or passed over, before they were read."""
+    path: Path
+    device_at: Callable[[str], str]
+    take: Callable[[DeviceEvent, int], Coroutine[Any, Any, None]]
+    tell: Callable[[str], None] = lambda why: None
+    mark: Mark | None = None
+    _stopping: threading.Event = msgspec.field(default_factory=threading.Event)
+    _pending: dict[tuple[str, DeviceEvent], int] = {}
+    _kept: int | None = None
+    """`heard_to` when the log was opened."""
+    heard_to: int | None = None
+    """The last record that was heard, or was passed over as the past."""
+    _told: str | None = None
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _come: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    lines: int = 0
+    """Read so far."""
+    lost: int = 0
+    """How often lines were overwritten, or passed over, before they were read."""
 
     async def run(self) -> None:
         """Read until cancelled."""
         loop = asyncio.get_running_loop()
-        kept = self.heard_to = self._mark.read()
+        kept = self.heard_to = self.mark.read() if self.mark is not None else None
         threading.Thread(target=self._read_for_ever, args=(loop,), name="kernel log", daemon=True).start()
         try:
             while True:
@@ -111,9 +94,9 @@ class KernelLog:
                     pending, self._pending = self._pending, {}
                     heard_to = self.heard_to
                 for (bus, event), times in pending.items():
-                    uuid = bus if bus == ALL_CARDS else self._device_at(bus)
+                    uuid = bus if bus == ALL_CARDS else self.device_at(bus)
                     if uuid:
-                        await self._take(replace(event, uuid=uuid), times)
+                        await self.take(replace(event, uuid=uuid), times)
                     else:
                         log.warning("the kernel's log tells %s of %s, where no card of this agent is", event, bus)
                 if heard_to is not None and heard_to != kept:  # only now: what was not taken is heard again
@@ -123,25 +106,26 @@ class KernelLog:
             self._stopping.set()
 
     def _keep(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # then a few records are heard twice
-            self._mark.write(number)
+        if self.mark is not None:
+            with contextlib.suppress(OSError):  # then a few records are heard twice
+                self.mark.write(number)
 
     def _read_for_ever(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopping.is_set():
             try:
                 self._read(loop)
             except OSError as error:
-                self._say(loop, f"{self._path} can't be read: {error.strerror or error}")
+                self._say(loop, f"{self.path} can't be read: {error.strerror or error}")
                 self._stopping.wait(RETRY_S)
 
     def _say(self, loop: asyncio.AbstractEventLoop, why_deaf: str) -> None:
         if why_deaf != self._told:
             self._told = why_deaf
-            _soon(loop, self._tell, why_deaf)
+            _soon(loop, self.tell, why_deaf)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until it is to stop. Raises OSError."""
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             kernels_own = stat.S_ISCHR(os.fstat(descriptor).st_mode)
             if kernels_own:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pynvml
+from msgspec.structs import replace
 
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import (
@@ -34,7 +34,7 @@ from aliquot.agent.devices.nvml_topology import bus_id_of, fabric_state, islands
 from aliquot.agent.enforce import mig_geometry
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
 from aliquot.agent.enforce.driver import DriverEnforcer
-from aliquot.agent.enforce.instances import InstanceEnforcer
+from aliquot.agent.enforce.nothing_set import InstanceEnforcer
 from aliquot.common.catalog import canonical_model
 
 _MEMORY_V2 = pynvml.nvmlMemory_v2
@@ -83,6 +83,8 @@ class NvmlBackend:
         """By device: until when it holds, and what it is."""
         self._used_bytes: dict[str, int] = {}
         """As last read."""
+        self._modes: dict[str, int | None] = {}
+        """The compute mode by card, as it was when devices were looked for."""
 
     @property
     def calls(self) -> int:
@@ -167,7 +169,8 @@ class NvmlBackend:
 
     def _why_not(self, uuid: str, handle: object) -> str:
         """Why a card that answers can't be leased at all; empty: it can."""
-        if self._compute_mode(uuid, handle) == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+        self._modes[uuid] = self._compute_mode(uuid, handle)
+        if self._modes[uuid] == pynvml.NVML_COMPUTEMODE_PROHIBITED:
             return "its compute mode is PROHIBITED, so no program can use it: `nvidia-smi -c DEFAULT` mends that"
         if "DISPLAY" in text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle)).upper().split():
             return _SHOWS_ONLY
@@ -199,7 +202,7 @@ class NvmlBackend:
 
     def _why_whole(self, index: int, uuid: str, handle: object) -> str:
         """Why no parts of a card can be leased; empty: they can."""
-        if self._compute_mode(uuid, handle) in _EXCLUSIVE:
+        if self._modes[uuid] in _EXCLUSIVE:
             return _ONE_PROCESS
         now, soon = self._query.ask(uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
         return _MODE_PENDING.format(index=index, now=now) if now != soon else ""
@@ -214,11 +217,12 @@ class NvmlBackend:
         found = []
         most = self._query.ask(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
         for number in range(most):
-            ask = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
-            part = self._query.ask(whole.uuid, f"MigDeviceHandleByIndex {number}", ask, handle, number)
-            if part is None:
-                continue
+            question, ask = f"MigDeviceHandleByIndex {number}", pynvml.nvmlDeviceGetMigDeviceHandleByIndex
             try:
+                part = self._query.ask(whole.uuid, question, ask, handle, number)
+                if part is None and self._query.offers(whole.uuid, question):
+                    continue  # nothing has that number; what is refused is there, and somebody has to know
+                part = part or self._query.demand(whole.uuid, question, ask, handle, number)
                 uuid = text(self._query.demand(whole.uuid, f"MIG UUID {number}", pynvml.nvmlDeviceGetUUID, part))
                 name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, part))
                 memory = self._memory(uuid, part)
@@ -317,6 +321,8 @@ class NvmlBackend:
             activity_source=ActivitySource.UNKNOWN if activity is None else source,
             power_limit_mw=self._power_limit(uuid, handle),
             engines=self._counters.engines(uuid),
+            # Who may use a card can be changed at any time: parts of it must not be leased until the next discovery.
+            outdated=uuid in self._modes and self._compute_mode(uuid, handle) != self._modes[uuid],
         )
 
     def _power_limit(self, uuid: str, handle: object) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from aliquot.agent.core.accounting import DeviceUsage, ProcessUse, account
 from aliquot.agent.core.attribution import Attributor, ProcessFacts
 from aliquot.agent.core.model import Holder
@@ -13,13 +15,12 @@ from aliquot.agent.state import NodeState
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 
-class Attribution:
+class Attribution(msgspec.Struct, eq=False):
     """Sorts listed processes by lease."""
 
-    def __init__(self, state: NodeState, containment: Containment) -> None:
-        self._state = state
-        self._containment = containment
-        self._last: dict[tuple[str, int], tuple[Holder, ...]] = {}
+    state: NodeState
+    containment: Containment
+    _last: dict[tuple[str, int], tuple[Holder, ...]] = {}
 
     def usage(
         self,
@@ -33,19 +34,19 @@ class Attribution:
         """
         uses: list[ProcessUse] = []
         if listed.processes:
-            scan = self._containment.attributor(facts or {})
+            scan = self.containment.attributor(facts or {})
             uses = [self._use(device_uuid, scan, sample.pid, sample.memory_bytes) for sample in listed.processes]
-            self._containment.learn(scan)
+            self.containment.learn(scan)
         present = {(device_uuid, sample.pid) for sample in listed.processes}
         gone = [key for key in self._last if key[0] == device_uuid and key not in present]
         for key in gone:
             del self._last[key]
-        device = self._state.devices.get(device_uuid)
+        device = self.state.devices.get(device_uuid)
         return account(
             device_uuid,
             memory,
             uses,
-            self._state.reserved_on(device_uuid),
+            self.state.reserved_on(device_uuid),
             complete=listed.complete,
             compute_milli=device.info.compute_milli if device is not None else WHOLE_SHARE_MILLI,
         )

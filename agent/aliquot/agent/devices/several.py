@@ -15,9 +15,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core.partitioning import Instance, Plan, Profile
 from aliquot.agent.core.samples import (
@@ -64,8 +66,7 @@ def try_in_child(spec: str) -> str:
     return (done.stdout.strip() or done.stderr.strip()).rpartition("\n")[2] or f"it ended with {done.returncode}"
 
 
-@dataclass(slots=True)
-class Kind:
+class Kind(msgspec.Struct):
     """One kind, and how it stands."""
 
     name: str
@@ -75,7 +76,7 @@ class Kind:
     backend: DeviceBackend | None = None
     """Open; None: it does not answer."""
     problem: str = "not tried yet"
-    driver: DriverInfo = field(default_factory=lambda: DriverInfo("", ""))
+    driver: DriverInfo = msgspec.field(default_factory=lambda: DriverInfo("", ""))
     pending: Future[object] | None = None
     """A call that has not come back."""
     uuids: frozenset[str] = frozenset()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.samples import (
     DeviceInfo,
@@ -32,8 +33,7 @@ _OLD_DEVICE = "0x0027"
 _ACCEL_FILE = re.compile(r"accel[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(msgspec.Struct, frozen=True):
     """One chip."""
 
     address: str

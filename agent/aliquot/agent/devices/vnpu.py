@@ -9,7 +9,8 @@ them. One that was made elsewhere has the first place that is left for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.partitioning import Profile
 
@@ -18,8 +19,7 @@ NUMBERS_PER_CHIP = 16
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A way of dividing: its name, AI cores, memory in MB, and the units that it takes."""
 
     name: str
@@ -28,8 +28,7 @@ class Template:
     units: int
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
+class Division(msgspec.Struct, frozen=True):
     """How one kind of chip is divided."""
 
     units: int

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from aliquot.agent.core.attribution import AttachedCgroup, Attachment
-from aliquot.agent.core.model import Holder, Intent, ProcessKey, Reservation, StopOrder
+from aliquot.agent.core.model import Intent, Reservation, StopOrder
 from aliquot.agent.disk import durable
 from aliquot.agent.disk.files import DISK, Files
 from aliquot.common.errors import AliquotError
@@ -56,31 +56,6 @@ class StoredSlice(msgspec.Struct, frozen=True):
     reservation: Reservation
 
 
-class StoredAttachment(msgspec.Struct, frozen=True):
-    """One attached process."""
-
-    lease_epoch: int
-    member: int
-    pid: int
-    start_ticks: int
-    order: int
-    since_ticks: int = 0
-    owns_session: bool = False
-    owns_group: bool = False
-    contained: bool = False
-    origin_cgroup: str = ""
-    hosted: bool = False
-
-
-class StoredCgroup(msgspec.Struct, frozen=True):
-    """One attached cgroup."""
-
-    lease_epoch: int
-    member: int
-    path: str
-    inode: int
-
-
 class StoredLease(msgspec.Struct, frozen=True):
     """What is on disk of a lease's attachments."""
 
@@ -88,8 +63,8 @@ class StoredLease(msgspec.Struct, frozen=True):
     lease_id: str
     uid: int
     """Of who first attached: from then on only this user (and root) may. Negative: nobody yet, but a cgroup is."""
-    attachments: tuple[StoredAttachment, ...] = ()
-    cgroups: tuple[StoredCgroup, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    cgroups: tuple[AttachedCgroup, ...] = ()
 
 
 class Checkpoint:
@@ -188,19 +163,15 @@ class Checkpoint:
                 continue
             if stored.uid >= 0:
                 owners[stored.lease_id] = stored.uid
-            found += (_attachment(stored.lease_id, item) for item in stored.attachments)
-            cgroups += (
-                AttachedCgroup(Holder(stored.lease_id, item.lease_epoch, item.member), item.path, item.inode)
-                for item in stored.cgroups
-            )
+            found += stored.attachments
+            cgroups += stored.cgroups
         return owners, found, cgroups
 
     def save_attachments(
         self, lease_id: str, uid: int, attachments: Sequence[Attachment], cgroups: Sequence[AttachedCgroup] = ()
     ) -> None:
         """Write down who is attached to a lease. Survives this process, not a loss of power. Raises `OSError`."""
-        kept = (StoredCgroup(item.holder.lease_epoch, item.holder.member, item.path, item.inode) for item in cgroups)
-        stored = StoredLease(self._boot_id, lease_id, uid, tuple(map(_stored, attachments)), tuple(kept))
+        stored = StoredLease(self._boot_id, lease_id, uid, tuple(attachments), tuple(cgroups))
         durable.write_record(self._attachment_path(lease_id), _ATTACHMENT_KIND, stored, self._files, durable=False)
 
     def forget_attachments(self, lease_id: str) -> None:
@@ -240,19 +211,6 @@ class Checkpoint:
             self._files.rename(path, target)
         except OSError as error:
             log.warning("%s could not be moved: %s", path, error)
-
-
-def _stored(item: Attachment) -> StoredAttachment:
-    # What both have stands under the same name in both.
-    same = {name: getattr(item, name) for name in StoredAttachment.__struct_fields__ if hasattr(item, name)}
-    holder, process = item.holder, item.process
-    return StoredAttachment(holder.lease_epoch, holder.member, process.pid, process.start_ticks, **same)
-
-
-def _attachment(lease_id: str, item: StoredAttachment) -> Attachment:
-    same = msgspec.structs.asdict(item)
-    holder = Holder(lease_id, same.pop("lease_epoch"), same.pop("member"))
-    return Attachment(holder, ProcessKey(same.pop("pid"), same.pop("start_ticks")), **same)
 
 
 def _file_name(identity: str) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,16 @@ TEMPORARY_SUFFIX = ".tmp"
 
 class Damaged(Exception):
     """A record that can't be believed. The message says what is wrong with it."""
+
+
+class Records(Protocol):
+    """Small files that are whole or not there: this module is one: those of the real disk."""
+
+    def read_record(self, path: Path, kind: str, form: type[T]) -> T:
+        """What was written. Raises `OSError` and `Damaged`."""
+
+    def write_record(self, path: Path, kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> None:
+        """Durable when it returns. Raises `OSError`."""
 
 
 def encode(kind: str, payload: Mapping[str, Any] | msgspec.Struct) -> bytes:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import msgspec
 
-from aliquot.agent.disk.durable import Damaged
+from aliquot.agent.disk.durable import Damaged, Records
 
-T = TypeVar("T")
 _KIND = "kernel-log"
-
-
-class _Records(Protocol):
-    def read_record(self, path: Path, kind: str, form: type[T]) -> T: ...
-
-    def write_record(self, path: Path, kind: str, payload: msgspec.Struct) -> None: ...
 
 
 class _Heard(msgspec.Struct, frozen=True):
@@ -24,22 +16,21 @@ class _Heard(msgspec.Struct, frozen=True):
     number: int
 
 
-class LogMark:
+class LogMark(msgspec.Struct, eq=False):
     """See `devices.kmsg.Mark`. The kernel counts anew at each boot, so a number of another one says nothing."""
 
-    def __init__(self, path: Path, boot_id: str, records: _Records) -> None:
-        self._path = path
-        self._boot_id = boot_id
-        self._records = records
+    path: Path
+    boot_id: str
+    records: Records
 
     def read(self) -> int | None:
         """The last record that was heard; None where nothing is known."""
         try:
-            heard = self._records.read_record(self._path, _KIND, _Heard)
+            heard = self.records.read_record(self.path, _KIND, _Heard)
         except (OSError, Damaged):
             return None
-        return heard.number if heard.boot_id == self._boot_id else None
+        return heard.number if heard.boot_id == self.boot_id else None
 
     def write(self, number: int) -> None:
         """Raises `OSError`."""
-        self._records.write_record(self._path, _KIND, _Heard(self._boot_id, number))
+        self.records.write_record(self.path, _KIND, _Heard(self.boot_id, number))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import enum
 import os
 import platform
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.partitioning import Card
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, Discovery
 from aliquot.agent.enforce.by_vendor import vendor_of
-from aliquot.agent.enforce.mps_control import PROGRAM
+from aliquot.agent.enforce.mps import FOLDER, look_at
+from aliquot.agent.enforce.mps_control import PROGRAM, installed
 from aliquot.agent.enforce.preload import built_library
 from aliquot.agent.enforce.prerequisites import CUDA_LIBRARY, CudaDriver, why_unmeasured
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
@@ -33,8 +34,7 @@ class Mark(enum.StrEnum):
     BAD = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One line of the report."""
 
     subject: str
@@ -42,8 +42,8 @@ class Finding:
     text: str
 
 
-def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterator[Finding]:
-    """Everything that doesn't need trying."""
+def look(backend: DeviceBackend, why_no_driver: str, found: Discovery, tiers: Path) -> Iterator[Finding]:
+    """Everything that doesn't need trying. `tiers`: where the agent of this node keeps its tiers' files."""
     yield _driver(backend, why_no_driver)
     for name, problem in found.kinds.items():
         yield Finding(f"devices {name}", Mark.BAD if problem else Mark.GOOD, problem or "answer")
@@ -73,13 +73,12 @@ def look(backend: DeviceBackend, why_no_driver: str, found: Discovery) -> Iterat
     yield Finding("signals", Mark.BAD if missing else Mark.GOOD, missing or "processes can be signalled by pidfd")
     yield _pid_namespace()
     yield _file("preload library", built_library(), "build it with `make native`")
-    yield Finding(
-        "MPS",
-        Mark.GOOD if shutil.which(PROGRAM) else Mark.NOTE,
-        f"{PROGRAM} is installed"
-        if shutil.which(PROGRAM)
-        else f"{PROGRAM} is not installed: the mps tier can't be had",
-    )
+    if not installed():
+        yield Finding("MPS", Mark.NOTE, f"{PROGRAM} is not installed: the mps tier can't be had")
+        return
+    yield Finding("MPS", Mark.GOOD, f"{PROGRAM} is installed")
+    for uuid, text in look_at(tiers / FOLDER):
+        yield Finding(f"MPS {uuid}", Mark.NOTE, text)
 
 
 def _driver(backend: DeviceBackend, why_not: str) -> Finding:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.base import DeviceError, Discovery
@@ -19,7 +19,8 @@ from aliquot.agent.doctor.checks import Finding, Mark, look
 from aliquot.agent.doctor.prove import prove
 from aliquot.agent.enforce.base import PROOFS
 from aliquot.agent.enforce.by_vendor import vendor_of
-from aliquot.agent.settings import Settings
+from aliquot.agent.settings import ENV_PREFIX, Settings
+from aliquot.common import config
 from aliquot.common.tiers import Tier
 
 EXIT_PROBLEM = 1
@@ -27,10 +28,10 @@ _ALL = tuple(tier.word for tier in Tier if tier is not Tier.NONE)
 
 
 def findings(
-    *, prove_tiers: bool, directory: Path, devices: str = AUTO, proven: Path | None = None
+    *, prove_tiers: bool, directory: Path, settings: Settings, devices: str = AUTO, proven: Path | None = None
 ) -> Iterator[Finding]:
-    """Look, then try. `directory` holds scratch files that programs must be able to load; `devices`: as the agent's
-    setting; `proven`: see `prove`. Raises `ConfigError`.
+    """Look, then try. `directory` holds scratch files that programs must be able to load; `settings`: of this node's
+    agent; `devices`: as its setting; `proven`: see `prove`. Raises `ConfigError`.
     """
     backend = make_backend(devices)
     found = Discovery(())
@@ -40,7 +41,7 @@ def findings(
         found = backend.discover()
     except DeviceError as error:
         why_not = error.explain()
-    yield from look(backend, why_not, found)
+    yield from look(backend, why_not, found, settings.enforcement_dir)
     if prove_tiers:
         for device, names in _tried_on(found.devices):
             yield from prove(backend, device, directory, names, proven)
@@ -69,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices", default=AUTO, metavar="KIND[,KIND...]", help="as the agent's setting (default: auto)"
     )
-    parser.add_argument("--state-dir", type=Path, help="the agent's: what is proven is written down there, as root")
+    parser.add_argument("--state-dir", type=Path, help="the agent's: shows its MPS daemons, keeps what root has proven")
     parser.add_argument("--no-prove", action="store_true", help="only look, run nothing on a GPU")
     parser.add_argument("--directory", type=Path, help="where to put scratch files: not on a noexec mount")
 
@@ -77,25 +78,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Report; 1 where something is wrong. With `--json`, one object."""
     logging.getLogger("aliquot.agent.audit").setLevel(logging.ERROR)
-    proven = (options.state_dir or Settings().state_dir) / PROOFS if os.geteuid() == 0 else None
+    flags = {} if options.state_dir is None else {"state_dir": str(options.state_dir)}
+    settings = config.load(Settings, env_prefix=ENV_PREFIX, env=os.environ, flags=flags).settings
+    proven = settings.state_dir / PROOFS if os.geteuid() == 0 else None
     as_json = bool(getattr(options, "json", False) or getattr(options, "output", "") == "json")
     found: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="aliquot-doctor-", dir=options.directory) as scratch:
         Path(scratch).chmod(0o755)
         for finding in findings(
-            prove_tiers=not options.no_prove, directory=Path(scratch), devices=options.devices, proven=proven
+            prove_tiers=not options.no_prove,
+            directory=Path(scratch),
+            settings=settings,
+            devices=options.devices,
+            proven=proven,
         ):
             found.append(finding)
             if not as_json:
                 sys.stdout.write(f"{finding.mark.value:8} {finding.subject:16} {finding.text}\n")
                 sys.stdout.flush()
     if as_json:
-        sys.stdout.write(json.dumps([asdict(finding) for finding in found]) + "\n")
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     return EXIT_PROBLEM if any(finding.mark is Mark.BAD for finding in found) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(msgspec.Struct, frozen=True):
     name: str = "doctor"
     help: str = "check this node for everything the tiers need, and prove each by trying to exceed it"
     configure = staticmethod(configure)

@@ -3,25 +3,21 @@ came.
 
     python -m aliquot.agent.doctor.drm_probe --driver amdgpu --minor 128 --most 2Gi --hold
 
-It answers as `doctor.probe` does: one line of JSON, with the error that refused more (0: nobody did; 2: there was no
-room). With `--hold` it keeps what it has until its standard input is closed. Buffers are made by the drivers' own calls
+See `common.pieces`. Buffers are made by the drivers' own calls
 (`DRM_AMDGPU_GEM_CREATE`, `DRM_XE_GEM_CREATE`), which no program needs a vendor's library for. Not run on hardware yet.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from aliquot.common.quantity import parse_bytes
+from aliquot.common import pieces
 
-OUT_OF_MEMORY = 2
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC)
 _AMDGPU_DOMAIN_VRAM = 4
 _AMDGPU_WIPE = 1 << 3
@@ -77,35 +73,26 @@ _CALLS: dict[str, Callable[[int, int], None]] = {"amdgpu": _amdgpu, "xe": _xe}
 
 def main(arguments: list[str] | None = None) -> int:
     """0, or 4 where the card can't be opened."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = pieces.arguments(__doc__)
     parser.add_argument("--driver", choices=sorted(_CALLS), required=True)
     parser.add_argument("--minor", type=int, required=True)
-    parser.add_argument("--piece", type=parse_bytes, default=64 << 20)
-    parser.add_argument("--most", type=parse_bytes, required=True)
-    parser.add_argument("--hold", action="store_true")
     options = parser.parse_args(arguments)
     try:
         descriptor = os.open(f"/dev/dri/renderD{options.minor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        _say({"missing": str(error)})
+        pieces.say(pieces.answer(missing=str(error)))
         return 4
-    answer = {"pid": os.getpid(), "held_bytes": 0, "error": 0}
-    try:
-        while answer["held_bytes"] + options.piece <= options.most:
-            _CALLS[options.driver](descriptor, options.piece)
-            answer["held_bytes"] += options.piece
-    except OSError as error:
-        answer["error"] = OUT_OF_MEMORY if error.errno in _NO_ROOM else 1000 + (error.errno or 0)
-    _say(answer)
-    if options.hold:
-        sys.stdin.read()
+
+    def more(size_bytes: int) -> None:
+        try:
+            _CALLS[options.driver](descriptor, size_bytes)
+        except OSError as error:
+            code = pieces.OUT_OF_MEMORY if error.errno in _NO_ROOM else 1000 + (error.errno or 0)
+            raise pieces.Refused(code) from error
+
+    pieces.say(pieces.take(options, more), hold=options.hold)
     os.close(descriptor)
     return 0
-
-
-def _say(answer: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

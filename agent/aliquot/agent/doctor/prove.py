@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.model import Holder, ProcessKey, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -96,11 +97,13 @@ def _prove_one(
             if isinstance(held, DmemEnforcer) and proven is not None:
                 proofs.write(proven, proof_name(limited.device), None)
             return Finding(subject, Mark.BAD, "the limit was set, but is not there when read back")
+        if not (program := backend.probe(limited.device)):
+            return Finding(subject, Mark.NOTE, UNTRIED)
         if enforcer.tier is Tier.WATCHDOG:
-            return _prove_watchdog(backend, limited, subject)
+            return _prove_watchdog(backend, program, limited)
         if isinstance(held, DmemEnforcer):
-            return _prove_held(backend, held, limited, tree, subject, proven)
-        found = _prove_denial(backend, enforcer, limited, tree, subject)
+            return _prove_held(backend, program, held, limited, tree, proven)
+        found = _prove_denial(backend, program, enforcer, limited, tree)
         if isinstance(enforcer, MpsEnforcer):
             return replace(found, text=f"{found.text}; {enforcer.described(limited)}")
         return found
@@ -147,12 +150,13 @@ class _Attempt:
 
 
 def _prove_denial(
-    backend: DeviceBackend, enforcer: Enforcer, limited: Limited, tree: CgroupTree | None, subject: str
+    backend: DeviceBackend,
+    program: Sequence[str],
+    enforcer: Enforcer,
+    limited: Limited,
+    tree: CgroupTree | None,
 ) -> Finding:
-    limit_bytes = limited.spec.memory_bytes
-    program = backend.probe(limited.device)
-    if not program:
-        return Finding(subject, Mark.NOTE, UNTRIED)
+    limit_bytes, subject = limited.spec.memory_bytes, f"tier {enforcer.tier.word}"
     variables = dict(backend.visibility([limited.device])) | dict(enforcer.environment(limited))
     own_cgroups = tree if enforcer.tier is Tier.DRIVER else None
 
@@ -189,18 +193,17 @@ def _prove_denial(
 
 def _prove_held(
     backend: DeviceBackend,
+    program: Sequence[str],
     enforcer: DmemEnforcer,
     limited: Limited,
     tree: CgroupTree | None,
-    subject: str,
     path: Path | None,
 ) -> Finding:
     """A limit that denies nothing and still holds: what is too much for it goes elsewhere. It counts as proven once the
     kernel has booked memory on the cgroup, and no more than the limit; that is written down, for the agent.
     """
-    limit_bytes = limited.spec.memory_bytes
-    program = backend.probe(limited.device)
-    if not program or tree is None:
+    limit_bytes, subject = limited.spec.memory_bytes, f"tier {enforcer.tier.word}"
+    if tree is None:
         return Finding(subject, Mark.NOTE, UNTRIED)
     before_bytes = backend.memory(limited.device.uuid).used_bytes or 0
     attempt = _Attempt(program, {}, limit_bytes + LIMIT_BYTES)
@@ -228,18 +231,12 @@ def _prove_held(
     return Finding(subject, Mark.BAD, problem) if problem else Finding(subject, Mark.GOOD, text)
 
 
-def _prove_watchdog(backend: DeviceBackend, limited: Limited, subject: str) -> Finding:
-    program = backend.probe(limited.device)
-    if not program:
-        return Finding(subject, Mark.NOTE, UNTRIED)
+def _prove_watchdog(backend: DeviceBackend, program: Sequence[str], limited: Limited) -> Finding:
+    subject = f"tier {Tier.WATCHDOG.word}"
     attempt = _Attempt(program, backend.visibility([limited.device]), ATTEMPT_BYTES)
     try:
         if attempt.go() is None:
-            return Finding(
-                subject,
-                Mark.BAD,
-                NOT_RUN,
-            )
+            return Finding(subject, Mark.BAD, NOT_RUN)
         begun = time.monotonic()
         pid = attempt.process.pid
         listed = {each.pid: each.memory_bytes for each in backend.processes(limited.device.uuid).processes}

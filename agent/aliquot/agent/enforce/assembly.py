@@ -10,11 +10,10 @@ from aliquot.agent.core.model import Holder
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce.base import Enforcer, Limited
 from aliquot.agent.enforce.by_vendor import ByVendor
-from aliquot.agent.enforce.mps import MpsEnforcer
-from aliquot.agent.enforce.none import NoEnforcer
+from aliquot.agent.enforce.mps import FOLDER, MpsEnforcer
+from aliquot.agent.enforce.nothing_set import NoEnforcer, WatchdogEnforcer
 from aliquot.agent.enforce.pacing import Paced, library_of
 from aliquot.agent.enforce.preload import PreloadEnforcer
-from aliquot.agent.enforce.watchdog import WatchdogEnforcer
 from aliquot.common.tiers import Tier, parse_tier
 
 DEFAULT_TIERS = ("mig", "driver", "preload", "watchdog")
@@ -45,7 +44,7 @@ def assemble(
     makers: Mapping[Tier, Callable[[], Enforcer]] = {
         Tier.MIG: lambda: ByVendor(Tier.MIG, own),
         Tier.DRIVER: lambda: paced(ByVendor(Tier.DRIVER, own)),
-        Tier.MPS: lambda: MpsEnforcer(directory / "mps", unusable, tell, ByVendor(Tier.DRIVER, own)),
+        Tier.MPS: lambda: MpsEnforcer(directory / FOLDER, unusable, tell, ByVendor(Tier.DRIVER, own)),
         Tier.PRELOAD: lambda: library,
         Tier.WATCHDOG: lambda: paced(WatchdogEnforcer(blind, powerless, unusable)),
     }

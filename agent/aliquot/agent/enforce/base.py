@@ -7,7 +7,6 @@ called again after every restart of the agent, and whenever `read_back` says tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -46,8 +45,7 @@ class Limited(msgspec.Struct, frozen=True):
         return self.spec.share_milli >= self.device.compute_milli and not self.device.memory_shared
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroups:
+class Cgroups(msgspec.Struct, frozen=True):
     """What tiers that limit cgroups need to know."""
 
     why_none: Callable[[], str] = lambda: ""
@@ -84,20 +82,3 @@ class Enforcer(Protocol):
         """Keep nothing of a holder that has no slice here any more, also where its limit could not be cleared because
         the device had gone. Raises `EnforcementError`.
         """
-
-
-class NothingSet:
-    """What an `Enforcer` says that sets nothing, asks nothing of processes, and keeps nothing."""
-
-    def apply(self, limited: Limited) -> None:
-        """Nothing to set."""
-
-    def clear(self, limited: Limited) -> None:
-        """Nothing to clear."""
-
-    def environment(self, limited: Limited) -> Mapping[str, str]:
-        """Nothing to add: the process need not take part."""
-        return {}
-
-    def forget(self, holder: Holder) -> None:
-        """Nothing is kept."""

@@ -7,7 +7,8 @@ there are none. A part needs one of the others, at least as strong as the reques
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -23,8 +24,7 @@ class TierUnavailable(EnforcementError):
     reason = "TIER_UNAVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The tier to use, and one line for each stronger one that could not be had."""
 
     enforcer: Enforcer

@@ -7,7 +7,7 @@ systemd knows no `dmem` yet and switches off again what it does not know, so thi
 from __future__ import annotations
 
 from aliquot.agent.enforce.base import EnforcementError, Limited
-from aliquot.agent.processes.tree import Hierarchy, Tree
+from aliquot.common.kernel_files import KernelFiles, Mount
 
 DMEM = "dmem"
 NO_DMEM = f"the kernel has no controller {DMEM} for cgroups: Linux 6.14 and newer have, with CONFIG_CGROUP_DMEM"
@@ -16,7 +16,7 @@ SHUT_BYTES = 2 << 20
 """The least that a driver gives: not even a context fits. Zero might mean "no limit" somewhere."""
 
 
-def cgroups_of(tree: Tree, limited: Limited) -> list[str]:
+def cgroups_of(tree: KernelFiles, limited: Limited) -> list[str]:
     """Directories of the holder's leaf and then of what was attached to it. Raises `EnforcementError`."""
     mount = tree.cgroups()
     if mount is None or limited.cgroup is None:
@@ -30,7 +30,7 @@ def cgroups_of(tree: Tree, limited: Limited) -> list[str]:
     return found
 
 
-def shares_of(tree: Tree, limited: Limited) -> dict[str, int]:
+def shares_of(tree: KernelFiles, limited: Limited) -> dict[str, int]:
     """What each of a holder's cgroups may hold, in bytes. A leaf and an attached cgroup lie beside each other, so no
     limit bounds them together, and each with the whole of it would be twice as much: the attached one gets all, and the
     leaf nothing. Raises `EnforcementError` where the leaf is in use.
@@ -46,7 +46,7 @@ def shares_of(tree: Tree, limited: Limited) -> dict[str, int]:
     return {leaf: SHUT_BYTES, attached[0]: limited.spec.memory_bytes}
 
 
-def make_ready(tree: Tree, cgroup: str) -> str:
+def make_ready(tree: KernelFiles, cgroup: str) -> str:
     """Have a cgroup, as /proc/pid/cgroup names it, with the controller's files; empty, or why it lacks these. Raises
     `EnforcementError` where it can't be made.
     """
@@ -63,14 +63,14 @@ def make_ready(tree: Tree, cgroup: str) -> str:
     return problem
 
 
-def _populated(tree: Tree, directory: str) -> bool:
+def _populated(tree: KernelFiles, directory: str) -> bool:
     try:
         return "populated 1" in tree.read(f"{directory}/cgroup.events").splitlines()
     except OSError:
         return False
 
 
-def switch_on(tree: Tree, mount: Hierarchy, cgroup: str) -> str:
+def switch_on(tree: KernelFiles, mount: Mount, cgroup: str) -> str:
     """Empty where the controller works in the children of a cgroup, as /proc/pid/cgroup names it; else why not. Where
     the kernel has no such controller, nothing is changed.
     """

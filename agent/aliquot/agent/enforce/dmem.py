@@ -15,10 +15,11 @@ from collections.abc import Callable
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.enforce import proofs
-from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited, NothingSet
+from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.agent.enforce.by_vendor import vendor_of
 from aliquot.agent.enforce.controllers import NO_DMEM, cgroups_of, make_ready, shares_of, switch_on
-from aliquot.agent.processes.tree import Tree
+from aliquot.agent.enforce.nothing_set import NothingSet
+from aliquot.common.kernel_files import KernelFiles
 from aliquot.common.tiers import Tier
 
 KERNEL = "/proc/sys/kernel/osrelease"
@@ -30,7 +31,7 @@ class DmemEnforcer(NothingSet):
 
     tier = Tier.DRIVER
 
-    def __init__(self, tree: Tree, cgroups: Cgroups, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tree: KernelFiles, cgroups: Cgroups, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._tree = tree
         self._cgroups = cgroups
         self._clock_s = clock_s

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import pynvml
 
-from aliquot.agent.enforce.base import EnforcementError, Limited, NothingSet
+from aliquot.agent.enforce.base import EnforcementError, Limited
 from aliquot.agent.enforce.controllers import SHUT_BYTES, cgroups_of, make_ready, shares_of
+from aliquot.agent.enforce.nothing_set import NothingSet
 from aliquot.agent.processes.cgroups import below
 from aliquot.agent.processes.tree import RealTree
 from aliquot.common.tiers import Tier

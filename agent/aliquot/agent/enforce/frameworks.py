@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.common.limits import MIB
 from aliquot.common.tiers import Tier
@@ -26,8 +27,7 @@ _UNTOLD = frozenset({"amd", "intel"})
 _TORCH_KEY = "per_process_memory_fraction"
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePart:
+class DevicePart(msgspec.Struct, frozen=True):
     """What a process has of one device."""
 
     memory_bytes: int

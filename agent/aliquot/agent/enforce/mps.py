@@ -14,9 +14,9 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from aliquot.agent.core.model import Holder, SliceSpec
 from aliquot.agent.core.samples import DeviceInfo
@@ -27,6 +27,8 @@ from aliquot.common.tiers import Tier
 
 log = logging.getLogger(__name__)
 
+FOLDER = "mps"
+"""In the directory of the tiers' files."""
 SILENT_S = 30.0
 TRY_EVERY_S = 30.0
 """How often it is tried whether a server takes others, beside each time that a client has gone: one may come unseen."""
@@ -217,10 +219,7 @@ class MpsEnforcer:
 
     def described(self, limited: Limited) -> str:
         """What the daemon says of its servers, and the end of its log, for people. Raises `EnforcementError`."""
-        control = self._control(limited)
-        said = control.last_words()
-        listed = "; ".join(control.servers().splitlines())
-        return f"servers: {listed or 'none yet'}" + (f"; its log ends: {said}" if said else "")
+        return self._control(limited).described()
 
     def _owner_file(self, domain: _Domain) -> Path:
         return self._control_of(domain).pipe_directory.parent / "owner"
@@ -235,12 +234,29 @@ class MpsEnforcer:
 
     def _control_of(self, domain: _Domain) -> MpsControl:
         uuid, tenant = domain
-        kind = NamedMpsControl if self.together else MpsControl
-        return kind(self._directory / f"{uuid}.{quote(tenant, safe='')}", uuid)
+        return _control_in(self._directory / f"{uuid}.{quote(tenant, safe='')}", together=self.together)
 
     def _domain(self, limited: Limited) -> _Domain:
         """Whose programs share a server: where servers have no namespaces, those of one tenant."""
         return limited.device.uuid, "" if self.together else limited.spec.tenant
+
+
+def look_at(directory: Path) -> Iterator[tuple[str, str]]:
+    """The daemons of an agent that keeps them in this directory: of each its device, and whom it serves and what it
+    says, for people.
+    """
+    together = knows_names()
+    for path in sorted(directory.glob("*.*")):
+        uuid, _, tenant = path.name.partition(".")
+        try:
+            said = _control_in(path, together=together).described()
+        except EnforcementError as error:
+            said = error.message
+        yield uuid, f"{f'tenant {unquote(tenant)!r}' if tenant else 'all tenants'}: {said}"
+
+
+def _control_in(directory: Path, *, together: bool) -> MpsControl:
+    return (NamedMpsControl if together else MpsControl)(directory, directory.name.partition(".")[0])
 
 
 def _parts(limits: Mapping[str, SliceSpec]) -> dict[str, Part]:

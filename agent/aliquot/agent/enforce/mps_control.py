@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.enforce.base import EnforcementError
 
@@ -32,8 +33,7 @@ _INIT = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 _UNITS = {"K": 10, "M": 20, "G": 30}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """What one slice may have of a device under MPS."""
 
     memory_bytes: int
@@ -162,6 +162,15 @@ class MpsControl:
         """How a program that is no lease's comes to the server."""
         return self.pipe_directory
 
+    def described(self) -> str:
+        """Its servers, what its clients may have, and the end of its log, for people. Raises `EnforcementError`."""
+        servers, limits, said = "; ".join(self.servers().splitlines()), self._limits(), self.last_words()
+        described = f"servers: {servers or 'none yet'}; {limits}; {len(self.clients())} clients"
+        return described + (f"; its log ends: {said}" if said else "")
+
+    def _limits(self) -> str:
+        return f"a client's limit: {self._ask('get_default_device_pinned_mem_limit 0')}"
+
     def last_words(self) -> str:
         """The end of the daemon's log; empty: it has none."""
         with contextlib.suppress(OSError):
@@ -235,6 +244,10 @@ class NamedMpsControl(MpsControl):
             said.get(_name_of(slice_id)) == (part.memory_bytes >> 20 << 20, str(part.percent))
             for slice_id, part in parts.items()
         )
+
+    def _limits(self) -> str:
+        rows = [row for row in self._rows("namespace", "list") if len(row) > 4]
+        return f"namespaces: {'; '.join(f'{row[0]} {row[3]}, {row[4]} %' for row in rows) or 'none yet'}"
 
     def environment(self, slice_id: str, part: Part) -> Mapping[str, str]:
         """See `MpsControl`: whoever comes by a namespace's folder is in it."""

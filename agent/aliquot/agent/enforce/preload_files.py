@@ -22,8 +22,9 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from aliquot.agent.enforce.base import EnforcementError
 
@@ -86,8 +87,7 @@ class _AccountFile(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLimit:
+class DeviceLimit(msgspec.Struct, frozen=True):
     """What a lease may have of one device."""
 
     memory_bytes: int
@@ -97,8 +97,7 @@ class DeviceLimit:
     """Whether its launches may be held back; how much, says `LeaseFiles.set_allowance`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotView:
+class SlotView(msgspec.Struct, frozen=True):
     """What one process says of itself."""
 
     pid: int

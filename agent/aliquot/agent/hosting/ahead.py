@@ -12,7 +12,6 @@ import contextlib
 import logging
 import subprocess
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -34,8 +33,7 @@ Start = Callable[[str, int, Path, Mapping[str, str]], subprocess.Popen[bytes]]
 """Starts a service's program as a user, in a folder, with these variables beside the usual ones. It waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A process that waits for a lease."""
 
     child: subprocess.Popen[bytes]
@@ -57,23 +55,22 @@ class Waiting:
         return msgspec.json.encode(variables) + b"\n"
 
 
-class Ahead:
+class Ahead(msgspec.Struct, eq=False):
     """One process for each service. Use from one event loop.
 
     `loaded`: with which variables of `LD_PRELOAD` and `LD_LIBRARY_PATH` leases' processes are expected to start.
     """
 
-    def __init__(self, folders: Folders, services: Collection[str], start: Start, loaded: Mapping[str, str]) -> None:
-        self._folders = folders
-        self._services = services
-        self._start = start
-        self._loaded = loaded
-        self._waiting: dict[str, Waiting] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+    folders: Folders
+    services: Collection[str]
+    start: Start
+    loaded: Mapping[str, str]
+    _waiting: dict[str, Waiting] = {}
+    _tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self) -> None:
         """Start all that are to be there."""
-        for name in self._services:
+        for name in self.services:
             self._replace(name, 0.0)
 
     def take(self, name: str, holder: Holder) -> Waiting | None:
@@ -81,7 +78,7 @@ class Ahead:
         waiting = self._waiting.pop(name, None)
         if waiting is None:
             return None
-        if waiting.child.poll() is None and not self._folders.of(holder).exists():
+        if waiting.child.poll() is None and not self.folders.of(holder).exists():
             return waiting
         self.drop(waiting)
         return None
@@ -90,7 +87,7 @@ class Ahead:
         """End one that is not used."""
         waiting.child.kill()
         waiting.child.wait()
-        self._folders.remove_at(waiting.folder)
+        self.folders.remove_at(waiting.folder)
 
     def give_up(self) -> None:
         """End all that wait: the users that they run as are wanted."""
@@ -99,11 +96,11 @@ class Ahead:
 
     def used(self, name: str, variables: Mapping[str, str]) -> None:
         """A lease is served: after a while, have another process ready for one like it."""
-        self._loaded = {key: variables[key] for key in _LOADED if key in variables}
+        self.loaded = {key: variables[key] for key in _LOADED if key in variables}
         self._replace(name, REPLACE_S)
 
     def _replace(self, name: str, after_s: float) -> None:
-        if name in self._services and name not in self._waiting and name not in self._tasks:
+        if name in self.services and name not in self._waiting and name not in self._tasks:
             self._tasks[name] = asyncio.create_task(self._prepare(name, after_s), name=f"prepare {name}")
 
     async def _prepare(self, name: str, after_s: float) -> None:
@@ -116,16 +113,16 @@ class Ahead:
             self._tasks.pop(name, None)
 
     def _begun(self, name: str) -> Waiting:
-        folder, uid = self._folders.make_ahead(name)
-        loaded = dict(self._loaded)
+        folder, uid = self.folders.make_ahead(name)
+        loaded = dict(self.loaded)
         if loaded.get(_LOADED[0]):
             _point(folder, built_library().parent)
             # By way of its working directory, whose name will be another one.
             loaded[_LOADED[0]] = f"/proc/self/cwd/{_TIER}/{built_library().name}"
         try:
-            return Waiting(self._start(name, uid, folder, loaded), folder, uid, loaded)
+            return Waiting(self.start(name, uid, folder, loaded), folder, uid, loaded)
         except BaseException:
-            self._folders.remove_at(folder)
+            self.folders.remove_at(folder)
             raise
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import SliceSpec
 from aliquot.agent.hosting.base import installed
@@ -21,8 +22,7 @@ def chosen(offer: Sequence[str]) -> frozenset[str]:
     return installed() if ALL in offer else installed() & frozenset(offer)
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True):
     """`advertise` and `ports` as they are set; `coordinators` are the addresses to which the way is looked up."""
 
     advertise: str = ""

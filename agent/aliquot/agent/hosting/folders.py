@@ -11,22 +11,23 @@ from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+
 from aliquot.agent.core.model import Holder
 from aliquot.agent.hosting.base import HostError
 
 TEMPORARY = "tmp"
 
 
-class Folders:
+class Folders(msgspec.Struct, eq=False):
     """`uids`: those that processes run as, each as long as its member is served; of one, all of them at once."""
 
-    def __init__(self, directory: Path, uids: Collection[int]) -> None:
-        self._directory = directory
-        self._uids = uids
+    directory: Path
+    uids: Collection[int]
 
     def of(self, holder: Holder) -> Path:
         """The member's, whether it is there or not."""
-        return self._directory / _name(holder)
+        return self.directory / _name(holder)
 
     def make(self, holder: Holder) -> tuple[Path, int]:
         """Make it anew, empty and for its user only. Returns also who that is. Raises `HostError` and `OSError`."""
@@ -41,7 +42,7 @@ class Folders:
         return folder.rename(self.of(holder))
 
     def _make(self, name: str) -> tuple[Path, int]:
-        folder = self._directory / name
+        folder = self.directory / name
         uid = self._uid(name)
         self.remove_at(folder)
         folder.mkdir(mode=0o700, parents=True)
@@ -62,15 +63,15 @@ class Folders:
     def sweep(self, holders: Collection[Holder]) -> None:
         """Remove what an agent that was killed has left of members that are not here any more."""
         kept = {_name(holder) for holder in holders}
-        for folder in self._directory.iterdir() if self._directory.is_dir() else ():
+        for folder in self.directory.iterdir() if self.directory.is_dir() else ():
             if folder.name not in kept:
                 self.remove_at(folder)
 
     def _uid(self, name: str) -> int:
-        uids = self._uids
+        uids = self.uids
         if len(uids) == 1:
             return next(iter(uids))
-        folders = self._directory.iterdir() if self._directory.is_dir() else ()
+        folders = self.directory.iterdir() if self.directory.is_dir() else ()
         owners = {folder.name: folder.stat().st_uid for folder in folders}
         mine = owners.pop(name, -1)
         taken = set(owners.values())

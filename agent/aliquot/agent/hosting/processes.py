@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.core.model import Holder, ProcessKey, Reservation
@@ -299,8 +300,7 @@ class ProcessHost:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
+class _Begun(msgspec.Struct, frozen=True):
     """A process that is to serve a member: as whom, with which variables, and the word that lets it go on."""
 
     child: subprocess.Popen[bytes]

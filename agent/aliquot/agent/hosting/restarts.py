@@ -5,7 +5,8 @@ node busy, and one that ends at once its clients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import Holder
 
@@ -14,8 +15,7 @@ MAX_S = 60.0
 """Also how long one must have served for its earlier ends to be forgotten."""
 
 
-@dataclass(slots=True)
-class _Trouble:
+class _Trouble(msgspec.Struct):
     interval_s: float = 0.0
     again_s: float = 0.0
     """When it may be started again, by the monotonic clock."""
@@ -23,16 +23,15 @@ class _Trouble:
     """Since when it serves; None: it does not."""
 
 
-class Restarts:
+class Restarts(msgspec.Struct, eq=False):
     """See the module's docstring."""
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        self._monotonic_s = monotonic_s
-        self._troubles: dict[Holder, _Trouble] = {}
+    monotonic_s: Callable[[], float]
+    _troubles: dict[Holder, _Trouble] = {}
 
     def ended(self, holder: Holder) -> float:
         """It has ended, or could not start. Returns how long to wait before the next start."""
-        now_s = self._monotonic_s()
+        now_s = self.monotonic_s()
         trouble = self._troubles.setdefault(holder, _Trouble())
         if trouble.served_s is not None and now_s - trouble.served_s >= MAX_S:
             trouble.interval_s = 0.0
@@ -44,12 +43,12 @@ class Restarts:
         """It has answered."""
         trouble = self._troubles.setdefault(holder, _Trouble())
         if trouble.served_s is None:
-            trouble.served_s = self._monotonic_s()
+            trouble.served_s = self.monotonic_s()
 
     def wait_s(self, holder: Holder) -> float:
         """How long to wait from now; 0: it may be started."""
         trouble = self._troubles.get(holder)
-        return 0.0 if trouble is None else max(0.0, trouble.again_s - self._monotonic_s())
+        return 0.0 if trouble is None else max(0.0, trouble.again_s - self.monotonic_s())
 
     def forget(self, holder: Holder) -> None:
         """Nothing of it is held any more."""

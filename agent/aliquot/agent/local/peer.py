@@ -7,7 +7,8 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.model import ProcessKey
 from aliquot.agent.local.errors import PeerUnknown, PidNotYours, ProcessGone
@@ -17,8 +18,7 @@ _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77  # Linux 6.5
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """A process that connected."""
 
     process: ProcessKey

@@ -22,13 +22,15 @@ from google.protobuf.message import DecodeError
 from aliquot.agent.disk.private import require_private_folder_of
 from aliquot.agent.local.errors import Busy
 from aliquot.agent.local.peer import Peer, peer_of
-from aliquot.agent.local.protocol import HEADER, LocalProtocolError, encode, read_request
 from aliquot.agent.local.service import LocalService
 from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
 
 log = logging.getLogger(__name__)
+
+HEADER = struct.Struct(">I")
+"""Before each message: its length, which is at most 1 MiB."""
 
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_UID = 64
@@ -54,6 +56,43 @@ def has_room(uid: int, mine: int, of_all: int) -> bool:
     if mine >= MAX_CONNECTIONS_PER_UID:
         return False
     return uid == 0 or of_all < MAX_CONNECTIONS or (mine < KEPT_PER_UID and of_all < MAX_WITH_KEPT)
+
+
+class LocalProtocolError(AliquotError):
+    """What came is not a message of this protocol. The connection ends: nobody knows where the next one begins."""
+
+    reason = "MALFORMED"
+
+
+def encode(response: local_pb2.LocalResponse) -> bytes:
+    """A framed response."""
+    body = response.SerializeToString()
+    return HEADER.pack(len(body)) + body
+
+
+async def read_request(reader: asyncio.StreamReader, idle_s: float, body_s: float) -> local_pb2.LocalRequest | None:
+    """The next request; None when the peer is done. `idle_s`: how long a connection may be silent between
+    requests; `body_s`: how long one request may take to arrive.
+
+    Raises `LocalProtocolError` and `TimeoutError`.
+    """
+    try:
+        async with asyncio.timeout(idle_s):
+            first = await reader.readexactly(1)
+    except asyncio.IncompleteReadError:
+        return None
+    async with asyncio.timeout(body_s):
+        try:
+            (length,) = HEADER.unpack(first + await reader.readexactly(HEADER.size - 1))
+            if length > MAX_LOCAL_MESSAGE_BYTES:
+                raise LocalProtocolError(f"a message of {length} bytes; at most {MAX_LOCAL_MESSAGE_BYTES} are read")
+            body = await reader.readexactly(length)
+        except asyncio.IncompleteReadError as error:
+            raise LocalProtocolError("the message was cut off") from error
+    try:
+        return local_pb2.LocalRequest.FromString(body)
+    except DecodeError as error:
+        raise LocalProtocolError(f"no request: {error}") from error
 
 
 class LocalServer:

@@ -8,6 +8,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from aliquot.agent.attaching import Attacher
 from aliquot.agent.core.accounting import DeviceUsage
 from aliquot.agent.core.model import Intent, ProcessKey, Reservation
@@ -39,46 +41,33 @@ ACTIVE_WAIT_S = 5.0
 _LOOK_AGAIN_S = 0.02
 
 
-class LocalService:
-    """Answers requests of identified peers. Raises `LocalError` and its kin. Use from one event loop."""
+class LocalService(msgspec.Struct, eq=False, kw_only=True):
+    """Answers requests of identified peers. Raises `LocalError` and its kin. Use from one event loop.
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        containment: Containment,
-        attachments: Attachments,
-        attacher: Attacher,
-        limits: LimitSetter,
-        processes: Processes,
-        protects: Callable[[int], bool],
-        look: Callable[[str], Awaitable[DeviceUsage]],
-        version: str,
-        set_again: Callable[[Sequence[Reservation]], None] = lambda records: None,
-    ) -> None:
-        """`protects(pid)`: whether a process may never belong to a lease. `set_again`: has limits of slices set once
-        more, because a cgroup has come to their member.
-        """
-        self._set_again = set_again
-        self._state = state
-        self._containment = containment
-        self._attachments = attachments
-        self._attacher = attacher
-        self._limits = limits
-        self._processes = processes
-        self._protects = protects
-        self._look = look
-        self._version = version
+    `protects(pid)`: whether a process may never belong to a lease. `set_again`: has limits of slices set once
+    more, because a cgroup has come to their member.
+    """
+
+    state: NodeState
+    containment: Containment
+    attachments: Attachments
+    attacher: Attacher
+    limits: LimitSetter
+    processes: Processes
+    protects: Callable[[int], bool]
+    look: Callable[[str], Awaitable[DeviceUsage]]
+    version: str
+    set_again: Callable[[Sequence[Reservation]], None] = lambda records: None
 
     def info(self) -> local_pb2.LocalInfo:
         """Which node this is, and what its agent can't do."""
         return local_pb2.LocalInfo(
-            node_id=self._state.node_id,
-            node_name=self._state.name,
-            agent_version=self._version,
-            coordinator=self._state.coordinator,
-            connected=self._state.connected,
-            notes=[*self._state.conditions().values(), *self._state.happened],
+            node_id=self.state.node_id,
+            node_name=self.state.name,
+            agent_version=self.version,
+            coordinator=self.state.coordinator,
+            connected=self.state.connected,
+            notes=[*self.state.conditions().values(), *self.state.happened],
         )
 
     def status(self, peer: Peer) -> local_pb2.LocalStatus:
@@ -89,14 +78,14 @@ class LocalService:
         sees_all = peer.uid in (0, os.geteuid())
         shown = [
             record
-            for record in self._state.book.holding()
-            if sees_all or self._attachments.owner_of(record.spec.lease_id) == peer.uid
+            for record in self.state.book.holding()
+            if sees_all or self.attachments.owner_of(record.spec.lease_id) == peer.uid
         ]
         leases = {record.spec.lease_id for record in shown}
         for record in shown:
             spec = record.spec
-            actual = self._state.actual_of(spec.slice_id)
-            device = self._state.devices.get(spec.device_uuid)
+            actual = self.state.actual_of(spec.slice_id)
+            device = self.state.devices.get(spec.device_uuid)
             pieces = device.usage.slices if device is not None and device.usage is not None else ()
             usage = next((piece for piece in pieces if piece.reservation.slice_id == spec.slice_id), None)
             slices.append(
@@ -113,12 +102,12 @@ class LocalService:
                     status="QUARANTINED" if record.quarantined else status_of(record, actual).name,
                     member=spec.member,
                     lease_epoch=spec.lease_epoch,
-                    cgroups=self._containment.full_names(spec.holder),
+                    cgroups=self.containment.full_names(spec.holder),
                 )
             )
         devices = [
-            DEVICE.message(device.info, Beside(device_report(device), self._limits.tiers_of(uuid)))
-            for uuid, device in self._state.devices.items()
+            DEVICE.message(device.info, Beside(device_report(device), self.limits.tiers_of(uuid)))
+            for uuid, device in self.state.devices.items()
         ]
         acts = [
             local_pb2.LocalAct(
@@ -130,7 +119,7 @@ class LocalService:
                 pid=each.decision.process.pid if each.decision.process is not None else 0,
                 why=each.decision.why,
             )
-            for each in self._state.acts
+            for each in self.state.acts
             if sees_all or each.decision.holder.lease_id in leases
         ]
         return local_pb2.LocalStatus(slices=slices, devices=devices, acts=acts)
@@ -139,8 +128,8 @@ class LocalService:
         """Make a process, and what it starts from now on, part of a lease."""
         self._authenticate(request.lease_id, request.secret)
         records = self._running(request.lease_id, request.member)
-        process = target_of(peer, request.pid, self._processes)
-        if self._protects(process.pid):
+        process = target_of(peer, request.pid, self.processes)
+        if self.protects(process.pid):
             raise PidProtected(
                 f"process {process.pid} is the agent, or init",
                 hint="attach the program that uses the device, or its parent",
@@ -149,8 +138,8 @@ class LocalService:
         records = await self._when_active(request.lease_id, request.member, records)
         holder = records[0].spec.holder
         owner = self._uid_of(process, peer)
-        placed = self._attacher.attach(process, holder, owner)
-        variables, notes = self._attacher.environment(records, dict(request.environment), owner)
+        placed = self.attacher.attach(process, holder, owner)
+        variables, notes = self.attacher.environment(records, dict(request.environment), owner)
         return local_pb2.AttachResponse(
             environment=variables,
             slice_ids=[record.slice_id for record in records],
@@ -166,25 +155,25 @@ class LocalService:
             )
         records = self._running(request.lease_id, request.member)
         holder = records[0].spec.holder
-        item = self._containment.find_cgroup(request.cgroup, holder)
-        if any(map(self._protects, self._containment.pids_in(item))):
+        item = self.containment.find_cgroup(request.cgroup, holder)
+        if any(map(self.protects, self.containment.pids_in(item))):
             raise PidProtected(
                 f"the agent, or init, is in {request.cgroup}", hint="name the cgroup of one job, not one above it"
             )
-        if item.path not in self._containment.cgroups_attached(holder):
-            self._attachments.attach_cgroup(item)
+        if item.path not in self.containment.cgroups_attached(holder):
+            self.attachments.attach_cgroup(item)
             log.info(
                 "cgroup attached",
                 extra={"lease_id": holder.lease_id, "member": holder.member, "cgroup": request.cgroup},
             )
-            self._set_again(records)
+            self.set_again(records)
         records = await self._when_active(request.lease_id, request.member, records)
-        variables, notes = self._attacher.environment(records, dict(request.environment), request.uid)
-        tiers = [self._state.actual_of(record.slice_id).tier for record in records]
+        variables, notes = self.attacher.environment(records, dict(request.environment), request.uid)
+        tiers = [self.state.actual_of(record.slice_id).tier for record in records]
         return local_pb2.AttachCgroupResponse(
             environment=variables,
             slice_ids=[record.slice_id for record in records],
-            folders=self._attacher.folders(records),
+            folders=self.attacher.folders(records),
             tier=types_pb2.Tier.ValueType(min((tier for tier in tiers if tier is not None), default=0)),
             notes=notes,
         )
@@ -193,18 +182,18 @@ class LocalService:
         """Let the peer itself leave a lease, once it holds no device memory: a fresh look decides."""
         self._authenticate(request.lease_id, request.secret)
         self._authorise(request.lease_id, peer)
-        for uuid in sorted({record.spec.device_uuid for record in self._state.book.of_lease(request.lease_id)}):
+        for uuid in sorted({record.spec.device_uuid for record in self.state.book.of_lease(request.lease_id)}):
             try:
-                usage = await self._look(uuid)
+                usage = await self.look(uuid)
             except DeviceError as error:
                 raise StillUsing(f"it can't be seen whether {uuid} is still in use: {error.message}") from error
             if any(use.process == peer.process for piece in usage.slices for use in piece.uses):
                 raise StillUsing(
                     f"process {peer.process.pid} is still on {uuid}", hint="end it, or free its context first"
                 )
-        for item in self._attachments.of_process(request.lease_id, peer.process):
-            self._containment.put_back(item)
-        self._attachments.remove(request.lease_id, peer.process)
+        for item in self.attachments.of_process(request.lease_id, peer.process):
+            self.containment.put_back(item)
+        self.attachments.remove(request.lease_id, peer.process)
         return local_pb2.DetachResponse()
 
     # ----------------------------------------------------------------------------------------------------
@@ -222,16 +211,16 @@ class LocalService:
             )
 
     def _here(self, lease_id: str) -> list[Reservation]:
-        records = self._state.book.of_lease(lease_id)
+        records = self.state.book.of_lease(lease_id)
         if not records:
             raise LeaseNotHere(
-                f"lease {lease_id!r} has nothing on node {self._state.name}",
+                f"lease {lease_id!r} has nothing on node {self.state.name}",
                 hint="run on the node that its slices name; see `aliquot get`",
             )
         return records
 
     def _authorise(self, lease_id: str, peer: Peer) -> None:
-        owner = self._attachments.owner_of(lease_id)
+        owner = self.attachments.owner_of(lease_id)
         if owner is not None and peer.uid not in (0, owner):
             raise UidMismatch(
                 f"lease {lease_id} is in use by uid {owner}; you are uid {peer.uid}",
@@ -258,12 +247,12 @@ class LocalService:
     async def _when_active(self, lease_id: str, member: int, records: Sequence[Reservation]) -> list[Reservation]:
         deadline = asyncio.get_running_loop().time() + ACTIVE_WAIT_S
         while True:
-            gone = [record.spec.device_uuid for record in records if self._limits.limited(record) is None]
-            if not gone and all(self._state.actual_of(record.slice_id).limit_set for record in records):
+            gone = [record.spec.device_uuid for record in records if self.limits.limited(record) is None]
+            if not gone and all(self.state.actual_of(record.slice_id).limit_set for record in records):
                 return list(records)
             if asyncio.get_running_loop().time() >= deadline:
                 notes = [f"this node has no device {uuid} now" for uuid in gone]
-                notes += [note for record in records for note in self._state.actual_of(record.slice_id).tier_notes]
+                notes += [note for record in records for note in self.state.actual_of(record.slice_id).tier_notes]
                 raise NotActive(f"the limits of lease {lease_id} are not set: {'; '.join(notes) or 'not yet'}")
             await asyncio.sleep(_LOOK_AGAIN_S)
             records = self._running(lease_id, member)
@@ -272,4 +261,4 @@ class LocalService:
         """Whose the lease becomes: the process's user, also where root attaches it."""
         if peer.uid != 0:
             return peer.uid
-        return max(self._processes.uids_of(process.pid) or {0})
+        return max(self.processes.uids_of(process.pid) or {0})

@@ -7,7 +7,7 @@ known has no sample, rather than a zero. Names follow Prometheus' rules; the nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -16,7 +16,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
-from aliquot.agent.core.xid import XidSeverity
+from aliquot.agent.core.figures import FIGURES
+from aliquot.agent.core.model import Holder
+from aliquot.agent.core.signals import XidSeverity
 from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
@@ -26,6 +28,8 @@ from aliquot.common.tls import ServerTls
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _DEVICE_LABELS = ("node", "uuid", "index", "model")
+_SERVED_LABELS = ("node", "lease_id", "member")
+_TOTAL = "_total"
 _SLICE_LABELS = ("node", "uuid", "lease_id", "slice_id")
 
 Value = Callable[[DeviceState], float | None]
@@ -240,6 +244,31 @@ class NodeCollector(Collector):
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]
+
+
+class ServedCollector(Collector):
+    """Series of what processes that serve leases count. Asks nobody: `figures` are those of the last health check.
+    `name` is the node's.
+    """
+
+    def __init__(self, name: Callable[[], str], figures: Callable[[], Mapping[Holder, Mapping[str, int]]]) -> None:
+        self._name = name
+        self._figures = figures
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client`. Runs in the server's thread: everything is copied before it is walked through."""
+        members = list(self._figures().items())
+        for key, text in FIGURES.items():
+            kind = CounterMetricFamily if key.endswith(_TOTAL) else GaugeMetricFamily
+            family = kind(f"aliquot_served_{key.removesuffix(_TOTAL)}", text, labels=_SERVED_LABELS)
+            for holder, figures in members:
+                if key in figures:
+                    family.add_metric([self._name(), holder.lease_id, str(holder.member)], figures[key])
+            yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """No metric is described in advance."""
+        return []
 
 
 class Metrics:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.attribution import AttachedCgroup, Attachment
 from aliquot.agent.core.model import Holder, ProcessKey

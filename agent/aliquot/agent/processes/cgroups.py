@@ -12,15 +12,14 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from aliquot.agent.core.model import Holder
 from aliquot.agent.processes.proc import cgroup_of
 from aliquot.common.errors import AliquotError
+from aliquot.common.kernel_files import MOUNTINFO, Mount, find_mount
 
-MOUNTINFO = Path("/proc/self/mountinfo")
 BASE_NAME = "aliquot"
 _LEAF = re.compile(r"(?P<epoch>[0-9]+)\.(?P<member>[0-9]+)")
 SERVICE = "service"
@@ -32,50 +31,6 @@ class ContainmentError(AliquotError):
     """A process could not be put into its lease's cgroup."""
 
     reason = "CONTAINMENT"
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """Where (part of) the hierarchy is mounted."""
-
-    directory: Path
-    root: str
-    """The cgroup that is mounted there: "/" unless a container sees a part."""
-
-    def directory_of(self, cgroup: str) -> Path | None:
-        """The directory of a cgroup, as /proc/pid/cgroup names it; None where it lies outside of what is mounted."""
-        if self.root == "/":
-            return self.directory / cgroup.lstrip("/")
-        if cgroup == self.root or cgroup.startswith(self.root + "/"):
-            return self.directory / cgroup[len(self.root) :].lstrip("/")
-        return None
-
-    def own_name(self, cgroup: str) -> str:
-        """What /proc/pid/cgroup calls a cgroup here that is named from the root of the hierarchy. A reader in a cgroup
-        namespace of its own sees others' cgroups as above its own.
-        """
-        above = self.root.strip("/").split("/")
-        return self.root + cgroup if all(part == ".." for part in above) else cgroup
-
-    def full_name(self, name: str) -> str:
-        """The opposite of `own_name`."""
-        above = self.root.strip("/").split("/")
-        return name.removeprefix(self.root) if all(part == ".." for part in above) else name
-
-
-def find_mount(mountinfo: str) -> Mount | None:
-    """The cgroup v2 mount in the text of /proc/self/mountinfo; of several, the one that shows the most."""
-    found: list[Mount] = []
-    for line in mountinfo.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields = before.split()
-        if separator and len(fields) >= 6 and after.split()[:1] == ["cgroup2"]:
-            found.append(Mount(Path(_unescaped(fields[4])), _unescaped(fields[3])))
-    return min(found, key=lambda mount: len(mount.root), default=None)
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 class CgroupTree:

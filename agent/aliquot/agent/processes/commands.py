@@ -7,14 +7,14 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 OUTPUT_BYTES_MAX = 65_536
 KILLED_WITHIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How a command ended."""
 
     code: int | None

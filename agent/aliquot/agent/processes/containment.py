@@ -10,8 +10,9 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from aliquot.agent.core.attribution import AttachedCgroup, Attachment, Attributor, Belonging, ProcessFacts, Roster
 from aliquot.agent.core.model import Holder, ProcessKey
@@ -29,8 +30,7 @@ class ContainmentKind(enum.StrEnum):
     PROCESS_GROUP = "PROCESS_GROUP"
 
 
-@dataclass(frozen=True, slots=True)
-class Tracking:
+class Tracking(msgspec.Struct, frozen=True):
     """How one process is tracked, and why not in a stronger way."""
 
     kind: ContainmentKind
@@ -40,7 +40,7 @@ class Tracking:
 _Known = tuple[frozenset[Holder], tuple[AttachedCgroup, ...], dict[str, Holder], Collection[Attachment], Roster]
 
 
-class Containment:
+class Containment(msgspec.Struct, eq=False):
     """Knows which processes belong to which holder.
 
     `holders` answers who has a reservation: processes of other holders are foreign.
@@ -48,60 +48,56 @@ class Containment:
     whenever one has changed.
     """
 
-    def __init__(
-        self,
-        tree: CgroupTree | None,
-        holders: Callable[[], frozenset[Holder]],
-        attachments: Callable[[], Collection[Attachment]],
-        why_no_tree: str = "",
-        processes: Processes = real_processes,
-        attached_cgroups: Callable[[], Collection[AttachedCgroup]] = tuple,
-    ) -> None:
-        self._tree = tree
-        self._attached_cgroups = attached_cgroups
-        self._processes = processes
-        self._holders = holders
-        self._attachments = attachments
-        self._why_no_tree = why_no_tree
-        self._leaves: dict[str, Holder] = dict(tree.holders()) if tree is not None else {}
-        self._proven: dict[ProcessKey, tuple[Holder, ...]] = {}
-        self._known: _Known | None = None
+    tree: CgroupTree | None
+    holders: Callable[[], frozenset[Holder]]
+    attachments: Callable[[], Collection[Attachment]]
+    why_no_tree: str = ""
+    processes: Processes = real_processes
+    attached_cgroups: Callable[[], Collection[AttachedCgroup]] = tuple
+    _leaves: dict[str, Holder] = {}
+    _proven: dict[ProcessKey, tuple[Holder, ...]] = {}
+    _known: _Known | None = None
+
+    def __post_init__(self) -> None:
+        """Those that an agent before this one has left are known, too."""
+        if self.tree is not None:
+            self._leaves.update(self.tree.holders())
 
     @property
     def note(self) -> str:
         """Empty when cgroups are at work, else why they are not."""
-        if self._tree is not None:
+        if self.tree is not None:
             return ""
-        return f"processes are followed by session and ancestry only: {self._why_no_tree}"
+        return f"processes are followed by session and ancestry only: {self.why_no_tree}"
 
     @property
     def base(self) -> str:
         """The cgroup below which holders have theirs, as /proc/pid/cgroup names it; empty: there is none."""
-        return "" if self._tree is None else self._tree.base
+        return "" if self.tree is None else self.tree.base
 
     def place(self, process: ProcessKey, holder: Holder, *, hosted: bool = False) -> Tracking:
         """Have a process, and what it starts from now on, followed for a holder. `hosted`: it is to serve it."""
-        if self._tree is None:
+        if self.tree is None:
             return Tracking(ContainmentKind.PROCESS_GROUP, self.note)
         try:
-            self._tree.add(process.pid, holder, SERVICE if hosted else "")
+            self.tree.add(process.pid, holder, SERVICE if hosted else "")
         except ContainmentError as error:
             note = f"pid {process.pid} is followed by session and ancestry only: {error.message}"
             log.warning("%s", note)
             return Tracking(ContainmentKind.PROCESS_GROUP, note)
-        self._leaves[self._tree.path_of(holder)] = holder
+        self._leaves[self.tree.path_of(holder)] = holder
         return Tracking(ContainmentKind.CGROUP)
 
     def put_back(self, item: Attachment) -> None:
         """Move a process that leaves its holder to where it was before."""
-        if self._tree is not None and item.origin_cgroup and self._processes.alive(item.process):
-            self._tree.put_back(item.process.pid, item.origin_cgroup)
+        if self.tree is not None and item.origin_cgroup and self.processes.alive(item.process):
+            self.tree.put_back(item.process.pid, item.origin_cgroup)
 
     def attributor(self, seen: Mapping[int, ProcessFacts] = MappingProxyType({})) -> Attributor:
         """For one scan: ask it about pids, then hand it to `learn`. `seen`: what is known of processes already."""
-        held = self._holders()
+        held = self.holders()
         return Attributor(
-            lookup=self._processes.facts_of,
+            lookup=self.processes.facts_of,
             roster=self._roster_of(held),
             proven={key: kept for key, known in self._proven.items() if (kept := _kept(known, held))},
             seen=dict(seen),
@@ -109,7 +105,7 @@ class Containment:
 
     def _roster_of(self, held: frozenset[Holder]) -> Roster:
         """Made anew only when something of it has changed: every poll asks for it."""
-        attachments, there = self._attachments(), tuple(self._there())
+        attachments, there = self.attachments(), tuple(self._there())
         known = self._known
         if known is None or known[:3] != (held, there, self._leaves) or known[3] is not attachments:
             cgroups = {path: holder for path, holder in self._leaves.items() if holder in held}
@@ -120,7 +116,7 @@ class Containment:
 
     def learn(self, scan: Attributor) -> None:
         """Remember members a scan has proven, as long as they live: they prove their relatives later."""
-        alive = {key: holders for key, holders in self._proven.items() if self._processes.alive(key)}
+        alive = {key: holders for key, holders in self._proven.items() if self.processes.alive(key)}
         self._proven = alive | scan.found
 
     def belongs(self, pid: int, holder: Holder) -> bool:
@@ -149,28 +145,26 @@ class Containment:
         its cgroup.
         """
         found = set(self._in_cgroup(holder))
-        attached = [item for item in self._attachments() if item.holder == holder]
-        found |= {item.process.pid for item in attached if self._processes.alive(item.process)}
+        attached = [item for item in self.attachments() if item.holder == holder]
+        found |= {item.process.pid for item in attached if self.processes.alive(item.process)}
         if not all(item.contained for item in attached):
             scan = self.attributor()
-            for pid in self._processes.pids():
+            for pid in self.processes.pids():
                 if pid in found:
                     continue
                 belonging = scan.belonging(pid)
                 if belonging is not None and holder in belonging.holders:
                     found.add(pid)
             self.learn(scan)
-        keys = (self._processes.key_of(pid) for pid in sorted(found))
-        return [key for key in keys if key is not None and self._processes.alive(key)]
+        keys = (self.processes.key_of(pid) for pid in sorted(found))
+        return [key for key in keys if key is not None and self.processes.alive(key)]
 
     def service_of(self, holder: Holder) -> list[ProcessKey]:
         """What serves the holder and is alive: what the agent started for that, before it was started again itself as
         well, and what that has started. Others of the holder's processes attached themselves, and are not meant.
         """
-        roots = {
-            item.process.pid: item.process for item in self._attachments() if item.holder == holder and item.hosted
-        }
-        found = set(self._tree.members(holder, SERVICE)) if self._tree is not None else set()
+        roots = {item.process.pid: item.process for item in self.attachments() if item.holder == holder and item.hosted}
+        found = set(self.tree.members(holder, SERVICE)) if self.tree is not None else set()
         if not roots and not found:
             return []
         return [key for key in self.members(holder) if key.pid in found or self._comes_from(key, roots)]
@@ -179,32 +173,32 @@ class Containment:
         """Whether a process is one of these, below one, or in its session: a session outlives its first process, whose
         pid goes to nobody else meanwhile.
         """
-        facts = self._processes.facts_of(process.pid)
+        facts = self.processes.facts_of(process.pid)
         if facts is None or facts.key != process:
             return False
-        for pid in {process.pid, facts.session_id, *self._processes.ancestors(process.pid)} & roots.keys():
-            now = self._processes.key_of(pid)
+        for pid in {process.pid, facts.session_id, *self.processes.ancestors(process.pid)} & roots.keys():
+            now = self.processes.key_of(pid)
             if now == roots[pid] or (now is None and pid == facts.session_id):
                 return True
         return False
 
     def freeze(self, holder: Holder, *, frozen: bool) -> None:
         """Keep the holder's processes from forking while they are being ended, where there is a cgroup."""
-        if self._tree is not None:
-            self._tree.freeze(holder, frozen=frozen)
+        if self.tree is not None:
+            self.tree.freeze(holder, frozen=frozen)
             for item in self._there(holder):
-                self._tree.freeze_path(item.path, frozen=frozen)
+                self.tree.freeze_path(item.path, frozen=frozen)
 
     def release(self, holder: Holder) -> None:
         """The holder has no processes any more: drop its cgroup."""
-        if self._tree is not None:
-            self._tree.remove(holder)
-            self._leaves.pop(self._tree.path_of(holder), None)
+        if self.tree is not None:
+            self.tree.remove(holder)
+            self._leaves.pop(self.tree.path_of(holder), None)
 
     def sweep(self) -> list[Holder]:
         """Drop empty cgroups of holders without a reservation; answers those that still have processes."""
         left = []
-        held = self._holders()
+        held = self.holders()
         for holder in [holder for holder in self._leaves.values() if holder not in held]:
             if self._in_cgroup(holder):
                 left.append(holder)
@@ -214,30 +208,30 @@ class Containment:
 
     def close(self) -> None:
         """Remove the node's own cgroup when nothing is in it."""
-        if self._tree is not None:
-            self._tree.close()
+        if self.tree is not None:
+            self.tree.close()
 
     def cgroup_of(self, holder: Holder) -> str | None:
         """The holder's leaf cgroup, for tiers that limit by cgroup."""
-        return None if self._tree is None else self._tree.path_of(holder)
+        return None if self.tree is None else self.tree.path_of(holder)
 
     def find_cgroup(self, cgroup: str, holder: Holder) -> AttachedCgroup:
         """A cgroup that somebody else made, named from the root of the hierarchy, to be attached to a holder.
 
         Raises `ContainmentError` where there is none, or it can't be given to a holder.
         """
-        if self._tree is None:
-            raise ContainmentError(f"cgroups can't be attached here: {self._why_no_tree}")
-        path, inode = self._tree.find(cgroup)
+        if self.tree is None:
+            raise ContainmentError(f"cgroups can't be attached here: {self.why_no_tree}")
+        path, inode = self.tree.find(cgroup)
         item = AttachedCgroup(holder, path, inode)
-        base = self._tree.base
+        base = self.tree.base
         if path == base or base.startswith(f"{path}/") or path.startswith(f"{base}/"):
             raise ContainmentError(f"{cgroup} is the agent's own")
         for other in self._there():
-            if other.path == path and other.holder != holder and other.holder in self._holders():
+            if other.path == path and other.holder != holder and other.holder in self.holders():
                 raise ContainmentError(f"{cgroup} belongs to lease {other.holder.lease_id}")
             if other.holder == holder and other != item:
-                mine = self._tree.full_name(other.path)
+                mine = self.tree.full_name(other.path)
                 raise ContainmentError(
                     f"member {holder.member} of lease {holder.lease_id} has another cgroup: {mine}",
                     hint="a member has one at a time: end what runs there, and remove it, first",
@@ -250,26 +244,26 @@ class Containment:
 
     def full_names(self, holder: Holder) -> list[str]:
         """The same, named from the root of the hierarchy."""
-        return [] if self._tree is None else list(map(self._tree.full_name, self.cgroups_attached(holder)))
+        return [] if self.tree is None else list(map(self.tree.full_name, self.cgroups_attached(holder)))
 
     def pids_in(self, item: AttachedCgroup) -> list[int]:
         """Processes in a cgroup that somebody else made."""
-        return [] if self._tree is None else self._tree.pids_in(item.path)
+        return [] if self.tree is None else self.tree.pids_in(item.path)
 
     def _there(self, holder: Holder | None = None) -> list[AttachedCgroup]:
         """Attached cgroups that are still those that were attached."""
-        tree = self._tree
+        tree = self.tree
         if tree is None:
             return []
-        mine = (item for item in self._attached_cgroups() if holder is None or item.holder == holder)
+        mine = (item for item in self.attached_cgroups() if holder is None or item.holder == holder)
         return [item for item in mine if tree.inode_of(item.path) == item.inode]
 
     def _in_cgroup(self, holder: Holder) -> list[int]:
-        if self._tree is None:
+        if self.tree is None:
             return []
-        found = self._tree.members(holder)
+        found = self.tree.members(holder)
         for item in self._there(holder):
-            found += self._tree.pids_in(item.path)
+            found += self.tree.pids_in(item.path)
         return found
 
 

@@ -17,8 +17,9 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from aliquot.agent.core.model import Holder, ProcessKey
 from aliquot.agent.processes import proc as real_processes
@@ -44,8 +45,7 @@ class Outcome(enum.StrEnum):
     REPEATED = "sent a moment ago"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Whom to signal, on whose account, and why."""
 
     process: ProcessKey

@@ -9,6 +9,7 @@ from importlib import metadata
 
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core.placement import POLICIES, Policy
+from aliquot.coordinator.core.placement.policies import BY_WORKLOAD
 
 ENTRY_POINTS = "aliquot.policies"
 
@@ -36,6 +37,6 @@ def register(policy: object, name: str) -> None:
         )
     if policy.name != name:
         raise ConfigError(f"the policy {name!r} calls itself {policy.name!r}", hint="give both the same name")
-    if POLICIES.get(name, policy) is not policy:
+    if name == BY_WORKLOAD or POLICIES.get(name, policy) is not policy:
         raise ConfigError(f"the policy {name!r} would hide another of that name", hint="choose another name")
     POLICIES[name] = policy

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 GIB = 1 << 30
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CardModel:
+class CardModel(msgspec.Struct, frozen=True):
     """One product."""
 
     driver: str

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from aliquot.common.kernel_files import KernelFiles, Mount
 from aliquot.simgpu.drm import files
 from aliquot.simgpu.drm.books import Books, locked
 from aliquot.simgpu.drm.machine import order_limit, reap
@@ -18,87 +18,56 @@ from aliquot.simgpu.errors import NotBuiltError
 from aliquot.simgpu.vendors.scene import library
 
 MOUNT = "/sys/fs/cgroup"
-_CHUNK_BYTES = 1 << 16
 REAPED_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedMount:
-    """The whole hierarchy of cgroups."""
-
-    directory: Path = Path(MOUNT)
-    root: str = "/"
-
-    def directory_of(self, cgroup: str) -> Path | None:
-        """Of a cgroup, as /proc/pid/cgroup names it."""
-        return self.directory / cgroup.lstrip("/")
-
-
-class SimulatedTree:
-    """As `aliquot.agent.processes.tree.Tree` says."""
+class SimulatedTree(KernelFiles):
+    """See `KernelFiles`."""
 
     def __init__(self, root: Path) -> None:
-        self._root = str(root)
+        super().__init__(str(root))
         self._lock = threading.Lock()
         self._reaped_s = 0.0
-        self.calls = 0
 
     @property
     def taker(self) -> tuple[str, ...]:
         """The program that takes memory of a simulated card."""
-        return ("aliquot.simgpu.drm.hold", self._root)
+        return ("aliquot.simgpu.drm.hold", self.root)
 
     @property
     def libraries(self) -> dict[str, str]:
         """What vendors' libraries must find in their environment to read this machine's cards."""
         roots = {"SIMSYS": "sys", "SIMPROC": "proc", "SIMCGROUP": "sys/fs/cgroup"}
         names = {"ALIQUOT_AMD_SMI_LIBRARY": "libamd_smi.so", "ALIQUOT_ZE_LIBRARY": "libze_loader.so.1"}
-        return {f"ALIQUOT_{name}": f"{self._root}/{path}" for name, path in roots.items()} | {
+        return {f"ALIQUOT_{name}": f"{self.root}/{path}" for name, path in roots.items()} | {
             variable: os.environ.get(variable) or _built(name) for variable, name in names.items()
         }
 
-    def cgroups(self) -> SimulatedMount:
+    def cgroups(self) -> Mount:
         """It is always there."""
-        return SimulatedMount()
+        return Mount(Path(MOUNT), "/")
 
     def read(self, path: str) -> str:
         """A file's text."""
-        self.calls += 1
         if path.startswith(MOUNT) or path.endswith("_used"):
             self._reap()
-        return read(self._root + path)
+        return super().read(path)
 
     def names(self, path: str) -> list[str]:
         """What a directory holds."""
-        self.calls += 1
         if path == "/proc":
             self._reap()
-        return os.listdir(self._root + path)  # noqa: PTH208
-
-    def link(self, path: str) -> str:
-        """Where a link leads."""
-        self.calls += 1
-        return os.readlink(self._root + path)  # noqa: PTH115
-
-    def real(self, path: str) -> str:
-        """A path without links."""
-        self.calls += 1
-        return os.path.realpath(self._root + path)[len(os.path.realpath(self._root)) :]
-
-    def drm_minor(self, path: str, target: str) -> int | None:
-        """By its name."""
-        number = target.rpartition("/renderD")[2]
-        return int(number) if number.isdecimal() else None
+        return super().names(path)
 
     def write(self, path: str, text: str) -> None:
         """Obeyed, or refused as the kernel would."""
         self.calls += 1
         group, _, name = path.removeprefix(MOUNT).rpartition("/")
-        if not path.startswith(MOUNT) or not Path(self._root + path).exists():
+        if not path.startswith(MOUNT) or not Path(self.root + path).exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         with self._changed() as books:
             if name == "cgroup.subtree_control":
-                offered = Path(f"{self._root}{MOUNT}{group}/cgroup.controllers").read_text(encoding="utf-8").split()
+                offered = Path(f"{self.root}{MOUNT}{group}/cgroup.controllers").read_text(encoding="utf-8").split()
                 for word in text.split():
                     if word[1:] not in offered:
                         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -135,16 +104,16 @@ class SimulatedTree:
             books.limits.pop(group, None)
             if group in books.enabled:
                 books.enabled.remove(group)
-        folder = Path(self._root + path)
+        folder = Path(self.root + path)
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
 
     @contextmanager
     def _changed(self) -> Iterator[Books]:
-        with locked(Path(self._root)) as books:
+        with locked(Path(self.root)) as books:
             yield books
-            files.show_groups(Path(self._root), books)
+            files.show_groups(Path(self.root), books)
 
     def _reap(self) -> None:
         """Processes that have ended hold nothing."""
@@ -153,23 +122,11 @@ class SimulatedTree:
             if now_s - self._reaped_s < REAPED_S:
                 return
             self._reaped_s = now_s
-        with locked(Path(self._root)) as books:
+        with locked(Path(self.root)) as books:
             before = len(books.held)
             reap(books)
             if len(books.held) != before:
-                files.show_use(Path(self._root), books)
-
-
-def read(path: str) -> str:
-    """A file's text, without what files of Python cost beside the reading: an agent reads a hundred times a second."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        found = os.read(descriptor, _CHUNK_BYTES)
-        while len(found) % _CHUNK_BYTES == 0 and (more := os.read(descriptor, _CHUNK_BYTES)):
-            found += more
-    finally:
-        os.close(descriptor)
-    return found.decode(errors="replace")
+                files.show_use(Path(self.root), books)
 
 
 def _built(name: str) -> str:

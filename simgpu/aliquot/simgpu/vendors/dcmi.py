@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.simgpu.errors import SimulationError
 from aliquot.simgpu.vendors.scene import Scene, library
@@ -30,8 +32,7 @@ TEMPLATES: Mapping[str, tuple[tuple[str, int, int], ...]] = {
 _CHIPS = {"910A": (30, 32768), "910B2": (24, 65536), "910B3": (20, 65536), "910B4": (20, 32768)}
 
 
-@dataclass(frozen=True, slots=True)
-class SimChip:
+class SimChip(msgspec.Struct, frozen=True):
     """One chip."""
 
     card: int
@@ -46,7 +47,7 @@ class SimChip:
     system_mb: int = 3400
     """What the driver and its operating system hold."""
     state: str = "ok"
-    die: tuple[int, ...] = field(default=())
+    die: tuple[int, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -100,7 +101,7 @@ class SimAscend(Scene):
         with self.changing() as lines:
             for number, line in enumerate(lines):
                 if line.startswith(f"chip {card} {device} "):
-                    lines[number] = replace(SimChip.read(line), **values).line()  # type: ignore[arg-type]
+                    lines[number] = replace(SimChip.read(line), **values).line()
 
     def link(self, card: int, other: int, kind: int = HCCS) -> None:
         """Two cards' chips reach one another without the bus (or by what `kind` says, of DCMI's numbers)."""

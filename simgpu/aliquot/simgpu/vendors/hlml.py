@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.simgpu.vendors.scene import Scene, library
 
@@ -12,8 +14,7 @@ LIBRARY = "libhlml.so"
 _MEMORY = {"HL-205": 32 << 30, "HL-225": 96 << 30, "HL-325L": 128 << 30}
 
 
-@dataclass(frozen=True, slots=True)
-class SimGaudi:
+class SimGaudi(msgspec.Struct, frozen=True):
     """One card."""
 
     number: int
@@ -64,7 +65,7 @@ class SimGaudis(Scene):
         with self.changing() as lines:
             for number, line in enumerate(lines):
                 if line.startswith(f"gaudi {card.number} "):
-                    lines[number] = replace(card, **values).line()  # type: ignore[arg-type]
+                    lines[number] = replace(card, **values).line()
 
     def allocate(self, number: int, pid: int, memory_bytes: int) -> None:
         """Let a process hold so much."""

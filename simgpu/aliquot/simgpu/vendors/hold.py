@@ -2,21 +2,19 @@
 
     python -m aliquot.simgpu.vendors.hold /tmp/machine --bytes 4Gi --grow 1Gi --step-seconds 0.5
 
-It takes the card that it is shown, by the variables that the vendor's own programs go by. Exit codes are those of
-`aliquot.simgpu.burn`: 0 done, 3 memory was denied, 4 it is shown no card.
+It takes the card that it is shown, by the variables that the vendor's own programs go by. Otherwise it is as
+`aliquot.simgpu.burn`, but for keeping the card busy.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aliquot.common.quantity import human_bytes, parse_bytes
-from aliquot.simgpu.burn import EXIT_NO_DEVICE, EXIT_OUT_OF_MEMORY
+from aliquot.common.pieces import OUT_OF_MEMORY, Refused
+from aliquot.simgpu.burn import EXIT_NO_DEVICE, parser, run, say
 from aliquot.simgpu.drm.machine import Machine, OutOfMemory
 from aliquot.simgpu.drm.models import MODELS
 from aliquot.simgpu.errors import SimulationError
@@ -24,37 +22,26 @@ from aliquot.simgpu.vendors.dcmi import NO_VDEV, SimAscend, SimChip
 
 MIB = 1 << 20
 Take = Callable[[int], None]
-"""Hold so many bytes in all."""
+"""Hold so many bytes more."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the job; its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m aliquot.simgpu.vendors.hold", description="Hold device memory.")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--bytes", type=parse_bytes, required=True)
-    parser.add_argument("--grow", type=parse_bytes, default=0)
-    parser.add_argument("--step-seconds", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    for name in ("--device", "--percent"):
-        parser.add_argument(name, type=int, help="taken for the sake of `aliquot.simgpu.burn`'s callers")
-    options = parser.parse_args(arguments)
-    take = _shown(options.directory)
-    if take is None:
-        _say("no card is shown to it")
+    wanted = parser("python -m aliquot.simgpu.vendors.hold")
+    wanted.add_argument("directory", type=Path)
+    options = wanted.parse_args(arguments)
+    shown = _shown(options.directory)
+    if shown is None:
+        say("no card is shown to it")
         return EXIT_NO_DEVICE
-    held, deadline = options.bytes, time.monotonic() + options.seconds
-    try:
-        take(held)
-        while time.monotonic() < deadline:
-            _say(f"holds {human_bytes(held)} ({held} bytes)")
-            time.sleep(options.step_seconds)
-            if options.grow:
-                take(held + options.grow)
-                held += options.grow
-    except (OutOfMemory, SimulationError) as error:
-        _say(f"refused {human_bytes(options.grow or options.bytes)} while holding {human_bytes(held)}: {error}")
-        return EXIT_OUT_OF_MEMORY
-    return 0
+
+    def take(more_bytes: int) -> None:
+        try:
+            shown(more_bytes)
+        except (OutOfMemory, SimulationError) as error:
+            raise Refused(OUT_OF_MEMORY) from error
+
+    return run(options, take)
 
 
 def _shown(directory: Path) -> Take | None:
@@ -75,30 +62,27 @@ def _shown(directory: Path) -> Take | None:
 
 def _of_drm(machine: Machine, index: int) -> Take:
     client = machine.take(os.getpid(), index, 0)
-    held = 0
-
-    def take(wanted: int) -> None:
-        nonlocal held
-        machine.more(client, wanted - held)
-        held = wanted
-
-    return take
+    return lambda more: machine.more(client, more)
 
 
 def _of_ascend(machine: SimAscend, number: int) -> Take:
     words = [line.split() for line in machine.lines()]
     virtual = os.environ.get("ASCEND_RUNTIME_OPTIONS") == "VIRTUAL"
-    for each in words:
-        if virtual and each[0] == "vdev" and int(each[3]) == number:
-            return lambda wanted: machine.allocate(int(each[1]), int(each[2]), wanted // MIB, vdev=number)
+    own = [each for each in words if virtual and each[0] == "vdev" and int(each[3]) == number]
     chips = [SimChip.read(" ".join(each)) for each in words if each[0] == "chip"]
-    chip = next(each for each in chips if each.logic == number)
-    return lambda wanted: machine.allocate(chip.card, chip.device, wanted // MIB, vdev=NO_VDEV)
+    card, device = (
+        (int(own[0][1]), int(own[0][2]))
+        if own
+        else next((each.card, each.device) for each in chips if each.logic == number)
+    )
+    held = 0
 
+    def take(more: int) -> None:
+        nonlocal held
+        machine.allocate(card, device, (held + more) // MIB, vdev=number if own else NO_VDEV)
+        held += more
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"hold[{os.getpid()}] {text}\n")
-    sys.stdout.flush()
+    return take
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.fdinfo import percent
@@ -32,7 +33,8 @@ from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, Enforcer
 from aliquot.agent.enforce.dmem import DmemEnforcer
-from aliquot.agent.processes.tree import RealTree, Tree, minor_of_name
+from aliquot.agent.processes.tree import RealTree
+from aliquot.common.kernel_files import KernelFiles, minor_of_name
 
 _GONE = (errno.ENODEV, errno.EIO, errno.ENXIO)
 GROWTH_BYTES = 64 << 20
@@ -52,7 +54,7 @@ class DrmBackend(PlainBackend):
 
     def __init__(
         self,
-        tree: Tree | None = None,
+        tree: KernelFiles | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         libraries: Libraries | None = None,
     ) -> None:

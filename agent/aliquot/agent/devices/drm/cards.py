@@ -10,14 +10,16 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
 from aliquot.agent.devices.drm.kfd import Node, reach, read_nodes
 from aliquot.agent.devices.drm.names import product_name
-from aliquot.agent.processes.tree import Tree
 from aliquot.common.catalog import canonical_model
+from aliquot.common.kernel_files import KernelFiles
 from aliquot.common.limits import WHOLE_SHARE_MILLI
 
 CLASS = "/sys/class/drm"
@@ -28,8 +30,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _RENDER = re.compile(r"(renderD|card)(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A card, or a part of one."""
 
     info: DeviceInfo
@@ -51,15 +52,14 @@ class Found:
     """Among Intel's cards, in the order of the bus."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True):
     """Everything that was found."""
 
     found: tuple[Found, ...]
     problems: tuple[str, ...]
 
 
-def look(tree: Tree) -> Inventory:
+def look(tree: KernelFiles) -> Inventory:
     """Every card of a driver that is known. Raises `OSError` where there are no DRM devices at all."""
     minors = _minors(tree)
     nodes = read_nodes(tree)
@@ -82,7 +82,7 @@ def look(tree: Tree) -> Inventory:
     return Inventory(tuple(replace(each, opened_by=names[each.info.pci_bus_id]) for each in found), tuple(problems))
 
 
-def capacities(tree: Tree) -> dict[str, int | None]:
+def capacities(tree: KernelFiles) -> dict[str, int | None]:
     """Regions of device memory that cgroups count, each with its size; none where the kernel has no `dmem`."""
     mount = tree.cgroups()
     if mount is None:
@@ -92,13 +92,13 @@ def capacities(tree: Tree) -> dict[str, int | None]:
     return {}
 
 
-def cut_of(tree: Tree, address: str) -> str:
+def cut_of(tree: KernelFiles, address: str) -> str:
     """How an AMD card is cut now; empty where it can't be."""
     words = (text(tree, f"{PCI}/{address}/current_{what}_partition") for what in ("compute", "memory"))
     return "/".join(filter(None, words))
 
 
-def opened_by(tree: Tree, address: str) -> frozenset[str]:
+def opened_by(tree: KernelFiles, address: str) -> frozenset[str]:
     """The names of a card's own files now; its parts' are elsewhere."""
     try:
         return frozenset(name for name in tree.names(f"{PCI}/{address}/drm") if _RENDER.fullmatch(name))
@@ -106,7 +106,7 @@ def opened_by(tree: Tree, address: str) -> frozenset[str]:
         return frozenset()
 
 
-def text(tree: Tree, path: str) -> str:
+def text(tree: KernelFiles, path: str) -> str:
     """A file in one line; empty where there is none."""
     try:
         return tree.read(path).strip()
@@ -114,7 +114,7 @@ def text(tree: Tree, path: str) -> str:
         return ""
 
 
-def number(tree: Tree, path: str) -> int | None:
+def number(tree: KernelFiles, path: str) -> int | None:
     """A file with a number; None where there is none."""
     try:
         return int(tree.read(path), 0)
@@ -122,7 +122,7 @@ def number(tree: Tree, path: str) -> int | None:
         return None
 
 
-def _minors(tree: Tree) -> dict[str, tuple[str, dict[int, bool]]]:
+def _minors(tree: KernelFiles) -> dict[str, tuple[str, dict[int, bool]]]:
     """By address: the driver, and the card's minors, each with whether it is the card's own (not a part's)."""
     found: dict[str, tuple[str, dict[int, bool]]] = {}
     for name in sorted(tree.names(CLASS)):
@@ -139,7 +139,7 @@ def _minors(tree: Tree) -> dict[str, tuple[str, dict[int, bool]]]:
 
 
 def _amd(
-    tree: Tree, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], linked: Mapping[int, int]
+    tree: KernelFiles, index: int, address: str, own: Mapping[int, bool], nodes: list[Node], linked: Mapping[int, int]
 ) -> list[Found]:
     folder = f"{PCI}/{address}"
     total_bytes = int(tree.read(f"{folder}/mem_info_vram_total"))
@@ -189,7 +189,7 @@ def _amd(
 
 
 def _intel(
-    tree: Tree,
+    tree: KernelFiles,
     index: int,
     address: str,
     driver: str,
@@ -225,19 +225,19 @@ def _intel(
     return Found(info, driver, frozenset(own), parts=max(1, siblings or 1), why_not=why, divided=divided)
 
 
-def _target(tree: Tree, path: str) -> str:
+def _target(tree: KernelFiles, path: str) -> str:
     try:
         return tree.link(path).rpartition("/")[2]
     except OSError:
         return ""
 
 
-def _numa(tree: Tree, address: str) -> int | None:
+def _numa(tree: KernelFiles, address: str) -> int | None:
     found = number(tree, f"{PCI}/{address}/numa_node")
     return found if found is not None and found >= 0 else None
 
 
-def _machine(tree: Tree) -> str:
+def _machine(tree: KernelFiles) -> str:
     """Tells cards without an identity of their own from those at the same address of other machines."""
     for path in _MACHINE:
         if found := text(tree, path):

@@ -15,18 +15,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.fdinfo import Client, parse
 from aliquot.agent.devices.base import DeviceError
-from aliquot.agent.processes.tree import Tree
+from aliquot.common.kernel_files import KernelFiles
 
 FULL_S = 4.5
 _NO_CARD = ("socket:", "pipe:", "anon_inode:", "/memfd:")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A client, and who has it."""
 
     pid: int
@@ -36,8 +36,7 @@ class Held:
     """False where its memory is counted for another process that has the same file open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """Everybody with one card, at one moment."""
 
     at_ns: int
@@ -51,7 +50,7 @@ class Look:
 class Clients:
     """See the module's docstring. May be used from several threads, for different cards."""
 
-    def __init__(self, tree: Tree, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, tree: KernelFiles, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._tree = tree
         self._clock_ns = clock_ns
         self._lock = threading.Lock()

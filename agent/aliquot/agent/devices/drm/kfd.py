@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.agent.core.islands import islands
-from aliquot.agent.processes.tree import Tree
+from aliquot.common.kernel_files import KernelFiles
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 PROCESSES = "/sys/class/kfd/kfd/proc"
@@ -15,8 +16,7 @@ _XGMI = 11
 _OWN_HEAPS = (1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A card, or a part of one."""
 
     number: int
@@ -36,7 +36,7 @@ class Node:
     """Numbers of nodes that it reaches by links of their own."""
 
 
-def read_nodes(tree: Tree) -> list[Node]:
+def read_nodes(tree: KernelFiles) -> list[Node]:
     """All that compute; none where there is no KFD."""
     try:
         numbers = sorted(int(name) for name in tree.names(NODES) if name.isdecimal())
@@ -51,7 +51,7 @@ def read_nodes(tree: Tree) -> list[Node]:
     return found
 
 
-def _read(tree: Tree, number: int, order: int) -> Node | None:
+def _read(tree: KernelFiles, number: int, order: int) -> Node | None:
     folder = f"{NODES}/{number}"
     words = _words(tree.read(f"{folder}/properties"))
     gpu_id = int(tree.read(f"{folder}/gpu_id"))
@@ -81,7 +81,7 @@ def reach(nodes: list[Node]) -> dict[int, int]:
     return islands({node.number: node.xgmi & known for node in nodes})
 
 
-def held(tree: Tree, gpu_id: int, pids: Iterable[int] | None = None) -> dict[int, int]:
+def held(tree: KernelFiles, gpu_id: int, pids: Iterable[int] | None = None) -> dict[int, int]:
     """By pid: memory of one node that a process has from the compute driver. `pids`: None for all that it knows."""
     found: dict[int, int] = {}
     if pids is None:
@@ -92,7 +92,7 @@ def held(tree: Tree, gpu_id: int, pids: Iterable[int] | None = None) -> dict[int
     return found
 
 
-def _names(tree: Tree, path: str) -> list[str]:
+def _names(tree: KernelFiles, path: str) -> list[str]:
     try:
         return sorted(tree.names(path))
     except OSError:

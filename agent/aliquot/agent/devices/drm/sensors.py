@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from aliquot.agent.core.samples import ActivitySource, HealthSample, LoadSample
 from aliquot.agent.devices.drm.cards import PCI, number, text
-from aliquot.agent.processes.tree import Tree
+from aliquot.common.kernel_files import KernelFiles
 
 _MEMORY_SENSORS = ("mem", "vram")
 
 
-def load(tree: Tree, address: str, engine_percent: int | None) -> LoadSample:
+def load(tree: KernelFiles, address: str, engine_percent: int | None) -> LoadSample:
     """`engine_percent`: of the busiest engine, as processes' clients tell it, for drivers that tell no more."""
     folder = f"{PCI}/{address}"
     sensors = _hwmon(tree, folder)
@@ -33,7 +33,7 @@ def load(tree: Tree, address: str, engine_percent: int | None) -> LoadSample:
     )
 
 
-def health(tree: Tree, address: str) -> HealthSample:
+def health(tree: KernelFiles, address: str) -> HealthSample:
     """Of the card; its parts are as well as it is."""
     folder = f"{PCI}/{address}"
     retired = text(tree, f"{folder}/ras/gpu_vram_bad_pages").splitlines()
@@ -50,7 +50,7 @@ def health(tree: Tree, address: str) -> HealthSample:
     )
 
 
-def _uncorrected(tree: Tree, folder: str) -> Iterator[int]:
+def _uncorrected(tree: KernelFiles, folder: str) -> Iterator[int]:
     """Of each block that counts its memory errors: `ue: 0` in a file of its own."""
     with contextlib.suppress(OSError):
         for name in tree.names(f"{folder}/ras"):
@@ -62,14 +62,14 @@ def _uncorrected(tree: Tree, folder: str) -> Iterator[int]:
                     yield int(value)
 
 
-def _hwmon(tree: Tree, folder: str) -> str:
+def _hwmon(tree: KernelFiles, folder: str) -> str:
     with contextlib.suppress(OSError):
         for name in sorted(tree.names(f"{folder}/hwmon")):
             return f"{folder}/hwmon/{name}"
     return ""
 
 
-def _temperature(tree: Tree, sensors: str, *, memory: bool) -> int | None:
+def _temperature(tree: KernelFiles, sensors: str, *, memory: bool) -> int | None:
     """Of the chip, or of its memory: by the sensor's label, where it has one."""
     if not sensors:
         return None
@@ -81,7 +81,7 @@ def _temperature(tree: Tree, sensors: str, *, memory: bool) -> int | None:
     return None
 
 
-def _first(tree: Tree, sensors: str, *names: str) -> int | None:
+def _first(tree: KernelFiles, sensors: str, *names: str) -> int | None:
     found = (number(tree, f"{sensors}/{name}") for name in names if sensors)
     return next((value for value in found if value is not None), None)
 

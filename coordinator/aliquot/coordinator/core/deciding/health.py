@@ -354,10 +354,17 @@ def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision
     """Somebody takes a card back into service. What was before counts no more."""
     node, device = _named(known, command.uuid)
     incident = covering_of(known, device)
+    covered = devices_on(node.spec, incident.units) if incident is not None else (device,)
+    unwell = [each for each in covered if not known.devices[each.uuid].well]
+    said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
+    if not all(known.devices[each.uuid].cause for each in unwell):
+        raise StillUnwell(
+            said[0],
+            hint="it returns by itself when its agent can use it again. Nobody can answer for that: the agent names no "
+            "fault of the card, but can't reach it, or can't hold a limit on it",
+        )
     if incident is None:
         return NOTHING
-    unwell = [each for each in devices_on(node.spec, incident.units) if not known.devices[each.uuid].well]
-    said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
     if said and not command.overrule:
         raise StillUnwell(
             said[0],

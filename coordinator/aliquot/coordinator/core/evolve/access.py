@@ -14,7 +14,7 @@ from aliquot.coordinator.core.books.access import (
     TokensEnded,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due

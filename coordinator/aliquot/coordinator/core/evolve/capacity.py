@@ -20,7 +20,7 @@ from aliquot.coordinator.core.books.capacity import (
     Way,
 )
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 

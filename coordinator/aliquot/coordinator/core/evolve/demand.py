@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aliquot.coordinator.core.books.demand import DemandNoted, Hour
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from aliquot.coordinator.core.books.elastic import LeaseShrinking, ShapeAcknowledged, SlicesKept, is_elastic
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceEvent, SliceState, advance
 from aliquot.coordinator.core.evolve import counting
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.coordinator.core.books.leading import LeaderStarted, PricesLearnt
 from aliquot.coordinator.core.evolve import saving
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.placement.prices import PriceTable
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind

@@ -38,7 +38,7 @@ from aliquot.coordinator.core.evolve import elastic as resizing
 from aliquot.coordinator.core.evolve import use as using
 from aliquot.coordinator.core.evolve.counting import be_patient
 from aliquot.coordinator.core.evolve.elastic import enlist
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.evolve.tenancy import offended
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant

@@ -9,8 +9,7 @@ from aliquot.coordinator.core.books.ledger.ledger import close
 from aliquot.coordinator.core.books.ledger.rates import DatedRates, PriceHistory
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_meters, watch_budget
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.coordinator.core.books.nodes import CutOrdered, CutSettled, Node
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.types import Cut, CutState

@@ -20,7 +20,7 @@ from aliquot.coordinator.core.books.nodes import (
 from aliquot.coordinator.core.evolve import health, holds, saving
 from aliquot.coordinator.core.evolve.leases import move_slice
 from aliquot.coordinator.core.evolve.mig import keep as keep_cuts
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import BrokenInvariant
 from aliquot.coordinator.core.values.fact import by_kind

@@ -1,4 +1,4 @@
-"""What a subject puts into snapshots: its books, field by field, and how each is put back.
+"""What a subject puts into the State and into snapshots: its books, field by field, and how each is put back.
 
 Only what can't be derived is saved. The order of everything is fixed, so that equal books give equal bytes, whatever
 the order of events or the hash seed was.
@@ -6,12 +6,13 @@ the order of events or the hash seed was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from aliquot.coordinator.core.state import State
+from aliquot.coordinator.core.values.fact import Fact
 
 Kind = Any
 """The type of a field: whatever a decoder takes."""
@@ -28,6 +29,23 @@ class Saved:
     """Put it into a fresh State; those before it in the list are there."""
     default: Any = ()
     """Of a snapshot that was written before there was such a field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a subject puts into the State: facts that change it, indexes derived from it, and how it is saved.
+
+    One value for each subject, at the end of its module; `SUBJECTS` lists them, and everything that goes over all
+    subjects goes over that list. So a new fact with an index touches its subject's module, and no table elsewhere.
+    """
+
+    name: str
+    apply: Mapping[type[Fact], Callable[[State, Any], None]] = field(default_factory=dict)
+    """How each of its facts changes the State. They trust the fact: it was decided before it was journalled."""
+    index: Callable[[State], None] | None = None
+    """Derive its indexes from the books. Those of the subjects before it in the list are there."""
+    saves: tuple[Saved, ...] = ()
+    """Its books, as snapshots hold them."""
 
 
 def value(name: str, kind: Kind, path: str, default: object) -> Saved:

@@ -18,8 +18,7 @@ from aliquot.coordinator.core.books.tenancy.offences import KEPT, counted_for_ms
 from aliquot.coordinator.core.books.tenancy.specs import OverLimitAction, Pool, Queue, Tenant
 from aliquot.coordinator.core.evolve import saving
 from aliquot.coordinator.core.evolve.counting import recount_all
-from aliquot.coordinator.core.evolve.saving import Saved
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Saved, Subject
 from aliquot.coordinator.core.queueing import WaitingLines
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind

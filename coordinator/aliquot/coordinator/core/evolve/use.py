@@ -17,7 +17,7 @@ from aliquot.coordinator.core.books.use import (
     WarningTold,
 )
 from aliquot.coordinator.core.evolve.counting import put_lease
-from aliquot.coordinator.core.evolve.subject import Subject
+from aliquot.coordinator.core.evolve.saving import Subject
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.fact import by_kind
 from aliquot.coordinator.core.values.timers import Due

@@ -11,7 +11,6 @@ from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands.outcomes import Attempt
 from aliquot.coordinator.core.deciding.admission.means import (
     backfilling,
-    behind,
     borrowing,
     giving_back,
     granting,
@@ -38,7 +37,7 @@ MEANS = (
     # These take nothing from anybody that is not given back in time.
     Means("borrow", Situation.NO_ROOM, borrowing.attempt),
     Means("backfill", Situation.NO_ROOM, backfilling.attempt),
-    Means("grant one behind", Situation.NO_ROOM, behind.attempt),
+    Means("grant one behind", Situation.NO_ROOM, granting.attempt_behind),
     Means("open what is kept", Situation.NO_ROOM, opening.attempt),
     # Shrinking costs a lease some of its members, preemption all of them, so it comes first.
     Means(GIVE_BACK, Situation.NO_ROOM, giving_back.attempt, giving_back.foresee),
