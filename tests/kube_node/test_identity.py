@@ -28,7 +28,7 @@ from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
 from aliquot.kube.node.core.cgroup_names import pod_cgroups
 from aliquot.kube.node.core.claimants import Claimants
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection, place
 from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.pod_resources import PodResources

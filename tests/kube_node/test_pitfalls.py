@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from aliquot.kube.node.channels import unix_channel
-from aliquot.kube.node.core.identity import MIRROR_ANNOTATION, PodIdentity
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE, PERCENT_RESOURCE
+from aliquot.kube.node.identity import MIRROR_ANNOTATION, PodIdentity
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from aliquot.kube.node.seam import NODE_CONDITION, Pod

@@ -14,7 +14,6 @@ from aliquot.client.local import LocalSlice
 from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups
-from aliquot.kube.node.core.identity import NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.core.resources import (
     Advertised,
     PoolDevice,
@@ -23,6 +22,7 @@ from aliquot.kube.node.core.resources import (
     other_owners,
     unit_names,
 )
+from aliquot.kube.node.identity import NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.injection import place
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 

@@ -23,7 +23,7 @@ from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.containers import Containers
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.claimants import Claimants, Member
-from aliquot.kube.node.core.identity import NotBound, decide, holders_of
+from aliquot.kube.node.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
 from aliquot.kube.node.records import Bound, Records

@@ -14,8 +14,8 @@ from aliquot.kube.core.claims import REFUSED, RawClaim, RawResult, results_of
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.binder import Binder
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
-from aliquot.kube.node.core.identity import NotBound
 from aliquot.kube.node.dra.prepared import Prepared, PreparedClaims
+from aliquot.kube.node.identity import NotBound
 from aliquot.kube.node.injection import CDI_KIND, Injection, place
 from aliquot.kube.node.protos import dra_pb2 as pb
 from aliquot.kube.node.seam import Pod
