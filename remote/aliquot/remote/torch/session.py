@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.bounds import HANDLES_MAX, PROTOCOL
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Channel
 from aliquot.remote.core.messages import DATA_HEADER, Kind
@@ -283,7 +283,7 @@ class Session:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, behind what was sent before."""
-        self.send_frame(messages.encode(message))
+        self.send_frame(language.encode(message))
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame, behind what was sent before."""
