@@ -65,6 +65,11 @@ def test_what_can_t_be_read_is_said(tmp_path: Path, name: str, text: str | bytes
     assert error.value.message.count(str(tmp_path / name)) == 1
 
 
+def test_a_file_that_never_ends() -> None:
+    with pytest.raises(ConfigError, match="longer than 256 MiB"):
+        read_pool_file(Path("/dev/zero"))
+
+
 def test_a_misspelt_column_of_a_list_of_requests(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("gpu,duration\n0.5,60\n")

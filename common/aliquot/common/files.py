@@ -14,7 +14,7 @@ import secrets
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from aliquot.common.errors import AliquotError, ConfigError
 
 STDIN = "-"
+TEXT_BYTES_MAX = 256 << 20
 MANY = 10**12
 """More than any number in a list of nodes or requests."""
 
@@ -78,10 +79,13 @@ def lock_file(path: Path, *, wait: bool = False) -> int:
 def read_text(path: Path) -> str:
     """The text of a file, or of `-` (standard input); a byte order mark is left out. Raises `ConfigError`."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if str(path) == STDIN else path.open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         said = error.strerror or error
         raise ConfigError(f"{path}: {said}", hint="name a file that exists and can be read") from error
+    if len(data) > TEXT_BYTES_MAX:  # a device that never ends would fill the memory
+        raise ConfigError(f"{path} is longer than {TEXT_BYTES_MAX >> 20} MiB", hint="name a file that people write")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
