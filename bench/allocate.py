@@ -13,8 +13,9 @@ machine could carry at that moment, and `ratio_to_bare` how much of that durable
 2,000 leases/s GRANTED, 700/s ACTIVE and 8,000/s in batches are for a machine with 4,100 pairs/s, so they are 0.49, 0.17
 and 1.95 of it (`ratio_to_bare`, `active_ratio_to_bare`, `batch_ratio_to_bare`). On a busy machine wall-clock ratios
 still scatter; `cpu_ratio_to_bare`, the server's processor time per pair of calls over the coordinator's per lease,
-scatters less. Latencies are not scaled: callers that never pause wait `callers / (2 * leases_per_s)` seconds for each
-of their two calls on average. `decide_us_per_lease` and `commits_per_lease` are the coordinator's own metrics.
+scatters less, and so does `batch_cpu_ratio_to_bare`, the same of batches. Latencies are not scaled: callers that never
+pause wait `callers / (2 * leases_per_s)` seconds for each of their two calls on average. `decide_us_per_lease` and
+`commits_per_lease` are the coordinator's own metrics.
 
 A coordinator loads compiled scoring once, in its first busy seconds, for about a second of processor time. So each
 measurement begins with load that is not counted: for `--warm-up` seconds, whose latency is `first_p99_ms`, and on until
@@ -55,6 +56,10 @@ from tests.conftest import postgres_bin_dir
 from tests.failover import server
 
 _WARM_UP_S_MAX = 180
+_CPU_RATIOS = {
+    "cpu_ratio_to_bare": "cpu_us_per_lease",
+    "batch_cpu_ratio_to_bare": "batch_cpu_us_per_lease",
+}
 _RATIOS = {
     "ratio_to_bare": "leases_per_s",
     "active_ratio_to_bare": "active_per_s",
@@ -148,8 +153,10 @@ async def batches(arguments: argparse.Namespace, folder: Path) -> dict[str, floa
     with coordinator(*flags(arguments, folder / "batches.db")) as process:
         await declare(process.address, declared_nodes(arguments.nodes, 8))
         await warm_up(process, arguments)
+        cpu_s = process.cpu_s()
         result = await load(process.address, arguments, "--batch", "64", "--callers", "8")
         return {
+            "batch_cpu_us_per_lease": round((process.cpu_s() - cpu_s) * 1e6 / result["all_leases"], 1),
             "batch_items_per_s": round(result["leases_per_s"], 1),
             "batch_p50_ms": round(result["p50_ms"], 2),
             "batch_p99_ms": round(result["p99_ms"], 2),
@@ -234,8 +241,9 @@ async def measure(arguments: argparse.Namespace) -> dict[str, object]:
     )
     result["bare_pairs_per_s"] = round(pairs_per_s, 1)
     result["bare_cpu_us_per_pair"] = round(cpu_us, 1)
-    if "cpu_us_per_lease" in found:
-        result["cpu_ratio_to_bare"] = round(cpu_us / found["cpu_us_per_lease"], 3)
+    for ratio, cost in _CPU_RATIOS.items():
+        if cost in found:
+            result[ratio] = round(cpu_us / found[cost], 3)
     for ratio, rate in _RATIOS.items():
         if rate in found:
             result[ratio] = round(found[rate] / pairs_per_s, 3)

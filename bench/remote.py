@@ -34,7 +34,6 @@ from bench.lib.delaying import DelayingProxy
 from bench.lib.remote_programs import OPERATORS, Transformer, mlp, operator_us, transformer
 from bench.lib.remote_rgpu import milliseconds
 from bench.lib.remote_server import ServerProcess, channel
-from bench.lib.remote_starts import starts
 from tests.remote import probe
 
 
@@ -217,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one line")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each comparison")
+    parser.add_argument("--device-only", action="store_true", help="leave out delays, and what starts a pool")
     parser.add_argument("--rgpu", metavar="PYTHON", help="an interpreter that has rgpu, to compare with")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -237,8 +237,11 @@ def everything(server: ServerProcess, arguments: argparse.Namespace) -> dict[str
     results = probe.run(device)
     fields["probe_passed"], fields["probe_total"] = sum(not error for _, _, error in results), len(results)
     remote.detach(device)  # PyTorch counts devices at the first backward: each row of the delays is this one anew
-    fields["delays"] = delays(server)
-    fields |= starts()
+    if not arguments.device_only:
+        from bench.lib.remote_starts import starts  # noqa: PLC0415 - needs a whole installation
+
+        fields["delays"] = delays(server)
+        fields |= starts()
     fields["load_average"] = round(os.getloadavg()[0], 1)
     return fields
 

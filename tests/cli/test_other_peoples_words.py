@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -67,6 +68,17 @@ def test_an_argument_in_another_encoding(env: Mapping[str, str]) -> None:
     assert said.returncode == Exit.USAGE
     assert b"Traceback" not in said.stderr
     assert b"UTF-8" in said.stderr
+
+
+def test_a_program_gets_its_words_as_they_were_typed(env: Mapping[str, str]) -> None:
+    echo = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))"
+    said = subprocess.run(
+        [*PROGRAM, "run", "--gpu", "0.05,1Gi", "--", sys.executable, "-c", echo, b"m\xfc\xff"],
+        env={**os.environ, **env},
+        capture_output=True,
+        check=False,
+    )
+    assert (said.returncode, said.stdout) == (0, b"m\xfc\xff"), said.stderr
 
 
 @pytest.mark.parametrize(

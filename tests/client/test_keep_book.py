@@ -226,3 +226,17 @@ def test_a_wait_that_was_asked_for_is_kept_as_far_as_no_lease_expires_by_it() ->
         book.add("l-2", 6, 0.0)
         assert book.broke(0.0, 8.0) == 2.0
     assert exactly().broke(0.0, 0.001) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "least_s", "most_s"), [(0.1, 0.085, 0.1), (2.0, 0.425, 0.5), (10_000.0, 12.75, 15.0)]
+)
+def test_a_lease_is_kept_by_four_messages_in_its_life_within_what_a_coordinator_bears(
+    ttl_s: float, least_s: float, most_s: float
+) -> None:
+    """Never in a hurry, however short it lives, and never so seldom that a notice comes late."""
+    book = KeepBook(RetryPolicy(), random.Random(1))
+    book.add("l-1", ttl_s, 0.0)
+    due_s = book.wait_s(0.0)
+    assert due_s is not None
+    assert least_s <= due_s <= most_s

@@ -54,7 +54,9 @@ def test_spellings_of_an_address(written: str, address: str) -> None:
     assert client_settings(written, None, {}).coordinator == (address,)
 
 
-@pytest.mark.parametrize("written", ["", " , ", "host:port"])
+@pytest.mark.parametrize(
+    "written", ["", " , ", "host:port", "http://host:7070", "https://host", "host:65536", "h:" + "9" * 5000]
+)
 def test_no_address(written: str) -> None:
     with pytest.raises(ConfigError):
         client_settings(written, None, {})

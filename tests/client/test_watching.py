@@ -11,8 +11,9 @@ import pytest
 
 from aliquot.client import LeaseChanged, Refused, Resynced, RetryPolicy
 from aliquot.client._retrying import Context, Endpoints
-from aliquot.client._watching import Reconnect, WatchCursor, WatchFilter
+from aliquot.client._watching import FleetCursor, Reconnect, WatchCursor, WatchFilter
 from aliquot.common.failures import RpcFailure
+from aliquot.v1 import pool_pb2
 from tests.client.scripted_coordinator import Fault, ScriptedCoordinator
 
 
@@ -86,3 +87,15 @@ def test_a_watch_that_is_shed_comes_back_when_it_was_told_to(asked_s: float) -> 
         again = cursor.ended(failure, context.endpoints.current)
         assert isinstance(again, Reconnect)
         assert asked_s <= again.after_s <= max(1.0, 1.25 * asked_s)
+
+
+def test_a_watch_of_the_fleet_resumes_at_what_was_whole() -> None:
+    context = Context(Endpoints(["a"]), RetryPolicy(), lambda: 0.0, random.Random(1))
+    cursor = FleetCursor(context, 3, 7, guard=False)
+    assert (cursor.request().layout, cursor.request().version) == (3, 7)
+    assert cursor.take(pool_pb2.FleetEvent(layout=3, version=9)) is None, "a sign of life"
+    assert (cursor.request().layout, cursor.request().version) == (3, 9)
+    assert cursor.take(pool_pb2.FleetEvent(layout=4, resets=True)) is not None
+    assert (cursor.request().layout, cursor.request().version) == (0, 0), "the last part of it has not come"
+    cursor.take(pool_pb2.FleetEvent(layout=4, version=12))
+    assert (cursor.request().layout, cursor.request().version) == (4, 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socketserver
 import subprocess
@@ -10,13 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from aliquot.common.channels import noticing, proxies
 
+ROOT = Path(__file__).parents[2]
 SERVER = """
 import sys, time
 from concurrent import futures
@@ -113,3 +117,13 @@ def test_a_proxy_that_is_named_for_grpc_is_asked(
         pytest.raises(grpc.RpcError),
     ):
         next(channel.stream_stream("/any/thing")(iter([]), timeout=20))
+
+
+def test_every_option_that_we_set_is_one_that_grpc_knows() -> None:
+    """It takes any name, and says nothing of those that it does not know."""
+    library = Path(cygrpc.__file__).read_bytes()
+    roots = (ROOT / name for name in ("agent", "client", "common", "console", "coordinator", "kube", "remote"))
+    text = "".join(path.read_text("utf-8") for root in roots for path in root.rglob("*.py"))
+    options = set(re.findall(r'\("(grpc\.[a-z0-9_.]+)", ', text))
+    assert {"grpc.keepalive_time_ms", "grpc.http2.max_ping_strikes", "grpc.server_handshake_timeout_ms"} <= options
+    assert not {option for option in options if option.encode() not in library}

@@ -126,7 +126,10 @@ def test_any_text_is_accepted_or_refused(value: str) -> None:
 def test_texts_for_people_stay_on_one_line_and_short() -> None:
     assert names.validate_text("训练 résumé ✓", "name") == "训练 résumé ✓"
     assert names.validate_text("", "name") == ""
-    for text in ("a\nb", "a\x1b[31m", "x" * 129):
+    family, persian = "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u0634\u0648\u062f"
+    for text in (family, persian, "\U0001f980\ufe0f"):
+        assert names.validate_text(text, "name") == names.plain_text(text, 9) == text
+    for text in ("a\nb", "a\x1b[31m", "x" * 129, "a\u202egnp", "\u200b", "\u2028", "\U000e0041"):
         with pytest.raises(InvalidFieldError):
             names.validate_text(text, "name")
 

@@ -45,6 +45,9 @@ async def test_two_coordinators_on_one_journal_or_port(tmp_path: Path) -> None:
         assert "another coordinator" in said
         said = await refused("--listen", first.address, "--journal", "memory:")
         assert "can't listen" in said
+        for port in ("65536", "99999", "9" * 5000):
+            said = await refused("--listen", f"127.0.0.1:{port}", "--journal", "memory:")
+            assert "from 0 to 65535" in said
 
 
 async def test_one_that_could_not_start_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ from aliquot.coordinator.core.books import enrolment as records
 from aliquot.coordinator.core.books.enrolment import INVITE_KEPT_MS, Invite
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
-from aliquot.coordinator.core.values.errors import InvalidField, InviteExpired, InviteUnknown, InviteUsedUp
+from aliquot.coordinator.core.values.errors import (
+    AuthorityInUse,
+    InvalidField,
+    InviteExpired,
+    InviteUnknown,
+    InviteUsedUp,
+)
 from tests.core.harness import Books
 from tests.core.machine import BooksMachine, walks
 
@@ -133,3 +139,17 @@ def test_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "INVITES_MAX", 9)
     with pytest.raises(InvalidField, match="ttl_ms"):
         invited(books, "i3", "n-3", ttl_ms=records.INVITE_TTL_MAX_MS + 1)
+
+
+@pytest.mark.parametrize(("nodes", "more"), [(1, ""), (5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_who_still_trusts_an_old_authority_is_named_and_those_beyond_five_are_counted(nodes: int, more: str) -> None:
+    books = Books()
+    for number in range(nodes):
+        node_id = f"n-{number}"
+        books.do(joining(invited(books, f"i-{number}", node_id), node_id, bytes([number + 1]) * 32))
+    books.do(c.RotateAuthority(bytes([1]) * 32, "ann"))
+    with pytest.raises(AuthorityInUse) as refused:
+        books.do(c.RetireAuthority())
+    assert refused.value.message.startswith(f"{nodes} still trust only generation")
+    assert refused.value.message.count("node n-") == min(nodes, 5)
+    assert refused.value.message.endswith(more or "node n-4" if nodes > 4 else "node n-0")

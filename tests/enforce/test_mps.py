@@ -248,6 +248,24 @@ def test_one_server_has_a_namespace_for_each_lease_of_all_tenants(tmp_path: Path
     assert not state_of(named, other).exists()
 
 
+def test_a_namespace_that_nobody_holds_any_more_is_deleted_and_the_default_one_is_not(named: MpsEnforcer) -> None:
+    """Also one that an agent before this one left."""
+    mine, other = piece("l-1", 4), piece("l-2", 8)
+    for each in (mine, other):
+        named.apply(each)
+    state = state_of(named, mine)
+    document = json.loads(state.read_text())
+    (server,) = document["named"].values()
+    (one, _) = server["namespaces"].values()
+    server["namespaces"] |= {"left": one, "default": one}
+    state.write_text(json.dumps(document))
+    named.clear(mine)
+    (server,) = json.loads(state.read_text())["named"].values()
+    assert len(server["namespaces"]) == 2
+    assert "left" not in server["namespaces"]
+    assert "default" in server["namespaces"]
+
+
 def test_a_namespace_that_says_something_else_is_not_in_force(named: MpsEnforcer) -> None:
     mine = piece("l-1", 4)
     named.apply(mine)

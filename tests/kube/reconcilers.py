@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.core.reconciling import Patience
-from aliquot.kube.wiring import now_ms
+from aliquot.kube.holding.book import now_ms
 from tests.kube.cluster import KubeCluster
 
 

@@ -14,7 +14,8 @@ from aliquot.client import WaitUntil
 from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.core import claims, names
 from aliquot.kube.core.claims import ClaimRefused, RawClaim
-from aliquot.kube.node.core.devices import PublishedDevice, device_name, resource_slice
+from aliquot.kube.node.core.devices import device_name, resource_slice
+from aliquot.kube.node.core.resources import PoolDevice
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.making import make_pod
@@ -42,7 +43,7 @@ async def uuids(cluster: KubeCluster, node: str = "node-0") -> list[str]:
 
 async def publish(cluster: KubeCluster, node: str = "node-0") -> list[str]:
     """As the node does."""
-    devices = [PublishedDevice(uuid, "A100-80", 100, 79 * GIB) for uuid in await uuids(cluster, node)]
+    devices = [PoolDevice(uuid, True, 79 * GIB, 100, "A100-80") for uuid in await uuids(cluster, node)]
     kind = cluster.api.store.kind(VERSION, "resourceslices")
     cluster.api.store.create(kind, "", resource_slice(node, "node-uid", devices, 1))
     return [device_name(device.uuid) for device in devices]

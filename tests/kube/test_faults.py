@@ -172,7 +172,7 @@ async def test_without_the_policy_a_forged_assignment_gives_nothing_and_ends_nob
         uid = cluster.pod("takes")["metadata"]["uid"]
         await eventually(lambda: pods.by_uid(uid), "the pod to be known")
         delete_pod(cluster.api, "takes")
-        await eventually(lambda: pods.was_deleted(uid), "its end to be known")
+        await eventually(lambda: uid in pods.deleted, "its end to be known")
         await round_of(cluster, IMPATIENT)
         live = {each.lease_id for each in await cluster.leases()}
         assert live == {lease.lease_id, own}

@@ -12,7 +12,7 @@ from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.leases import labels_of
 from aliquot.kube.core.reconciling import Patience
-from aliquot.kube.wiring import now_ms
+from aliquot.kube.holding.book import now_ms
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import CLUSTER, KubeCluster, audit, kube_cluster, scheduling
 from tests.kube.making import delete_pod, make_pod

@@ -15,7 +15,7 @@ import pytest
 
 from aliquot import simgpu
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.seam import CONDITION, Pod
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import InjectionMode, Mode, Settings
@@ -47,7 +47,7 @@ class Place:
     async def start(self) -> None:
         """Start the node's part; returns when the kubelet has its units."""
         before = self.kubelet.registrations
-        self.service = await NodeService.open(self.settings, NODE, self.cluster, self)
+        self.service = await NodeService.open(self.settings, NODE, self.cluster, self.release)
         self._task = asyncio.create_task(self.service.run())
         if self.settings.mode is Mode.DRA:
             await auntil(self._announced, "it is announced")

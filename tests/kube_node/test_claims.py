@@ -11,8 +11,8 @@ import pytest
 
 from aliquot.kube.core.claims import DRIVER, REFUSED, RawClaim
 from aliquot.kube.node.core.devices import device_name
-from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.dra.preparing import CdiNeeded
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.protos import deviceplugin_pb2
 from aliquot.kube.node.protos import dra_pb2 as pb
 from aliquot.kube.node.seam import Pod
@@ -166,4 +166,4 @@ async def test_a_device_that_falls_ill_is_tainted(place: Place) -> None:
 async def test_claims_need_cdi(place: Place) -> None:
     settings = msgspec.structs.replace(place.settings, injection=InjectionMode.MOUNTS)
     with pytest.raises(CdiNeeded):
-        await NodeService.open(settings, NODE, place.cluster, place)
+        await NodeService.open(settings, NODE, place.cluster, place.release)

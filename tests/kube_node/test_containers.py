@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.protos import deviceplugin_pb2
 from aliquot.kube.node.seam import Pod
 from tests.agent.harness import auntil, burn_command, wait_for_output

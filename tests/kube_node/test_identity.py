@@ -28,12 +28,11 @@ from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
 from aliquot.kube.node.core.cgroup_names import pod_cgroups
 from aliquot.kube.node.core.claimants import Claimants
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection, place
 from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Bound, Records
-from aliquot.kube.node.releasing import NoReleaser
 from aliquot.kube.node.reporting import Reporting
 from aliquot.kube.node.seam import Pod
 from tests.kube_node import cdi
@@ -125,7 +124,7 @@ class Node:
             monotonic_s=lambda: 0.0,
             prepare_s=0.0,
         )
-        self.leaving = Leaving(self.cluster, self.records, cgroups, self.injection, NoReleaser())
+        self.leaving = Leaving(self.cluster, self.records, cgroups, self.injection, None)
 
     def found_by(self, units: list[str]) -> str:
         """The lease whose things a container with these units finds in the place that it was promised."""

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from aliquot.kube.node.channels import unix_channel
-from aliquot.kube.node.core.identity import MIRROR_ANNOTATION, PodIdentity
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE, PERCENT_RESOURCE
+from aliquot.kube.node.identity import MIRROR_ANNOTATION, PodIdentity
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
 from aliquot.kube.node.seam import NODE_CONDITION, Pod
@@ -42,7 +42,7 @@ async def pod_of(place: Place, name: str, annotations: dict[str, str], units: in
 async def test_a_node_that_was_renamed_offers_nothing_and_says_both_names(place: Place) -> None:
     await auntil(lambda: condition_of_node(place)[0] == "True", "by its own name it is offered")
     await place.stop()
-    renamed = await NodeService.open(place.settings, "new-name", place.cluster, place)
+    renamed = await NodeService.open(place.settings, "new-name", place.cluster, place.release)
     task = asyncio.create_task(renamed.run())
     try:
         await auntil(lambda: condition_of_node(place)[1] == "OtherName", "its other name is told")
@@ -60,7 +60,7 @@ async def test_a_node_that_was_renamed_offers_nothing_and_says_both_names(place:
 
 @root
 async def test_a_second_part_on_a_node_is_refused_with_both_names(place: Place) -> None:
-    second = await NodeService.open(place.settings, "second", place.cluster, place)
+    second = await NodeService.open(place.settings, "second", place.cluster, place.release)
     with pytest.raises(SecondPart) as caught:
         await second.run()
     assert f"({NODE}: process " in caught.value.message

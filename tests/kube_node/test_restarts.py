@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE
 from aliquot.kube.node.seam import NODE_CONDITION, NodeRecord
-from tests.agent.harness import auntil
+from tests.agent.harness import auntil, ended_by
 from tests.kube_node.conftest import Place
 from tests.kube_node.fake_kubelet import StartRefused
 from tests.kube_node.test_pods import holding, refused_memory
@@ -95,6 +96,19 @@ async def test_a_pod_that_goes_while_nobody_looks(place: Place) -> None:
     await place.start()
     await auntil(lambda: place.released == ["l-1"], "its lease is given back all the same")
     await auntil(lambda: not list(place.kubelet.cdi.iterdir()), "what was put there for it goes")
+
+
+@pytest.mark.parametrize("place", [("watchdog", "cdi", False)], indirect=True)
+async def test_nothing_starts_while_the_part_is_away_and_who_did_is_held_when_it_is_back(place: Place) -> None:
+    await place.lease("l-1")
+    pod = await place.bound("a", "l-1")
+    await place.stop()
+    with pytest.raises(StartRefused):
+        await place.kubelet.run(pod, "main", ["sleep", "60"])
+    # One of the same pod for which no units were counted: nobody is asked before it starts.
+    slipped = await holding(place, pod, "6Gi", "slipped")
+    await place.start()
+    assert await asyncio.to_thread(ended_by, slipped.process, signal.SIGTERM)
 
 
 async def test_a_container_that_outlives_its_pod_ends_with_its_lease(place: Place) -> None:

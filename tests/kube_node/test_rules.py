@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.client import Tier
+from aliquot.client.local import LocalSlice
 from aliquot.kube.core.leases import KubeLease, Part, assignment_of
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups
-from aliquot.kube.node.core.identity import HeldSlice, NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.core.resources import (
     Advertised,
     PoolDevice,
@@ -20,12 +22,13 @@ from aliquot.kube.node.core.resources import (
     other_owners,
     unit_names,
 )
+from aliquot.kube.node.identity import NotBound, PodIdentity, decide, holders_of
 from aliquot.kube.node.injection import place
 from aliquot.kube.node.protos import deviceplugin_pb2 as pb
 
 UID = "0123abcd-0000-4000-8000-00000000abcd"
 POD = PodIdentity("default", "a", UID)
-HELD = HeldSlice("l-1", 0, "GPU-1", 250, 4 << 30, "ACTIVE", 3)
+HELD = LocalSlice("s-1", "l-1", "t", "GPU-1", 250, 4 << 30, None, (), Tier.DRIVER, "ACTIVE", 0, 3)
 
 
 def written(**changed: object) -> dict[str, str]:
@@ -57,7 +60,7 @@ def test_containers_by_the_names_that_runtimes_give_them() -> None:
 
 def test_an_assignment_decides_only_where_all_witnesses_agree() -> None:
     assert decide(POD, {"node-1"}, written(), [HELD]).lease == "l-1"
-    older = HeldSlice("l-1", 0, "GPU-9", 1000, 1, "STOPPING", 2)
+    older = replace(HELD, device_uuid="GPU-9", share_milli=1000, memory_bytes=1, status="STOPPING", lease_epoch=2)
     assert decide(POD, {"node-1"}, written(), [older, HELD]).lease == "l-1"
     for bad, word in [
         (({"node-2"}, written(), [HELD]), "OtherNode"),
@@ -65,8 +68,8 @@ def test_an_assignment_decides_only_where_all_witnesses_agree() -> None:
         (({"node-1"}, written(), []), "LeaseNotHere"),
         (({"node-1"}, written(member=1), [HELD]), "LeaseNotHere"),
         (({"node-1"}, written(), [HELD, HELD]), "AssignmentDiffers"),
-        (({"node-1"}, written(), [HeldSlice("l-1", 0, "GPU-1", 250, 4 << 30, "STOPPING", 3)]), "LeaseEnds"),
-        (({"node-1"}, written(), [HeldSlice("l-1", 0, "GPU-1", 250, 4 << 30, "QUARANTINED", 3)]), "LeaseEnds"),
+        (({"node-1"}, written(), [replace(HELD, status="STOPPING")]), "LeaseEnds"),
+        (({"node-1"}, written(), [replace(HELD, status="QUARANTINED")]), "LeaseEnds"),
     ]:
         with pytest.raises(NotBound) as caught:
             decide(POD, *bad)

@@ -24,7 +24,6 @@ from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.core import names
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.protos import deviceplugin_pb2, dra_pb2
-from aliquot.kube.node.releasing import NoReleaser
 from aliquot.kube.node.seam import CONDITION
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import Mode
@@ -126,7 +125,7 @@ async def ready(pool: pools.Pool) -> bool:
 
 
 async def nodes_part(settings: NodeSettings, api: ApiServer) -> None:
-    service = await NodeService.open(settings, NODE, api, NoReleaser())
+    service = await NodeService.open(settings, NODE, api, None)
     await service.run()
 
 

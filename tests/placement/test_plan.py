@@ -203,6 +203,9 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         plan("--nodes", str(nodes), "--trace", str(pods), "--policy", "nonsense")
     with pytest.raises(ConfigError, match=r"\.svg or \.png"):
         plan("--nodes", str(nodes), "--trace", str(pods), "--plot", str(tmp_path / "x.gif"))
+    for less in ("--more", "--fill"):
+        with pytest.raises(ConfigError, match="less than nothing"):
+            plan("--nodes", str(nodes), "--trace", str(pods), less, "-3")
     with pytest.raises(ConfigError, match="nothing to plan"):
         plan("--nodes", str(nodes), "--trace", str(write(tmp_path / "e.csv", "gpu\n")))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Account, OutOfMemory
 from aliquot.remote.core.layouts import LayoutError, contiguous_stride, count, extent, overlaps
 from aliquot.remote.core.recording import NotRepeatable, Shape, compare, read, rename, shape_of
@@ -102,9 +102,9 @@ def test_accounts_hold_what_was_charged_and_never_more_than_the_limit(steps: lis
         assert account.allocations == len(held)
 
 
-@given(st.binary(max_size=200), st.integers(0, 80))
+@given(st.binary(max_size=200), st.integers(0, 255))
 def test_any_bytes_are_a_message_or_refused(data: bytes, kind: int) -> None:
-    with contextlib.suppress(messages.MessageError):
+    with contextlib.suppress(language.MessageError):
         messages.decode(bytes((kind,)) + data)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import torch
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.messages import DATA_HEADER, Kind
 from aliquot.remote.core.words import FREE, float_words, int_words, pack
 from aliquot.remote.operators import allowed, digest
@@ -38,7 +38,7 @@ class Client:
             self.answers.append(messages.decode(frame))
 
     def say(self, message: msgspec.Struct) -> None:
-        self.engine.handle(messages.encode(message))
+        self.engine.handle(language.encode(message))
 
     def stream(self, *words: int) -> None:
         width, data = pack(list(words))
@@ -268,7 +268,7 @@ def test_frames_of_any_kind(client: Client) -> None:
                 {},
                 [messages.Result("float32", (4,), (1,))] * chance.randrange(3),
             )
-            frame = messages.encode(message)
+            frame = language.encode(message)
         elif kind < 7:
             words: list[int] = []
             for _ in range(chance.randrange(8)):
@@ -278,7 +278,7 @@ def test_frames_of_any_kind(client: Client) -> None:
             width, data = pack(words)
             frame = b"\x02" + width + data
         elif kind == 7:
-            frame = messages.encode(
+            frame = language.encode(
                 chance.choice(
                     (
                         messages.Fetch(
@@ -310,12 +310,12 @@ def test_frames_of_any_kind(client: Client) -> None:
         client.engine.handle(frame)
         for answer in client.answers:
             if isinstance(answer, messages.Fault) and chance.random() < 0.9:
-                client.engine.handle(messages.encode(messages.Resume(answer.fault)))
+                client.engine.handle(language.encode(messages.Resume(answer.fault)))
         client.answers.clear()
         client.chunks.clear()
         client.check()
         if number % 50 == 0:
-            client.engine.handle(messages.encode(messages.Resume(client.engine._fault)))
+            client.engine.handle(language.encode(messages.Resume(client.engine._fault)))
             for handle in range(12):
                 client.stream(0, handle)
             client.make(1)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import torch
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.channel import Engine
 from aliquot.remote.core.words import pack
 from aliquot.remote.operators import digest
@@ -31,7 +31,7 @@ class Client:
         assert welcome.memory_bytes == LIMIT
 
     def _say(self, message: msgspec.Struct) -> None:
-        self.engine.handle(messages.encode(message))
+        self.engine.handle(language.encode(message))
 
     def make(self, handle: int, size: int) -> messages.Fault | None:
         arguments: list[messages.Arg] = [messages.NumbersArg([size])]

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from aliquot.remote.core import driving
+from aliquot.remote.core import driving, language
 from aliquot.remote.cuda import Device, Memory
 from aliquot.remote.errors import RemoteDriverError, RemoteMemoryError
 from aliquot.simgpu.cuda import KNOWN_KERNELS
@@ -179,11 +179,11 @@ def test_a_handle_that_is_used_again_is_not_taken_for_a_modules_part(node: Node)
     device = Device(channel)
     module = device.load(KNOWN_KERNELS)
     kernel = module.function("saxpy", SAXPY)
-    channel.send(driving.encode(driving.Drop(kernel._handle)))
-    channel.send(driving.encode(driving.Allocate(0, kernel._handle, 1000)))
+    channel.send(language.encode(driving.Drop(kernel._handle)))
+    channel.send(language.encode(driving.Allocate(0, kernel._handle, 1000)))
     module.close()
     assert device.statistics()["used_bytes"] == 1000
-    channel.send(driving.encode(driving.Drop(kernel._handle)))
+    channel.send(language.encode(driving.Drop(kernel._handle)))
     assert device.statistics()["used_bytes"] == 0
     device.close()
 
@@ -275,7 +275,7 @@ def test_a_question_with_a_number_that_no_answer_can_have(node: Node) -> None:
     device = Device(channel)
     memory = device.allocate(16)
     for request in (1 << 32, -1):
-        channel.send(driving.encode(driving.Read(request, memory.handle, 0, 16)))
+        channel.send(language.encode(driving.Read(request, memory.handle, 0, 16)))
         with pytest.raises(RemoteDriverError, match="no such message"):
             device.synchronize()
     assert memory.read() is not None

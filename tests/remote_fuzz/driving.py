@@ -6,7 +6,7 @@ from threading import Lock
 
 import msgspec
 
-from aliquot.remote.core import driving
+from aliquot.remote.core import driving, language
 from aliquot.remote.core.accounting import Budget
 from aliquot.remote.core.driving import IMAGE_HEADER, ROWS_HEADER, WRITE_HEADER, Kind
 from aliquot.remote.server.driving import Broken, DriverEngine
@@ -47,7 +47,7 @@ class Driving:
         }
         self.budget = Budget(LIMIT, Lock())
         self._other = Session(self)
-        self._other.say(driving.encode(driving.Allocate(1, 1, len(SECRET))))
+        self._other.say(language.encode(driving.Allocate(1, 1, len(SECRET))))
         self._other.say(WRITE_HEADER.pack(Kind.WRITE, 1, 0, 0) + SECRET)
         self._other.answers()
 
@@ -55,18 +55,18 @@ class Driving:
         """A session with some memory, two modules and kernels."""
         made = Session(self)
         for handle, size in ((1, 64), (2, 4096), (3, 1000)):
-            made.say(driving.encode(driving.Allocate(0, handle, size)))
+            made.say(language.encode(driving.Allocate(0, handle, size)))
         for handle, image in ((20, KNOWN_KERNELS), (21, _VARIABLES)):
             made.say(IMAGE_HEADER.pack(Kind.IMAGE, handle) + image)
-            made.say(driving.encode(driving.Load(0, handle)))
-        made.say(driving.encode(driving.Function(0, 30, 20, "saxpy", ["pointer", "pointer", "f32", "u32"])))
-        made.say(driving.encode(driving.Function(0, 31, 20, "dot", ["pointer", "pointer", "pointer", "u32"])))
+            made.say(language.encode(driving.Load(0, handle)))
+        made.say(language.encode(driving.Function(0, 30, 20, "saxpy", ["pointer", "pointer", "f32", "u32"])))
+        made.say(language.encode(driving.Function(0, 31, 20, "dot", ["pointer", "pointer", "pointer", "u32"])))
         made.answers()
         return made
 
     def bystander(self) -> str:
         """See `fuzzing.Target`."""
-        self._other.say(driving.encode(driving.Read(7, 1, 0, len(SECRET))))
+        self._other.say(language.encode(driving.Read(7, 1, 0, len(SECRET))))
         return "" if any(SECRET in each for each in self._other.answers()) else "somebody else's memory has changed"
 
     def close(self) -> str:
@@ -83,7 +83,7 @@ class Session:
         self._before = of.budget.used_bytes
         self._answers: list[bytes] = []
         self._engine = DriverEngine(self._answers.append, 0, "GPU-1", of.budget, broken=lambda: None)
-        self.say(driving.encode(driving.Open(driving.PROTOCOL)))
+        self.say(language.encode(driving.Open(driving.PROTOCOL)))
 
     def frame(self, maker: Maker) -> bytes:
         """See `fuzzing.Attacked`."""
@@ -103,10 +103,10 @@ class Session:
         if kind == 3:
             values = [[chance.choice((1, 2, 3)), chance.choice((0, 4, 60, 64))] for _ in range(2)]
             tail = [chance.choice((0.5, 1)), chance.choice((1, 4, 15))]
-            return driving.encode(driving.Launch(30, (1, 1, 1), (1, 1, 1), [*values, *tail]))
+            return language.encode(driving.Launch(30, (1, 1, 1), (1, 1, 1), [*values, *tail]))
         message: msgspec.Struct = maker.message(chance.choice(_MESSAGES))
         try:
-            return driving.encode(message)
+            return language.encode(message)
         except OverflowError:
             return b"\xff"
 
@@ -125,7 +125,7 @@ class Session:
 
     def forgive(self) -> None:
         """See `fuzzing.Attacked`."""
-        self._engine.handle(driving.encode(driving.Resume(self._engine._fault)))
+        self._engine.handle(language.encode(driving.Resume(self._engine._fault)))
 
     def exact(self) -> str:
         """See `fuzzing.Attacked`."""

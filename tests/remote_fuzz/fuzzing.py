@@ -139,7 +139,7 @@ def _look(session: Attacked, chance: random.Random, result: Result) -> None:
     for answer in session.answers():
         if SECRET[:16] in answer:
             result.findings.append("it told the secret of somebody else")
-        faults += answer[0] == 68
+        faults += answer[1:7] == b"\xa5fault"
     result.faults += faults
     if (faults and chance.random() < 0.95) or (not faults and chance.random() < 0.01):
         session.forgive()

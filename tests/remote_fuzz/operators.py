@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget
 from aliquot.remote.core.messages import DATA_HEADER, Kind
 from aliquot.remote.core.words import float_words, int_words, pack
@@ -62,14 +62,14 @@ class Operators:
         for handle, shape in ((1, (4,)), (2, (4,)), (3, (2, 2)), (4, (8,))):
             made.make(handle, shape, "float32")
         made.say(
-            messages.encode(messages.Template(6, "aten::neg", [_FOUR], {}, [messages.Result("float32", (4,), (1,))]))
+            language.encode(messages.Template(6, "aten::neg", [_FOUR], {}, [messages.Result("float32", (4,), (1,))]))
         )
         made.answers()
         return made
 
     def bystander(self) -> str:
         """See `fuzzing.Target`."""
-        self._other.say(messages.encode(messages.Fetch(7, 0, 1, "uint8", (len(SECRET),), (1,), 0)))
+        self._other.say(language.encode(messages.Fetch(7, 0, 1, "uint8", (len(SECRET),), (1,), 0)))
         return "" if any(SECRET in each for each in self._other.answers()) else "somebody else's tensor has changed"
 
     def close(self) -> str:
@@ -88,14 +88,14 @@ class Session:
         made = engine_factory(Settings(budget=of.budget, threads=1, blobs_bytes=1 << 16))(self._answers.append)
         assert isinstance(made, TorchEngine)
         self._engine = made
-        self.say(messages.encode(messages.Hello(1, str(torch.__version__), digest())))
+        self.say(language.encode(messages.Hello(1, str(torch.__version__), digest())))
 
     def make(self, handle: int, shape: tuple[int, ...], dtype: str) -> None:
         """A tensor of ones."""
         stride = messages.Result(dtype, shape, tuple(torch.empty(shape, device="meta").stride()))
         named: dict[str, messages.Arg] = {"dtype": messages.NamedArg("dtype", dtype), "device": messages.DeviceArg()}
         self.say(
-            messages.encode(messages.Template(5, "aten::ones", [messages.NumbersArg(list(shape))], named, [stride]))
+            language.encode(messages.Template(5, "aten::ones", [messages.NumbersArg(list(shape))], named, [stride]))
         )
         self._stream([5, 0, handle])
 
@@ -127,7 +127,7 @@ class Session:
             )
         message: msgspec.Struct = maker.message(chance.choice(_MESSAGES))
         try:
-            return messages.encode(message)
+            return language.encode(message)
         except OverflowError:
             return b"\xff"
 
@@ -143,7 +143,7 @@ class Session:
 
     def forgive(self) -> None:
         """See `fuzzing.Attacked`."""
-        self._engine.handle(messages.encode(messages.Resume(self._engine._fault)))
+        self._engine.handle(language.encode(messages.Resume(self._engine._fault)))
 
     def exact(self) -> str:
         """See `fuzzing.Attacked`."""

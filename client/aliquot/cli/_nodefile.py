@@ -19,8 +19,8 @@ from pathlib import Path
 from aliquot.cli._document import Found, Parse, Shape, each, flag, milli, number, read_file, size, text, texts
 from aliquot.client import DeviceDeclaration, NodeDeclaration
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import NODE_COLUMNS, naming, read_csv, refuse_unknown
-from aliquot.common.limits import MIB
+from aliquot.common.files import NODE_COLUMNS, naming, read_csv, refuse_unknown, whole
+from aliquot.common.limits import MAX_DEVICES_PER_NODE, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 
 
@@ -98,25 +98,23 @@ def _read_row(
     agentless: bool,  # noqa: FBT001
     pool: str,
 ) -> NodeDeclaration | None:
-    count = _first(row, "gpus", "gpu") or "0"
-    count = count.removesuffix(".0")  # as spreadsheets write it
-    if not count.isdecimal():
-        raise ConfigError(f"{where}: {count!r} is not a number of GPUs", hint="write a whole number, such as 4")
-    if int(count) == 0:
+    with naming(where):
+        count = whole(row, "gpus", "gpu", most=MAX_DEVICES_PER_NODE)
+        cpu_milli, host_mib = whole(row, "cpu_milli"), whole(row, "memory_mib")
+    if not count:
         return None
     model, memory = _first(row, "model"), _first(row, "memory_per_gpu")
     if not model:
         raise ConfigError(f"{where}: no model")
     device = DeviceDeclaration(model, memory_bytes=parse_bytes(memory) if memory else 0)
-    cpu, cpu_milli = _first(row, "cpu"), _first(row, "cpu_milli")
-    host, host_mib = _first(row, "host_memory"), _first(row, "memory_mib")
+    cpu, host = _first(row, "cpu"), _first(row, "host_memory")
     return NodeDeclaration(
         name=_first(row, "name", "sn"),
-        devices=[device] * int(count),
+        devices=[device] * count,
         pool=_first(row, "pool") or pool,
         agentless=agentless,
-        cpu_milli=parse_milli(cpu) if cpu else int(cpu_milli) if cpu_milli else None,
-        host_memory_bytes=parse_bytes(host) if host else int(host_mib) * MIB if host_mib else None,
+        cpu_milli=parse_milli(cpu) if cpu else cpu_milli,
+        host_memory_bytes=parse_bytes(host) if host else host_mib * MIB if host_mib else None,
     )
 
 

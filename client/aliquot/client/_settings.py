@@ -227,12 +227,14 @@ def config_file(env: Mapping[str, str]) -> Path | None:
 
 
 def _with_port(address: str) -> str:
-    if "://" in address or address.startswith(("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")):
+    is_url = address.startswith(("http://", "https://"))
+    if (not is_url and "://" in address) or address.startswith(("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")):
         return address
     host, colon, port = address.rpartition(":")
-    if colon and host and port.isdigit() and (":" not in host or host.startswith("[")):
+    is_port = port.isdecimal() and len(port) < 6 and int(port) < 1 << 16
+    if not is_url and colon and host and is_port and (":" not in host or host.startswith("[")):
         return address
-    if colon and ":" not in host and not port.isdigit():
+    if is_url or (colon and ":" not in host and not is_port):
         raise ConfigError(
             f"coordinator: {address!r} is not an address", hint=f"write host:port, such as {DEFAULT_ADDRESS}"
         )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import Message
+
 from aliquot.client._from_proto import event_of, fleet_change_of
 from aliquot.client._methods import LEASES, POOL, Method
 from aliquot.client._retrying import UNAUTHENTICATED, Context, is_passing, pause_s
@@ -64,6 +66,14 @@ class Cursor:
         self._failures += 1
         return Reconnect(pause_s(self._context, self._failures, failure))
 
+    def request(self) -> Message:
+        """The message that resumes here."""
+        raise NotImplementedError
+
+    def ended(self, failure: RpcFailure | None, address: str) -> Reconnect | Relist:
+        """What to do after the stream ended. Raises the typed error when trying again can't help."""
+        return self.again(failure, address)
+
     def opening(self) -> None:
         """It is opened with the token of now."""
         self._generation = self._context.token.generation
@@ -108,7 +118,7 @@ class WatchCursor(Cursor):
         return Resynced(seq, tuple(lease for lease in leases if not ids or lease.lease_id in ids))
 
     def ended(self, failure: RpcFailure | None, address: str) -> Reconnect | Relist:
-        """What to do after the stream ended. Raises the typed error when trying again can't help."""
+        """See `Cursor`."""
         if failure is not None and failure.reason == "WATCH_COMPACTED":
             return Relist()
         return self.again(failure, address)

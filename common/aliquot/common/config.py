@@ -7,10 +7,12 @@ that names its place and, if one is similar, the setting that was probably meant
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, get_type_hints
@@ -81,6 +83,32 @@ def load(
     for leaf, value, origin in stated:
         values[leaf.key], origins[leaf.key] = value, origin
     return Loaded(_make(schema, "", values, env_prefix), origins)
+
+
+def parse(
+    schema: type[T],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+    *,
+    env_prefix: str,
+    table: str,
+    env: Mapping[str, str] | None = None,
+) -> T:
+    """The settings of a program whose flags are settings; see `flags_of`. Raises ConfigError."""
+    flags = flags_of(parser, arguments, env_prefix, table)
+    file, env = flags.pop("config"), os.environ if env is None else env
+    return load(schema, env_prefix=env_prefix, file=file, table=table, env=env, flags=flags).settings
+
+
+def flags_of(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, env_prefix: str, table: str
+) -> dict[str, Any]:
+    """What is given of a program's own flags, and of those that all programs have: `--config`, and about the log."""
+    parser.epilog = f"Every setting can also be given as {env_prefix}<NAME>, or in the [{table}] table of --config."
+    parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{table}] is read")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error (info)")
+    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
+    return vars(parser.parse_args(arguments))
 
 
 def read_toml(file: Path) -> dict[str, Any]:

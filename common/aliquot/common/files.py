@@ -14,7 +14,7 @@ import secrets
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from typing import Any
 from aliquot.common.errors import AliquotError, ConfigError
 
 STDIN = "-"
+TEXT_BYTES_MAX = 256 << 20
+MANY = 10**12
+"""More than any number in a list of nodes or requests."""
 
 
 def make_private(folder: Path) -> None:
@@ -76,10 +79,13 @@ def lock_file(path: Path, *, wait: bool = False) -> int:
 def read_text(path: Path) -> str:
     """The text of a file, or of `-` (standard input); a byte order mark is left out. Raises `ConfigError`."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if str(path) == STDIN else path.open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         said = error.strerror or error
         raise ConfigError(f"{path}: {said}", hint="name a file that exists and can be read") from error
+    if len(data) > TEXT_BYTES_MAX:  # a device that never ends would fill the memory
+        raise ConfigError(f"{path} is longer than {TEXT_BYTES_MAX >> 20} MiB", hint="name a file that people write")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -91,12 +97,12 @@ def read_text(path: Path) -> str:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """What is wrong with what a file says becomes a `ConfigError` that names the file."""
+def naming(where: Path | str) -> Iterator[None]:
+    """What is wrong with what a file says becomes a `ConfigError` that names the file, or the line in it."""
     try:
         yield
     except AliquotError as error:
-        named = error.message if str(path) in error.message else f"{path}: {error.message}"
+        named = error.message if str(where) in error.message else f"{where}: {error.message}"
         raise ConfigError(named, hint=error.hint) from error
 
 
@@ -149,18 +155,39 @@ def refuse_unknown(path: Path, columns: Iterable[str], known: Collection[str], *
 def read_csv(path: Path) -> tuple[frozenset[str], list[tuple[int, Mapping[str, str]]]]:
     """The columns of a CSV file, and its rows with their lines' numbers: names of columns in lower case, everything
     without blanks around it, rows without any text left out. Commas, semicolons and tabs may separate. Raises
-    `ConfigError`.
+    `ConfigError`, also for a column that is there twice and for a row with more in it than the head: one of the two
+    would be lost, and nobody would notice.
     """
     text = read_text(path)
-    head = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
+    head = text[:1] and text.splitlines()[0]
+    separator = max(",;\t", key=head.count)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
     rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+    while rows.fieldnames and not rows.fieldnames[-1]:
+        rows.fieldnames.pop()  # spreadsheets write separators for columns that somebody emptied
+    if twice := {name for name in rows.fieldnames if name and rows.fieldnames.count(name) > 1}:
+        raise ConfigError(f"{path}: more than one column {min(twice)!r}", hint="leave one of them")
     found: list[tuple[int, Mapping[str, str]]] = []
     try:
         for row in rows:
-            cells = {name: (text or "").strip() for name, text in row.items() if isinstance(name, str)}
+            # What is beyond the head comes as a list, under no name.
+            if any(map(str.strip, row.pop(None, ()))):
+                hint = f'put what has a "{separator}" in it in quotes: "0.5,10Gi"'
+                raise ConfigError(f"{path}: line {rows.line_num} has more cells than the head", hint=hint)
+            cells = {name: (text or "").strip() for name, text in row.items()}
             if any(cells.values()):
                 found.append((rows.line_num, cells))
     except csv.Error as error:
         raise ConfigError(f"{path}: line {rows.line_num}: {error}", hint="write plain CSV") from error
     return frozenset(rows.fieldnames), found
+
+
+def whole(row: Mapping[str, str], *names: str, most: int = MANY) -> int | None:
+    """The number in the first of these columns that has text, which spreadsheets may have written as 4.0; None: none
+    has. Raises `ConfigError`.
+    """
+    name = next((name for name in names if row.get(name)), "")
+    number, _, part = row.get(name, "").partition(".")
+    if name and (not number.isdecimal() or part.strip("0") or len(number) > len(str(MANY)) or int(number) > most):
+        raise ConfigError(f"{name} is {row[name]!r}", hint=f"write a whole number from 0 to {most}")
+    return int(number) if name else None

@@ -33,6 +33,8 @@ DEVICE_UUID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?")
 IDEMPOTENCY_KEY = re.compile(r"[!-~]+")
 LABEL_KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_SEGMENT}")
 LABEL_VALUE = re.compile(rf"(?:{_SEGMENT})?")
+_JOINERS: Final = dict.fromkeys((0x200C, 0x200D))
+"""Invisible by themselves, and part of how Persian and many emoji are spelt: they move nothing on a terminal."""
 
 
 def validate_slice_id(value: str, field: str = "slice_id") -> str:
@@ -73,15 +75,18 @@ def validate_idempotency_key(value: str, field: str = "idempotency_key") -> str:
 def validate_text(value: str, field: str, max_chars: int = limits.MAX_NAME_CHARS) -> str:
     """Text for people: printable, on one line, at most `max_chars` characters; may be empty."""
     _check_length(value, field, max_chars)
-    if not value.isprintable():
-        raise InvalidFieldError(field, "contains control characters or line breaks", hint="write it on one line")
+    if not value.translate(_JOINERS).isprintable():
+        said = "contains control characters, invisible ones or line breaks"
+        raise InvalidFieldError(field, said, hint="write what can be seen, on one line")
     return value
 
 
 def plain_text(text: str, chars_max: int) -> str:
     """A text for people that is no longer than that, and moves no cursor where it is shown."""
     text = text[:chars_max]
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+    if text.translate(_JOINERS).isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def validate_labels(labels: Mapping[str, str], field: str = "labels") -> Mapping[str, str]:

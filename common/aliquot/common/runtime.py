@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import importlib
 import json
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import metadata
+from typing import Any
 
 
 def version() -> str:
@@ -26,6 +28,16 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return factory
+
+
+async def until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    """Run it until it ends, or SIGTERM or SIGINT comes: then it is cancelled, and cleans up. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
 
 
 def say_ready(**facts: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,30 +92,25 @@ def _origin(parts: SplitResult) -> str:
 
 def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] | None = None) -> Settings:
     """Settings from flags, the environment and a file. Raises ConfigError."""
-    env = os.environ if env is None else env
     parser = argparse.ArgumentParser(
         prog="aliquot-console",
         description="Serves a pool over HTTP: a page for browsers, and REST below /api/v1.",
-        epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [console] table of --config.",
     )
     parser.add_argument("--version", action="version", version=version)
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; its table [console] is read")
     parser.add_argument("--host", help="where it listens (127.0.0.1)")
     parser.add_argument("--port", type=int, help="0: a free one (7074)")
-    parser.add_argument("--coordinator", metavar="ADDRESS", help="host:port of each coordinator, with commas")
-    parser.add_argument("--names", metavar="NAME", help="other names by which it is reached, with commas")
+    parser.add_argument("--coordinator", metavar="ADDRESS", type=_several, help="host:port of each, with commas")
+    parser.add_argument("--names", metavar="NAME", type=_several, help="by which it is reached, too, with commas")
     parser.add_argument("--url", help="how browsers reach it where a proxy is in front: https://gpus.example.org")
     parser.add_argument("--tls-cert", metavar="FILE", dest="tls.certificate_file", help="its certificate, as PEM")
     parser.add_argument("--tls-key", metavar="FILE", dest="tls.key_file", help="the certificate's key, as PEM")
     parser.add_argument(
         "--tls-coordinator-ca", metavar="FILE", dest="tls.coordinator_ca_file", help="who signs the coordinator's"
     )
-    parser.add_argument("--log-level", help="debug, info, warning, error (info)")
-    flags = vars(parser.parse_args(argv))
-    file = flags.pop("config")
-    for name in ("coordinator", "names"):
-        if flags[name] is not None:
-            flags[name] = [part.strip() for part in flags[name].split(",") if part.strip()]
-    loaded = common_config.load(Settings, env_prefix=ENV_PREFIX, file=file, table="console", env=env, flags=flags)
-    loaded.settings.check()
-    return loaded.settings
+    settings = common_config.parse(Settings, parser, argv, env_prefix=ENV_PREFIX, table="console", env=env)
+    settings.check()
+    return settings
+
+
+def _several(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     names: list[str] = args.policy or [Price.name]
     for name in names:
         require(name)
+    if min(args.more, args.fill) < 0:
+        raise ConfigError("--more and --fill can't be less than nothing", hint="write numbers from 0 on")
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"{args.plot}: pictures are .svg or .png")
     outcomes = _evaluate(args, names)

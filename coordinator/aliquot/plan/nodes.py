@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from aliquot.common import catalog
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import NODE_COLUMNS, naming, read_csv, read_document, refuse_unknown
-from aliquot.common.limits import GIB, MIB
+from aliquot.common.files import NODE_COLUMNS, naming, read_csv, read_document, refuse_unknown, whole
+from aliquot.common.limits import GIB, MAX_DEVICES_PER_NODE, MIB
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, DeviceSpec, NodeSpec
 
@@ -29,7 +29,7 @@ def read_nodes(path: Path) -> list[NodeSpec]:
             if path.suffix.lower() == ".csv":
                 columns, rows = read_csv(path)
                 refuse_unknown(path, columns, NODE_COLUMNS)
-                return [_from_row(row, line) for line, row in rows]
+                return [_from_row(row, f"line {line}") for line, row in rows]
             document = read_document(path)
             return [_from_document(node, number) for number, node in enumerate(_list_of_nodes(document))]
     except (ValueError, KeyError, TypeError) as error:
@@ -57,27 +57,20 @@ def _copy(node: NodeSpec, name: str) -> NodeSpec:
     return replace(node, node_id=name, name=name, devices=devices)
 
 
-def _whole(row: Mapping[str, str], line: int, *names: str) -> int | None:
-    """A number that spreadsheets may have written as 4.0; None: the row has none. Raises `ConfigError`."""
-    name = next((name for name in names if row.get(name)), "")
-    number, _, part = row.get(name, "").partition(".")
-    if name and (not number.isdecimal() or part.strip("0")):
-        raise ConfigError(f"line {line}: {name} is {row[name]!r}", hint="write a whole number")
-    return int(number) if name else None
-
-
-def _from_row(row: Mapping[str, str], line: int) -> NodeSpec:
+def _from_row(row: Mapping[str, str], where: str) -> NodeSpec:
     name = row.get("name") or row["sn"]
     model = row.get("model") or ""
     memory = row.get("memory_per_gpu")
-    cpu, host_mib = _whole(row, line, "cpu_milli"), _whole(row, line, "memory_mib")
-    if cpu is None:
-        cpu = parse_milli(row["cpu"]) if row.get("cpu") else UNKNOWN
-    host = UNKNOWN if host_mib is None else host_mib * MIB
-    if row.get("host_memory"):
-        host = parse_bytes(row["host_memory"])
-    count = _whole(row, line, "gpus", "gpu") or 0
-    devices = tuple(_device(name, index, model, parse_bytes(memory) if memory else 0) for index in range(count))
+    with naming(where):
+        cpu, host_mib = whole(row, "cpu_milli"), whole(row, "memory_mib")
+        if cpu is None:
+            cpu = parse_milli(row["cpu"]) if row.get("cpu") else UNKNOWN
+        host = UNKNOWN if host_mib is None else host_mib * MIB
+        if row.get("host_memory"):
+            host = parse_bytes(row["host_memory"])
+        count = whole(row, "gpus", "gpu", most=MAX_DEVICES_PER_NODE) or 0
+        memory_bytes = parse_bytes(memory) if memory else 0
+    devices = tuple(_device(name, index, model, memory_bytes) for index in range(count))
     return NodeSpec(name, name, devices, pool=row.get("pool") or "default", cpu_milli=cpu, host_memory_bytes=host)
 
 

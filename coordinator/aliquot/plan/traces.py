@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aliquot.common import catalog
-from aliquot.common.errors import AliquotError, ConfigError
-from aliquot.common.files import read_csv, refuse_unknown
-from aliquot.common.limits import MIB, WHOLE_SHARE_MILLI
+from aliquot.common.errors import ConfigError
+from aliquot.common.files import MANY, naming, read_csv, refuse_unknown, whole
+from aliquot.common.limits import MAX_GANG_SIZE, MIB, WHOLE_SHARE_MILLI
 from aliquot.common.quantity import parse_bytes, parse_milli
 from aliquot.common.request import parse_request
 from aliquot.coordinator.core.values.types import Demand
@@ -57,25 +57,25 @@ def _openb(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
             f"{path}:{line}: no {' and no '.join(missing)}",
             hint="a list has the column `gpu`, or openb's columns: at least num_gpu and gpu_milli",
         )
-    try:
-        count = int(row["num_gpu"])
-        models = (row.get("gpu_spec") or "").split("|")
-        spec = tuple(sorted(catalog.canonical_name(model) for model in models if model))
-        created, deleted = float(row.get("creation_time") or 0), float(row.get("deletion_time") or 0)
-        demand = Demand(
-            count=count,
-            share_milli=min(int(row["gpu_milli"]), WHOLE_SHARE_MILLI) if count else 0,
-            models=(spec,) if spec and count else (),
-            cpu_milli=int(row.get("cpu_milli") or 0),
-            host_memory_bytes=int(row.get("memory_mib") or 0) * MIB,
-        )
-    except ValueError as error:
-        raise ConfigError(f"{path}:{line}: {error}", hint="openb's columns hold whole numbers") from error
+    with naming(f"{path}:{line}"):
+        count = whole(row, "num_gpu") or 0
+        share_milli = min(whole(row, "gpu_milli") or 0, WHOLE_SHARE_MILLI) if count else 0
+        created, deleted = _seconds(row, "creation_time"), _seconds(row, "deletion_time")
+        cpu_milli, host_mib = whole(row, "cpu_milli") or 0, whole(row, "memory_mib") or 0
+    models = (row.get("gpu_spec") or "").split("|")
+    spec = tuple(sorted(catalog.canonical_name(model) for model in models if model))
+    demand = Demand(
+        count=count,
+        share_milli=share_milli,
+        models=(spec,) if spec and count else (),
+        cpu_milli=cpu_milli,
+        host_memory_bytes=host_mib * MIB,
+    )
     return TraceRequest(row.get("name") or str(line), demand, created, max(deleted - created, 0.0))
 
 
 def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
-    try:
+    with naming(f"{path}:{line}"):
         gpu = parse_request(row["gpu"])
         demand = Demand(
             count=gpu.count,
@@ -85,13 +85,21 @@ def _ours(path: Path, line: int, row: Mapping[str, str]) -> TraceRequest:
             vendor=gpu.vendor or "",
             mig_profile=gpu.mig_profile or "",
             vendors=gpu.vendors,
-            gang_size=int(row.get("gang") or 1),
+            gang_size=whole(row, "gang", most=MAX_GANG_SIZE) or 1,
             cpu_milli=parse_milli(row.get("cpu") or "0"),
             host_memory_bytes=parse_bytes(row.get("memory") or "0"),
         )
-        times = float(row.get("arrival_s") or 0), float(row.get("duration_s") or 0)
-    except AliquotError as error:
-        raise ConfigError(f"{path}:{line}: {error.message}", hint=error.hint) from error
-    except ValueError as error:
-        raise ConfigError(f"{path}:{line}: {error}") from error
+        times = _seconds(row, "arrival_s"), _seconds(row, "duration_s")
     return TraceRequest(row.get("name") or str(line), demand, *times)
+
+
+def _seconds(row: Mapping[str, str], name: str) -> float:
+    """None are 0. Raises `ConfigError`, also for what no clock shows: `nan`, `inf`, less than nothing."""
+    text = row.get(name) or "0"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < MANY:
+        raise ConfigError(f"{name} is {text!r}", hint=f"write seconds, such as 60 or 1.5, below {MANY}")
+    return seconds

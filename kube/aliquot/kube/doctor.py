@@ -15,7 +15,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound
+from aliquot.kube.api.errors import KubeNotFound
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core import kueue, names
 from aliquot.kube.core.pods import flatten
@@ -256,6 +256,4 @@ class Doctor:
             await self._client.get(resource.path(name=name))
         except KubeNotFound:
             return False
-        except KubeError:
-            raise
         return True

@@ -13,19 +13,17 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from aliquot.client import AsyncPool
 from aliquot.common import config as common_config
 from aliquot.common import logging as common_logging
 from aliquot.common.errors import AliquotError
-from aliquot.common.runtime import event_loop_factory, say_ready
+from aliquot.common.runtime import event_loop_factory, say_ready, until_signalled
 from aliquot.kube import webhook
 from aliquot.kube.alive import alive
 from aliquot.kube.api.client import KubeClient
@@ -38,48 +36,43 @@ from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core.names import CONTROLLERS_LEASE
 from aliquot.kube.extender.http import verbs
+from aliquot.kube.holding.book import now_ms
 from aliquot.kube.serving import serve
 from aliquot.kube.settings import ENV_PREFIX, TABLE, Settings
-from aliquot.kube.wiring import Parts, following, make_extender, make_parts, now_ms, running
+from aliquot.kube.wiring import Parts, following, make_extender, make_parts, running
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, Settings]:
     """Which process, and its settings. Raises ConfigError."""
     parser = argparse.ArgumentParser(prog="aliquot-kube", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("process", choices=("extender", "controllers", "webhook"))
-    parser.add_argument("--config", metavar="FILE", type=Path, help=f"a TOML file; its table [{TABLE}] is read")
     parser.add_argument("--kubeconfig", metavar="FILE", help="instead of the pod's own service account")
     parser.add_argument("--cluster", metavar="NAME", help="names this cluster among those that share the pool")
     parser.add_argument("--listen-port", metavar="PORT", type=int, help="of the extender (8760); 0: a free one")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
-    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
-    flags = vars(parser.parse_args(argv))
+    flags = common_config.flags_of(parser, argv, ENV_PREFIX, TABLE)
     process, file = flags.pop("process"), flags.pop("config")
     loaded = common_config.load(Settings, env_prefix=ENV_PREFIX, file=file, table=TABLE, env=os.environ, flags=flags)
     return process, loaded.settings
 
 
 async def run(process: str, settings: Settings) -> None:
-    """Serve until a signal comes. Raises AliquotError, or LeadershipLost."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serve until cancelled. Raises AliquotError, or LeadershipLost."""
     cluster = find_cluster(settings.kubeconfig)
     if process == "webhook":
         async with KubeClient(cluster) as client:
-            await run_webhook(client, settings, settings.namespace or cluster.namespace, stop)
+            await run_webhook(client, settings, settings.namespace or cluster.namespace)
         return
     async with alive(settings.alive_file), KubeClient(cluster) as client, AsyncPool() as pool:
         parts = await make_parts(client, pool, settings, f"aliquot-{process}")
         if process == "extender":
-            await run_extender(parts, settings, stop)
+            await run_extender(parts, settings)
         else:
             namespace = settings.namespace or cluster.namespace
-            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, _holder()), stop)
+            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, _holder()))
 
 
-async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) -> None:
-    """The extender, until `stop`."""
+async def run_extender(parts: Parts, settings: Settings) -> None:
+    """The extender, until cancelled."""
     extender, reconciler = make_extender(parts)
 
     def not_ready() -> str:
@@ -93,13 +86,13 @@ async def run_extender(parts: Parts, settings: Settings, stop: asyncio.Event) ->
     try:
         async with running(*following(parts), reconciler.run(), extender.run()) as failed:
             say_ready(address=f"{settings.listen_host}:{port}")
-            await until(stop, failed)
+            await failed
     finally:
         await end()
 
 
-async def run_webhook(client: KubeClient, settings: Settings, namespace: str, stop: asyncio.Event) -> None:
-    """The webhook, until `stop`. It asks no pool. Raises ConfigError, and KubeError for its certificate's Secret."""
+async def run_webhook(client: KubeClient, settings: Settings, namespace: str) -> None:
+    """The webhook, until cancelled. It asks no pool. Raises ConfigError, and KubeError for its certificate's Secret."""
     folder, renew = settings.webhook_tls, None
     with contextlib.ExitStack() as stack:
         if settings.webhook_service:
@@ -114,12 +107,12 @@ async def run_webhook(client: KubeClient, settings: Settings, namespace: str, st
         try:
             async with running(webhook.keep(certificate, client, renew=renew)) as failed:
                 say_ready(address=f"{settings.webhook_host}:{port}")
-                await until(stop, failed)
+                await failed
         finally:
             await end()
 
 
-async def run_controllers(parts: Parts, settings: Settings, election: Election, stop: asyncio.Event) -> None:
+async def run_controllers(parts: Parts, settings: Settings, election: Election) -> None:
     """The controllers, as long as this process leads. Raises LeadershipLost."""
 
     async def lead(epoch: int) -> None:
@@ -136,24 +129,7 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election, 
             say_ready(leading=True, epoch=epoch)
             await failed
 
-    electing = asyncio.ensure_future(election.run(lead))
-    try:
-        await until(stop, electing)
-    finally:
-        electing.cancel()
-        await asyncio.gather(electing, return_exceptions=True)
-
-
-async def until(stop: asyncio.Event, failed: asyncio.Future[None]) -> None:
-    """Wait for the signal, or the failure, which is raised."""
-    stopping = asyncio.ensure_future(stop.wait())
-    both: list[asyncio.Future[Any]] = [stopping, failed]
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if failed.done():
-            failed.result()
-    finally:
-        stopping.cancel()
+    await election.run(lead)
 
 
 def _holder() -> str:
@@ -166,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         process, settings = parse(argv)
         common_logging.configure(settings.log_level, json=settings.log_json)
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            runner.run(run(process, settings))
+            runner.run(until_signalled(run(process, settings)))
     except AliquotError as error:
         sys.stderr.write(error.explain() + "\n")
         return 1

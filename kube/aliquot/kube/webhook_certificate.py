@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,9 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aliquot.common import certificates
+from aliquot.common.files import write_whole
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
 from aliquot.kube.api.resources import SECRETS
+from aliquot.kube.core.shapes import RawMeta
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +39,8 @@ CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _TYPE: Final = "kubernetes.io/tls"
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _Secret(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: RawMeta = msgspec.field(default_factory=RawMeta)
     data: dict[str, str] = {}
 
 
@@ -124,7 +121,7 @@ class SharedCertificate:
                 files, _ = await self._read()  # another replica was faster
         if files != self._written:
             for name, content in files.items():
-                _replace(self._folder / name, content)
+                write_whole(self._folder / name, content, durable=False)
             self._written = files
 
     async def _read(self) -> tuple[dict[str, bytes], str]:
@@ -161,11 +158,3 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(pem) if pem else []
     except ValueError:
         return []
-
-
-def _replace(path: Path, content: bytes) -> None:
-    part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    part.replace(path)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from aliquot.kube.api.objects import Events
 from aliquot.kube.controllers.reconciler import Reconciler
 from aliquot.kube.core.reconciling import Patience
 from aliquot.kube.extender.scheduling import Extender
-from aliquot.kube.holding.book import LeaseBook
+from aliquot.kube.holding.book import LeaseBook, now_ms
 from aliquot.kube.holding.pods import PodIndex
 from aliquot.kube.holding.requests import Requests
 from aliquot.kube.holding.telling import Teller
@@ -60,11 +59,6 @@ async def make_parts(client: KubeClient, pool: AsyncPool, settings: Settings, co
     )
 
 
-def now_ms() -> int:
-    """Wall time, for comparing with the coordinator's: patience is far longer than clocks differ."""
-    return time.time_ns() // 1_000_000
-
-
 def make_extender(parts: Parts) -> tuple[Extender, Reconciler]:
     """The extender, with a reconciler that knows what it is binding."""
     extender = Extender(parts.pool, parts.client, parts.book, parts.pods, parts.requests, parts.teller)
@@ -84,19 +78,13 @@ def make_extender(parts: Parts) -> tuple[Extender, Reconciler]:
 async def running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Future[Any]]:
     """Tasks that run meanwhile. The future ends when one of them fails: none of them is to."""
     tasks = [asyncio.ensure_future(one) for one in work]
-    failed = asyncio.ensure_future(_first(tasks))
+    failed: asyncio.Future[Any] = asyncio.gather(*tasks)
     try:
         yield failed
     finally:
         for task in (failed, *tasks):
             task.cancel()
         await asyncio.gather(failed, *tasks, return_exceptions=True)
-
-
-async def _first(tasks: Sequence[asyncio.Future[None]]) -> None:
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
 
 
 def following(parts: Parts) -> list[Coroutine[Any, Any, None]]:

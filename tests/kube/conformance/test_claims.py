@@ -19,7 +19,8 @@ from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.core import names
 from aliquot.kube.core.claims import REFUSED
 from aliquot.kube.node.api_server import ApiServer
-from aliquot.kube.node.core.devices import PublishedDevice, resource_slice, slice_name
+from aliquot.kube.node.core.devices import resource_slice, slice_name
+from aliquot.kube.node.core.resources import PoolDevice
 from aliquot.v1 import leases_pb2
 from tests.coordinator.pool import eventually
 from tests.kube.claim_scheduler import ClaimScheduler
@@ -57,7 +58,7 @@ async def publish(place: Place, *, healthy: bool = True) -> None:
     node = place.nodes[0]
     uid = msgspec.json.decode(await place.client.get(resources.NODES.path(name=node)))["metadata"]["uid"]
     there = (await place.pool.node(node)).devices
-    devices = [PublishedDevice(device.uuid, "A100-80", 100, 79 * GIB, healthy) for device in there]
+    devices = [PoolDevice(device.uuid, healthy, 79 * GIB, 100, "A100-80") for device in there]
     await ApiServer(place.client).publish(lambda generation: resource_slice(node, uid, devices, generation))
 
 

@@ -19,7 +19,7 @@ from aliquot.kube.api.errors import KubeNotFound
 from aliquot.kube.api.resources import ADMISSION_CHECKS, CRDS, PODS, WORKLOADS, Resource
 from aliquot.kube.controllers.kueue import KueueController
 from aliquot.kube.core import kueue, names
-from aliquot.kube.wiring import now_ms
+from aliquot.kube.holding.book import now_ms
 from tests.coordinator.pool import eventually
 from tests.kube.conformance.conftest import REAL, Places
 from tests.kube.conformance.place import Place

@@ -127,10 +127,9 @@ class Whole:
 @contextlib.asynccontextmanager
 async def operating(place: Place) -> AsyncIterator[None]:
     """The controllers as they are run by their program, with an election; started again when they lose it."""
-    stop = asyncio.Event()
 
     async def operate() -> None:
-        while not stop.is_set():
+        while True:
             async with (
                 KubeClient(place.account) as client,
                 KubeClient(place.client.cluster) as elector,  # its Lease is in the test's namespace
@@ -139,14 +138,14 @@ async def operating(place: Place) -> AsyncIterator[None]:
                 parts = await make_parts(client, sdk, place.settings, "conformance")
                 election = Election(elector, place.namespace, "conformance", uuid.uuid4().hex)
                 with contextlib.suppress(LeadershipLost):
-                    await run_controllers(parts, place.settings, election, stop)
+                    await run_controllers(parts, place.settings, election)
 
     task = asyncio.create_task(operate())
     try:
         yield
     finally:
-        stop.set()
-        await task
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

@@ -217,11 +217,12 @@ class NvmlBackend:
         found = []
         most = self._query.ask(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
         for number in range(most):
-            ask = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
-            part = self._query.ask(whole.uuid, f"MigDeviceHandleByIndex {number}", ask, handle, number)
-            if part is None:
-                continue
+            question, ask = f"MigDeviceHandleByIndex {number}", pynvml.nvmlDeviceGetMigDeviceHandleByIndex
             try:
+                part = self._query.ask(whole.uuid, question, ask, handle, number)
+                if part is None and self._query.offers(whole.uuid, question):
+                    continue  # nothing has that number; what is refused is there, and somebody has to know
+                part = part or self._query.demand(whole.uuid, question, ask, handle, number)
                 uuid = text(self._query.demand(whole.uuid, f"MIG UUID {number}", pynvml.nvmlDeviceGetUUID, part))
                 name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, part))
                 memory = self._memory(uuid, part)

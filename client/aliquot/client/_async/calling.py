@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 from aliquot.client._async.ports import AsyncTransport
@@ -14,6 +15,7 @@ from aliquot.client._pages import Listing
 from aliquot.client._retrying import Attempts, Context
 from aliquot.client._trusting import TIMEOUT_S, Trusting
 from aliquot.client._values.base import Page
+from aliquot.client._watching import Cursor, Relist
 from aliquot.common.failures import RpcFailure
 
 log = logging.getLogger("aliquot.client")
@@ -71,6 +73,27 @@ class AsyncCaller:
             last = await self.page(listing, timeout_s, last.next_token, **fields)
             items += last.items
         return Page(tuple(items), "", first.seq)
+
+    async def stream(self, cursor: Cursor) -> AsyncGenerator[Any, None]:
+        """The messages of a stream without end, which is opened again where it broke off; `Relist` where some were
+        missed. Raises the typed error when trying again can't help.
+        """
+        while True:
+            address = self.context.endpoints.current
+            opened = self._transport.watch(cursor.method, cursor.request(), address)
+            failure: RpcFailure | None = None
+            try:
+                async for message in opened:
+                    yield message
+            except RpcFailure as error:
+                failure = error
+            finally:
+                opened.cancel()
+            step = cursor.ended(failure, address)
+            if isinstance(step, Relist):
+                yield step
+            else:
+                await sleep(step.after_s)
 
     async def _attempted(self, method: Method[Request, Answer], request: Request, attempts: Attempts) -> Answer:
         while True:

@@ -18,7 +18,7 @@ from aliquot.client._async.granting import AsyncGranting
 from aliquot.client._async.held import AsyncHeldLease
 from aliquot.client._async.keeper import AsyncKeeper
 from aliquot.client._async.ports import AsyncTransport
-from aliquot.client._async.seam import sleep
+from aliquot.client._async.seam import closing
 from aliquot.client._async.transport import AsyncGrpcTransport
 from aliquot.client._declaring import NodeDeclaration, node_to_proto
 from aliquot.client._from_proto import lease_of, node_of, numbers_of
@@ -37,7 +37,6 @@ from aliquot.client._values.pool import Status
 from aliquot.client._watching import FleetCursor, Relist, WatchCursor, WatchFilter
 from aliquot.client.fleet import FleetChange
 from aliquot.client.use import UseReport
-from aliquot.common.failures import RpcFailure
 from aliquot.common.limits import MAX_DECLARED_NODES
 from aliquot.common.tls import ClientTls, channel_credentials
 
@@ -360,27 +359,16 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         twice. Close the iterator (`aclose`) to end it.
         """
         cursor = WatchCursor(self._context, WatchFilter(tenant, lease_ids, nodes), after_seq)
-        while True:
-            address = self._context.endpoints.current
-            stream = self._transport.watch(cursor.method, cursor.request(), address)
-            failure: RpcFailure | None = None
-            try:
-                async for message in stream:
+        async with closing(self._caller.stream(cursor)) as messages:
+            async for message in messages:
+                if not isinstance(message, Relist):
                     for event in cursor.take(message):
                         yield event
-            except RpcFailure as error:
-                failure = error
-            finally:
-                stream.cancel()
-            step = cursor.ended(failure, address)
-            if isinstance(step, Relist):
-                if relist:
+                elif relist:
                     found = await self._caller.pages(LEASE_PAGES, self.timeout_s, tenant=tenant)
                     yield cursor.relisted(found.seq, found.items)
                 else:
                     yield cursor.relisted((await self._page(LEASE_PAGES, "", 1, tenant=tenant)).seq, ())
-            else:
-                await sleep(step.after_s)
 
     async def watch_fleet(
         self, *, layout: int = 0, version: int = 0, guard: bool = False
@@ -392,20 +380,11 @@ class AsyncPool(PoolBase[AsyncHeldLease]):
         iterator (`aclose`) to end it. Raises `NotPermitted`, and `Overloaded` where too many watch.
         """
         cursor = FleetCursor(self._context, layout, version, guard=guard)
-        while True:
-            address = self._context.endpoints.current
-            stream = self._transport.watch(cursor.method, cursor.request(), address)
-            failure: RpcFailure | None = None
-            try:
-                async for message in stream:
-                    change = cursor.take(message)
-                    if change is not None:
-                        yield change
-            except RpcFailure as error:
-                failure = error
-            finally:
-                stream.cancel()
-            await sleep(cursor.again(failure, address).after_s)
+        async with closing(self._caller.stream(cursor)) as messages:
+            async for message in messages:
+                change = cursor.take(message)
+                if change is not None:
+                    yield change
 
     # -------------------------------------------------------------------------------------------- the pool itself
 

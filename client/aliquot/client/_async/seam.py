@@ -23,6 +23,7 @@ Flag = asyncio.Event
 Lock = contextlib.nullcontext
 """Tasks of one loop switch only where they await."""
 HeldLeaseBase = HeldBase[Flag]
+closing = contextlib.aclosing
 sleep = asyncio.sleep
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import subprocess
 import threading
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 Flag = threading.Event
 Lock = threading.Lock
+closing = contextlib.closing
 sleep = time.sleep
 
 

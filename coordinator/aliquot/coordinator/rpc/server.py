@@ -105,6 +105,9 @@ class Server(Serving):
     def listen(self, address: str, tls: ServerTls | OwnTls | None) -> str:
         """Bind; returns the address with the real port. Raises SecurityError or ListenError."""
         require_secure(address, tls)
+        wanted = address.rpartition(":")[2]
+        if wanted.isdecimal() and (len(wanted) > 5 or int(wanted) >= 1 << 16):  # gRPC would take what is left of it
+            raise ListenError(f"can't listen on {address}", hint="a port is a number from 0 to 65535")
         try:
             if tls is not None:
                 port = self.grpc.add_secure_port(address, server_credentials(tls))

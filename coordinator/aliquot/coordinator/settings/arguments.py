@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 from aliquot.common import config as common_config
 from aliquot.coordinator.settings.config import ENV_PREFIX, Settings
@@ -15,10 +13,8 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
     parser = argparse.ArgumentParser(
         prog="aliquot-coordinator",
         description="The coordinator of a pool of GPU parts: decides, and journals what it has decided.",
-        epilog=f"Every setting can also be given as {ENV_PREFIX}<NAME>, or in the [coordinator] table of --config.",
     )
     parser.add_argument("--version", action="version", version=version)
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a TOML file; its table [coordinator] is read")
     parser.add_argument("--listen", metavar="ADDRESS", help="host:port or unix:PATH (127.0.0.1:7070)")
     parser.add_argument(
         "--journal",
@@ -44,12 +40,6 @@ def parse_settings(argv: list[str] | None, version: str) -> Settings:
         "--tls-client-ca", metavar="FILE", dest="tls.client_ca_file", help="PEM file: clients need a certificate by it"
     )
     parser.add_argument("--policy", metavar="NAME", help="how leases are placed: price, binpack, spread, …")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning, error")
-    parser.add_argument("--log-json", action="store_true", default=None, help="one JSON object a line")
     parser.add_argument("--snapshot-every-facts", metavar="N", type=int, help="facts between two snapshots")
     parser.add_argument("--fsync-ms", dest="fsync_delay_ms", type=int, help=argparse.SUPPRESS)
-    flags = vars(parser.parse_args(argv))
-    file = flags.pop("config")
-    return common_config.load(
-        Settings, env_prefix=ENV_PREFIX, file=file, table="coordinator", env=os.environ, flags=flags
-    ).settings
+    return common_config.parse(Settings, parser, argv, env_prefix=ENV_PREFIX, table="coordinator")

@@ -18,7 +18,9 @@ from aliquot.common.errors import ConfigError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_KEPT_S: Final = 60.0
+"""A projected token: the kubelet replaces its file."""
 _ASKED_KEPT_S: Final = 5.0
+"""One of a plug-in, which itself keeps it for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +34,25 @@ class Cluster:
 
 
 class _Kept:
-    """What is dear to ask, kept for a few seconds: plug-ins that give tokens keep them for minutes."""
+    """A token that is dear to ask for, kept for a while; and on, where it can't be asked for again."""
 
-    def __init__(self, ask: Callable[[], str]) -> None:
+    def __init__(self, ask: Callable[[], str], kept_s: float) -> None:
         self._ask = ask
+        self._kept_s = kept_s
         self._token = ""
         self._asked_at = float("-inf")
 
     def __call__(self) -> str:
         now = time.monotonic()
-        if now - self._asked_at >= _ASKED_KEPT_S:
-            self._token, self._asked_at = self._ask(), now
-        return self._token
-
-
-class _TokenFile:
-    """A projected token, read again each minute: the kubelet replaces it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._token = ""
-        self._read_at = -_TOKEN_KEPT_S
-
-    def __call__(self) -> str:
-        if time.monotonic() - self._read_at >= _TOKEN_KEPT_S:
+        if now - self._asked_at >= self._kept_s:
             try:
-                self._token = self._path.read_text().strip()
+                self._token = self._ask()
             except OSError as error:
                 if not self._token:
                     raise ConfigError(
-                        f"{self._path}: {error.strerror}", hint="mount a service account's token"
+                        f"{error.filename}: {error.strerror}", hint="mount a service account's token"
                     ) from None
-            self._read_at = time.monotonic()
+            self._asked_at = now
         return self._token
 
 
@@ -78,7 +67,9 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Cluster:
         namespace = (folder / "namespace").read_text().strip()
     except OSError as error:
         raise ConfigError(f"{folder}: {error}", hint="don't set automountServiceAccountToken to false") from error
-    return Cluster(f"https://{host}:{port}", _TokenFile(folder / "token"), tls, namespace)
+    return Cluster(
+        f"https://{host}:{port}", _Kept(lambda: (folder / "token").read_text().strip(), _TOKEN_KEPT_S), tls, namespace
+    )
 
 
 def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
@@ -115,7 +106,7 @@ def from_kubeconfig(path: str = "", context: str = "") -> Cluster:
         found = settings.api_key.get("BearerToken") or settings.api_key.get("authorization") or ""
         return str(found).removeprefix("Bearer ")
 
-    return Cluster(settings.host, _Kept(read), tls, str(spec.get("namespace", "default")))
+    return Cluster(settings.host, _Kept(read, _ASKED_KEPT_S), tls, str(spec.get("namespace", "default")))
 
 
 def find_cluster(kubeconfig: str = "", context: str = "") -> Cluster:

@@ -2,8 +2,8 @@
 
 The Lease is taken and renewed by replacing it at the resource version that was read. Nobody's clock is compared with
 anybody else's: a candidate counts the Lease as expired when it has seen it unchanged for its whole duration, on its own
-monotonic clock. The holder counts from before it asked, each call has a time-out below the duration, and it stops by
-its own clock when it could not renew: with the API server frozen the leader ends no later than anybody may take over.
+monotonic clock. The holder counts from before it asked, and stops by its own clock when that time is over, whatever it
+was waiting for: with the API server frozen the leader ends no later than anybody may take over.
 `leaseTransitions` rises with every change of holder: the fencing epoch.
 """
 
@@ -51,12 +51,11 @@ class Election:
         self._pause_s = duration_s / 6
         self._seen = ("", 0.0)
         self._deadline = 0.0
-        self._lease: dict[str, Any] = {}
 
     @property
     def leads(self) -> bool:
         """Whether nobody else can lead yet."""
-        return bool(self._lease) and self._now() < self._deadline
+        return self._now() < self._deadline
 
     async def run(self, lead: Callable[[int], Awaitable[None]]) -> None:
         """Wait for the Lease, then lead: `lead` is given the epoch and is cancelled when the Lease is lost.
@@ -87,57 +86,48 @@ class Election:
             lease = await self._read()
             if lease is not None and not self._free(lease):
                 return False
-            return self._took(asked, await self._write(lease))
+            now, before = _micro_time(), (lease or {}).get("spec") or {}
+            epoch = int(before.get("leaseTransitions") or 0) + 1
+            await self._write(lease, holderIdentity=self.holder, acquireTime=now, renewTime=now, leaseTransitions=epoch)
         except KubeConflict:
             return False
         except KubeError as error:
             log.warning("the Lease %s/%s can't be taken: %s", self._namespace, self._name, error.explain())
             return False
+        self.epoch, self._deadline = epoch, asked + self.duration_s
+        return True
 
     async def give_up(self) -> None:
         """Let it be free at once, so that the next need not wait for its expiry."""
-        lease, self._lease, self._deadline = self._lease, {}, 0.0
-        if lease:
-            lease["spec"]["holderIdentity"] = ""
-            try:
-                await self._put(lease)
-            except KubeError as error:
-                log.warning("the Lease %s/%s was not given up: %s", self._namespace, self._name, error.message)
+        self._deadline = 0.0
+        try:
+            lease = await self._read()
+            if lease is not None and lease["spec"].get("holderIdentity") == self.holder:
+                await self._write(lease, holderIdentity="")
+        except KubeError as error:
+            log.warning("the Lease %s/%s was not given up: %s", self._namespace, self._name, error.message)
 
     async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self._pause_s)
-            asked = self._now()
-            if asked >= self._deadline:
-                raise LeadershipLost(f"the Lease could not be renewed for {self.duration_s} s")
-            try:
-                await self._renew()
-                self._deadline = asked + self.duration_s
-            except KubeConflict as error:
-                lease = await self._look_again()
-                if lease is None or lease["spec"].get("holderIdentity") != self.holder:
-                    self._lease = {}
-                    raise LeadershipLost("another has taken the Lease") from error
-                self._lease = lease  # somebody wrote merely a label
-            except KubeError as error:
-                log.warning("the Lease was not renewed, and is tried again: %s", error.message)
-
-    async def _look_again(self) -> dict[str, Any] | None:
         try:
-            return await self._read()
-        except KubeError:
-            return self._lease
+            while True:
+                async with asyncio.timeout_at(self._deadline):
+                    await asyncio.sleep(self._pause_s)
+                    await self._renew()
+        except TimeoutError as error:
+            raise LeadershipLost(f"the Lease could not be renewed for {self.duration_s} s") from error
 
     async def _renew(self) -> None:
-        left_s = max(0.1, min(self._timeout_s, self._deadline - self._now()))
-        self._lease["spec"]["renewTime"] = _micro_time()
-        self._lease = await self._put(self._lease, left_s)
-
-    def _took(self, asked: float, lease: dict[str, Any]) -> bool:
-        self._lease = lease
-        self.epoch = int(lease["spec"].get("leaseTransitions", 0))
-        self._deadline = asked + self.duration_s
-        return True
+        asked = self._now()
+        try:
+            # Read first: somebody may have written merely a label.
+            lease = await self._read()
+            if lease is None or lease["spec"].get("holderIdentity") != self.holder:
+                self._deadline = 0.0
+                raise LeadershipLost("another has taken the Lease, or it is gone")
+            await self._write(lease, renewTime=_micro_time())
+            self._deadline = asked + self.duration_s
+        except KubeError as error:
+            log.warning("the Lease was not renewed, and is tried again: %s", error.message)
 
     def _free(self, lease: dict[str, Any]) -> bool:
         spec, version = lease.get("spec", {}), lease["metadata"]["resourceVersion"]
@@ -155,34 +145,14 @@ class Election:
         except KubeNotFound:
             return None
 
-    async def _write(self, old: dict[str, Any] | None) -> dict[str, Any]:
-        now = _micro_time()
-        spec = {
-            "holderIdentity": self.holder,
-            "leaseDurationSeconds": self.duration_s,
-            "acquireTime": now,
-            "renewTime": now,
-            "leaseTransitions": 0 if old is None else int(old.get("spec", {}).get("leaseTransitions") or 0) + 1,
-        }
-        if old is not None:
-            return await self._put({**old, "spec": spec})
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": {**spec, "leaseTransitions": 1},
-        }
-        answer = await self._client.call(
-            "POST", LEASES.path(self._namespace), document=lease, timeout_s=self._timeout_s
-        )
-        created: dict[str, Any] = msgspec.json.decode(answer)
-        return created
-
-    async def _put(self, lease: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        path = LEASES.path(self._namespace, self._name)
-        answer = await self._client.call("PUT", path, document=lease, timeout_s=timeout_s or self._timeout_s)
-        put: dict[str, Any] = msgspec.json.decode(answer)
-        return put
+    async def _write(self, lease: dict[str, Any] | None, **changed: object) -> None:
+        """Replace it at its version; None: make it. Raises KubeError."""
+        spec = {**((lease or {}).get("spec") or {}), "leaseDurationSeconds": self.duration_s, **changed}
+        meta = {"name": self._name, "namespace": self._namespace} if lease is None else lease["metadata"]
+        document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+        method, name = ("POST", "") if lease is None else ("PUT", self._name)
+        path = LEASES.path(self._namespace, name)
+        await self._client.call(method, path, document=document, timeout_s=self._timeout_s)
 
     @staticmethod
     def _now() -> float:

@@ -15,21 +15,14 @@ from aliquot.kube.api.client import MERGE, STRATEGIC, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
 from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.names import GANG
-from aliquot.kube.core.shapes import RawPod
+from aliquot.kube.core.shapes import RawMeta, RawPod
 
 _POD = msgspec.json.Decoder(RawPod)
 _EVENT_CHARS_MAX = 1024
 
 
 class _Namespace(msgspec.Struct):
-    """A namespace, as far as rules look at it."""
-
-    class Meta(msgspec.Struct):
-        """`metadata`."""
-
-        labels: dict[str, str] | None = None
-
-    metadata: Meta
+    metadata: RawMeta
 
 
 class _Pods(msgspec.Struct):
@@ -95,6 +88,11 @@ async def delete_pod(client: KubeClient, namespace: str, name: str, uid: str) ->
     return True
 
 
+def now_text() -> str:
+    """The time as objects have it."""
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass(frozen=True, slots=True)
 class Regarding:
     """What an event is about."""
@@ -121,7 +119,7 @@ class Events:
         text = message[:_EVENT_CHARS_MAX]
         digest = hashlib.sha256(f"{about.uid}/{reason}/{text}".encode()).hexdigest()[:16]
         name = f"{about.name[:200]}.{digest}"
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = now_text()
         event = {
             "apiVersion": "v1",
             "kind": "Event",

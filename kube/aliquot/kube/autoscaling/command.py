@@ -1,4 +1,4 @@
-"""`aliquot autoscale`: `create`, `ls`, `status` and `delete`."""
+"""`aliquot autoscale`: `create`, `status` and `delete`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import yaml
 
 from aliquot.cli._out import Out
 from aliquot.cli._parser import Parser, common
-from aliquot.cli._table import table
 from aliquot.common.errors import ConfigError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.autoscaling import working
 from aliquot.kube.core.autoscaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
-from aliquot.kube.core.autoscaling.objects import HPA, Plan, document
+from aliquot.kube.core.autoscaling.objects import Plan, document
 
 _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 _CHOOSES = ("queue", "tenant")
@@ -66,9 +65,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--auth", default="", metavar="NAME", help="a ClusterTriggerAuthentication for it (none)")
     create.add_argument("--dry-run", action="store_true", help="print the object as YAML, and ask nobody")
     create.set_defaults(act=_create)
-    ls = commands.add_parser("ls", help="the autoscalers that this command has written")
-    ls.add_argument("--all-namespaces", "-A", action="store_true")
-    ls.set_defaults(act=_ls)
     status = commands.add_parser("status", help="how one stands, and why it does what it does, or nothing")
     status.add_argument("scaled", metavar="deploy/NAME")
     status.set_defaults(act=_status)
@@ -76,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("scaled", metavar="deploy/NAME")
     delete.add_argument("--name", default="", help="of the autoscaler, where there are several")
     delete.set_defaults(act=_delete)
-    for each in (create, ls, status, delete):
+    for each in (create, status, delete):
         common(each)
         each.add_argument("--namespace", "-n", default="", help="default: the kubeconfig's")
         each.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
@@ -130,45 +126,6 @@ def _plan(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> 
         args.keda,
         args.prometheus,
         args.auth,
-    )
-
-
-async def _ls(args: argparse.Namespace) -> int:
-    out = Out.of(args)
-    async with _client(args) as client:
-        found = await working.listed(client, "" if args.all_namespaces else args.namespace)
-    if out.as_json:
-        out.document([asdict(one) for one in found])
-    elif not found:
-        out.note("none")
-    else:
-        out.show(
-            table(
-                "NAMESPACE",
-                "NAME",
-                "KIND",
-                "SCALES",
-                ("MIN", "right"),
-                ("MAX", "right"),
-                ("NOW", "right"),
-                "MEASURED/TARGET",
-                rows=[_row(one) for one in found],
-            )
-        )
-    return 0
-
-
-def _row(one: working.Shown) -> tuple[str, ...]:
-    kind = "HPA" if one.autoscaler.kind == HPA else one.autoscaler.kind
-    return (
-        one.autoscaler.namespace,
-        one.autoscaler.name,
-        kind,
-        "/".join(one.autoscaler.scaled),
-        str(one.fewest),
-        str(one.most),
-        "?" if one.now is None else str(one.now),
-        ", ".join(one.goals),
     )
 
 

@@ -15,6 +15,8 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.autoscaling.grammar import AutoscaleError, Scaled
 from aliquot.kube.core.autoscaling.objects import (
     HPA,
+    MANAGED_BY,
+    OURS,
     SCALED_OBJECT,
     Autoscaler,
     Document,
@@ -114,23 +116,14 @@ async def delete(client: KubeClient, namespace: str, scaled: Scaled, name: str =
             one = found[0]
             hint = f"kubectl -n {namespace} delete {one.kind.lower()} {one.name}"
             raise AutoscaleError(f"{one} scales {scaled}, and is not ours", hint=hint)
-        raise AutoscaleError(f"nothing scales {scaled} in namespace {namespace}", hint="aliquot autoscale ls")
+        hint = f"all that are ours: kubectl get hpa,scaledobject -A -l {MANAGED_BY}={OURS}"
+        raise AutoscaleError(f"nothing scales {scaled} in namespace {namespace}", hint=hint)
     for one in ours:
         try:
             await client.delete(_RESOURCES[one.kind].path(namespace, one.name))
         except KubeNotFound:
             continue
     return ours
-
-
-async def listed(client: KubeClient, namespace: str) -> list[Shown]:
-    """Ours. Raises KubeError."""
-    there = await _all(client, namespace)
-    return [
-        _shown(one, item, _hpa_of(one, item, there))
-        for kind, item in there
-        if (one := autoscaler(kind, item)).ours and not one.made_by
-    ]
 
 
 async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Shown]:

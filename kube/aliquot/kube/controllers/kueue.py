@@ -6,7 +6,6 @@ Workload that is evicted, finished, deactivated or deleted lets its reservation 
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, level_of
 from aliquot.kube.api.informer import Informer
-from aliquot.kube.api.objects import Regarding
+from aliquot.kube.api.objects import Regarding, now_text
 from aliquot.kube.api.resources import ADMISSION_CHECKS, WORKLOADS
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import kueue
@@ -194,7 +193,7 @@ class KueueController:
             for check in found["status"].get("admissionChecks", ()):
                 if self.checks.get(check["name"]) is None:
                     continue
-                check.update(state=state, message=message[:1024], lastTransitionTime=_now_text())
+                check.update(state=state, message=message[:1024], lastTransitionTime=now_text())
                 check.pop("podSetUpdates", None)
                 check.pop("requeueAfterSeconds", None)
                 if updates:
@@ -219,14 +218,10 @@ class KueueController:
                 "status": "True",
                 "reason": "Active",
                 "message": "the controller of aliquot runs",
-                "lastTransitionTime": _now_text(),
+                "lastTransitionTime": now_text(),
             }
             path = ADMISSION_CHECKS.path(name=check.metadata.name, subresource="status")
             try:
                 await self._client.patch(path, {"status": {"conditions": [condition]}})
             except KubeError as error:
                 log.log(level_of(error), "AdmissionCheck %s: %s", check.metadata.name, error.message)
-
-
-def _now_text() -> str:
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -50,7 +50,6 @@ class Reconciler:
         patience: Patience | None = None,
         every_s: float = _EVERY_S,
     ) -> None:
-        self.rounds = 0
         self._client = client
         self._book = book
         self._pods = pods
@@ -95,7 +94,6 @@ class Reconciler:
         for begin in range(0, len(every), _PORTION):
             count += await self._reconcile(every[begin : begin + _PORTION])
             await asyncio.sleep(0)
-        self.rounds += 1
         return count
 
     async def _reconcile(self, subjects: Iterable[Subject]) -> int:

@@ -87,9 +87,7 @@ class KubeLease:
         return {part.member: part.node for part in self.parts if not (part.gone or part.shed)}
 
 
-def labels_of(
-    cluster: str, namespace: str, *, pod_uid: str = "", gang: str = "", owner: str = "", attempt: int = 0
-) -> dict[str, str]:
+def labels_of(cluster: str, namespace: str, *, pod_uid: str = "", gang: str = "", owner: str = "") -> dict[str, str]:
     """What a lease of ours is labelled with, so that any of our processes knows it again."""
     found = {
         names.LEASE_CLUSTER: cluster,
@@ -97,7 +95,6 @@ def labels_of(
         names.LEASE_POD_UID: pod_uid,
         names.LEASE_GANG: gang,
         names.LEASE_OWNER: owner,
-        names.LEASE_ATTEMPT: str(attempt) if attempt else "",
     }
     return {name: value for name, value in found.items() if value}
 

@@ -58,7 +58,7 @@ class Members:
     def tell(self, lease_id: str, member: int, uid: str) -> None:
         """This pod is told that it is this member."""
         self._forget(uid)
-        if self._pods.was_deleted(uid):
+        if uid in self._pods.deleted:
             return
         if lease_id not in self._told:
             for known in [each for each in self._told if self._book.get(each) is None]:

@@ -25,8 +25,8 @@ _GONE: Final = frozenset({SliceState.GONE, SliceState.FAILED})
 _PAUSE_S: Final = 1.0
 
 
-def wall_ms() -> int:
-    """This machine's time."""
+def now_ms() -> int:
+    """Wall time, for comparing with the coordinator's: patience is far longer than clocks differ."""
     return time.time_ns() // 1_000_000
 
 
@@ -71,7 +71,7 @@ def _part(part: Slice) -> Part:
 class LeaseBook:
     """See the module's docstring. `run` follows; until `synced` nothing may be decided by it."""
 
-    def __init__(self, pool: AsyncPool, cluster: str, now_ms: Callable[[], int] = wall_ms) -> None:
+    def __init__(self, pool: AsyncPool, cluster: str, now_ms: Callable[[], int] = now_ms) -> None:
         self._now_ms = now_ms
         self._seen: dict[str, tuple[int, int]] = {}
         """Of each live lease of ours: when the pool says it was granted, and when that was seen."""

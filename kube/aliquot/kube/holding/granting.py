@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 from aliquot.client import (
     AsyncPool,
@@ -151,41 +152,12 @@ class Locks:
     """One at a time for each name; kept only as long as somebody holds or waits."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def held(self) -> set[str]:
         """Names that somebody holds or waits for."""
         return set(self._locks)
 
-    def __call__(self, name: str) -> _Held:
-        """`async with locks(name):`."""
-        return _Held(self._locks, name)
-
-
-class _Held:
-    __slots__ = ("_locks", "_name")
-
-    def __init__(self, locks: dict[str, tuple[asyncio.Lock, int]], name: str) -> None:
-        self._locks = locks
-        self._name = name
-
-    async def __aenter__(self) -> None:
-        lock, users = self._locks.get(self._name) or (asyncio.Lock(), 0)
-        self._locks[self._name] = (lock, users + 1)
-        try:
-            await lock.acquire()
-        except BaseException:
-            self._leave(lock)
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        lock, _users = self._locks[self._name]
-        lock.release()
-        self._leave(lock)
-
-    def _leave(self, lock: asyncio.Lock) -> None:
-        users = self._locks[self._name][1] - 1
-        if users:
-            self._locks[self._name] = (lock, users)
-        else:
-            del self._locks[self._name]
+    def __call__(self, name: str) -> asyncio.Lock:
+        """`async with locks(name):`, which keeps the lock as long as it is used."""
+        return self._locks.setdefault(name, asyncio.Lock())

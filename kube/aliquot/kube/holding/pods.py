@@ -50,12 +50,8 @@ class PodIndex:
 
     @property
     def deleted(self) -> Container[str]:
-        """Uids of pods that the API server has said, lately, are gone."""
+        """Uids of pods that the API server has said, lately, are gone: a uid never comes back."""
         return self._deleted
-
-    def was_deleted(self, uid: str) -> bool:
-        """Whether the API server has said, lately, that this pod is gone: a uid never comes back."""
-        return uid in self._deleted
 
     def of_gang(self, namespace: str, gang: str) -> list[PodRecord]:
         """The pods of a gang."""

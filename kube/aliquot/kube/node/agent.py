@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 from aliquot.client.local import CgroupAttachment, LocalAgent, LocalStatus
-from aliquot.kube.node.core.identity import HeldSlice
 from aliquot.kube.node.core.resources import PoolDevice
 
 WHOLE_MILLI = 1000
@@ -27,23 +26,6 @@ class Agent:
         return await asyncio.to_thread(self._local.attach_cgroup, lease_id, cgroup, member=member, uid=uid)
 
 
-def held_in(status: LocalStatus) -> list[HeldSlice]:
-    """The slices."""
-    return [
-        HeldSlice(
-            lease_id=piece.lease_id,
-            member=piece.member,
-            device_uuid=piece.device_uuid,
-            share_milli=piece.share_milli,
-            memory_bytes=piece.memory_bytes,
-            status=piece.status,
-            lease_epoch=piece.lease_epoch,
-            cgroups=piece.cgroups,
-        )
-        for piece in status.slices
-    ]
-
-
 def devices_in(status: LocalStatus) -> list[PoolDevice]:
     """The devices. Cards that are cut into MIG instances are not leased; the instances are."""
     cut = {device.parent_uuid for device in status.devices if device.parent_uuid}
@@ -53,6 +35,7 @@ def devices_in(status: LocalStatus) -> list[PoolDevice]:
             healthy=device.healthy,
             memory_bytes=max(0, device.memory_total_bytes - device.memory_reserved_bytes - device.foreign_bytes),
             percent=(device.compute_milli or WHOLE_MILLI) // 10,
+            model=device.model,
         )
         for device in status.devices
         if device.uuid not in cut

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from aliquot.kube.api.resources import Resource
 from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.core.shapes import RawMeta
 from aliquot.kube.node.core.devices import same_devices
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.seam import Condition, NodeRecord, Pod
 
 R = TypeVar("R")
@@ -194,13 +193,12 @@ async def _following(informer: Informer[Any, Any]) -> AsyncIterator[None]:
 
 
 def _written(condition: Condition) -> dict[str, str]:
-    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "type": condition.type,
         "status": condition.status,
         "reason": condition.reason,
         "message": condition.message,
-        "lastTransitionTime": now,
+        "lastTransitionTime": objects.now_text(),
     }
 
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from aliquot.client import AgentError
 from aliquot.client.local import CgroupAttachment, LocalStatus
 from aliquot.common.errors import AliquotError
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.pods import Assignment
-from aliquot.kube.node.agent import Agent, held_in
+from aliquot.kube.node.agent import Agent
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.containers import Containers
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignment, read_assignment
 from aliquot.kube.node.core.claimants import Claimants, Member
-from aliquot.kube.node.core.identity import NotBound, decide, holders_of
+from aliquot.kube.node.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
 from aliquot.kube.node.records import Bound, Records
@@ -30,6 +31,8 @@ from aliquot.kube.node.reporting import Reporting
 from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PREPARE_S = 20.0
 """How long a container's start may take here: a kubelet waits for 30 s."""
@@ -87,14 +90,20 @@ class Binder:
 
     async def prepare(self, units: Sequence[str]) -> None:
         """Have the limits of the container that was given these units in force. Raises `NotPrepared`."""
+
+        async def once() -> None:
+            pod = await self._pod_of(units)
+            self._require_seen(pod)
+            await self.bind(pod, units)
+
+        await self.persist(once)
+
+    async def persist(self, prepare: Callable[[], Awaitable[T]]) -> T:
+        """Try until it is prepared, or can't be, or a kubelet would not wait any longer: then raises `NotPrepared`."""
         deadline_s = self._monotonic_s() + self._prepare_s
         while True:
             try:
-                pod = await self._pod_of(units)
-                self._require_seen(pod)
-                async with self._lock(pod):
-                    await self._bind(pod, await self._agent.status(), units)
-                return
+                return await prepare()
             except (BadAssignment, *_TRIED_AGAIN) as error:
                 final = isinstance(error, BadAssignment) or (isinstance(error, NotBound) and error.final)
                 if final or self._monotonic_s() + AGAIN_S > deadline_s:
@@ -156,7 +165,7 @@ class Binder:
     async def _reconcile(self, pod: Pod, status: LocalStatus) -> None:
         bound = self._records.of(pod.identity.uid)
         try:
-            assignment = decide(pod.identity, self._node_names, pod.annotations, held_in(status))
+            assignment = decide(pod.identity, self._node_names, pod.annotations, status.slices)
             attached = bound is not None and any(
                 bound.cgroup in piece.cgroups and piece.lease_id == assignment.lease for piece in status.slices
             )
@@ -185,7 +194,7 @@ class Binder:
 
     async def _bind(self, pod: Pod, status: LocalStatus, units: Sequence[str] = ()) -> Assignment:
         """Raises `NotBound`, `BadAssignment` and `AgentError`."""
-        assignment = decide(pod.identity, self._node_names, pod.annotations, held_in(status))
+        assignment = decide(pod.identity, self._node_names, pod.annotations, status.slices)
         cgroup = self._cgroups.of_pod(pod.identity)
         self._require_free(pod, assignment)
         known = self._records.of(pod.identity.uid)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from aliquot.kube.node.core.cgroup_names import elsewhere, pod_cgroups
-from aliquot.kube.node.core.identity import NotBound, PodIdentity
+from aliquot.kube.node.identity import NotBound, PodIdentity
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.kube.node.cgroups import PodCgroups
-from aliquot.kube.node.core.identity import NotBound
 from aliquot.kube.node.core.resources import PERCENT_RESOURCE
+from aliquot.kube.node.identity import NotBound
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.seam import Pod

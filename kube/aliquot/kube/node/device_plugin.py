@@ -39,8 +39,6 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self._advertised = NOTHING
         self._changed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
-        self.listeners = 0
-        """Kubelets that follow the list now: one, or none after the kubelet has gone."""
 
     def advertise(self, advertised: Advertised) -> None:
         """From now on there is this much."""
@@ -78,16 +76,12 @@ class DevicePlugin(rpc.DevicePluginServicer):
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """All units, again whenever they change."""
         server = self._server
-        self.listeners += 1
-        try:
-            while server is self._server:
-                changed, units = self._changed, unit_names(self._advertised.percent)
-                yield pb.ListAndWatchResponse(
-                    devices=[pb.Device(ID=name, health="Healthy" if well else "Unhealthy") for name, well in units]
-                )
-                await changed.wait()
-        finally:
-            self.listeners -= 1
+        while server is self._server:
+            changed, units = self._changed, unit_names(self._advertised.percent)
+            yield pb.ListAndWatchResponse(
+                devices=[pb.Device(ID=name, health="Healthy" if well else "Unhealthy") for name, well in units]
+            )
+            await changed.wait()
 
     async def Allocate(  # noqa: N802
         self, request: pb.AllocateRequest, context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse]

@@ -15,9 +15,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from aliquot.client.local import CgroupAttachment
 from aliquot.common.files import write_whole
@@ -32,23 +31,6 @@ LIBRARY_VARIABLE = "LD_PRELOAD"
 _NAME = re.compile(r"[0-9a-f]{24}")
 
 
-class Injection(Protocol):
-    """One of the ways."""
-
-    @property
-    def variable(self) -> str:
-        """What every container has in its environment where the promise was kept; empty: nothing can be said."""
-
-    def promise(self, units: Iterable[str]) -> pb.ContainerAllocateResponse:
-        """What to answer when nobody knows yet for whom."""
-
-    def fulfil(self, units: Sequence[str], attached: CgroupAttachment) -> None:
-        """Put there what a container with these units is to find. Raises `OSError`."""
-
-    def withdraw(self, names: Iterable[str]) -> None:
-        """Of these places nobody will use what is there any more."""
-
-
 def place(units: Iterable[str]) -> str:
     """The name of the place for these units."""
     return hashlib.sha256("\n".join(sorted(units)).encode()).hexdigest()[:24]
@@ -60,13 +42,15 @@ class CdiInjection:
     """
 
     variable = "ALIQUOT_SLICE_IDS"
-    """Pods may have the id of their lease from their annotations; of its slices only an agent tells."""
+    """What every container has in its environment where the promise was kept. Pods may have the id of their lease from
+    their annotations; of its slices only an agent tells.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def promise(self, units: Iterable[str]) -> pb.ContainerAllocateResponse:
-        """The name of a device, described before the container is made."""
+        """Answered when nobody knows yet for whom: the name of a device, described before the container is made."""
         return pb.ContainerAllocateResponse(cdi_devices=[pb.CDIDevice(name=f"{CDI_KIND}={place(units)}")])
 
     def fulfil(self, units: Sequence[str], attached: CgroupAttachment) -> None:
@@ -88,7 +72,7 @@ class CdiInjection:
         write_whole(self._folder / _file_name(name), json.dumps(text, indent=1).encode(), mode=0o644)
 
     def withdraw(self, names: Iterable[str]) -> None:
-        """Remove descriptions."""
+        """Remove descriptions that nobody will use any more."""
         for name in names:
             if _NAME.fullmatch(name):
                 (self._folder / _file_name(name)).unlink(missing_ok=True)
@@ -100,21 +84,18 @@ class MountInjection:
     load, and the loader says so.
     """
 
-    def __init__(self, folder: Path, library: str = "", *, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, library: str = "") -> None:
         self._folder = folder
         self._library = library
-        self._extra = dict(extra or {})
 
     @property
     def variable(self) -> str:
-        """The library's, where there is one to load."""
+        """As of the other way; empty where there is no library to load: nothing can be said then."""
         return LIBRARY_VARIABLE if self._library else ""
 
     def promise(self, units: Iterable[str]) -> pb.ContainerAllocateResponse:
-        """A mount of what will be there."""
-        variables = dict(self._extra)
-        if self._library:
-            variables[LIBRARY_VARIABLE] = f"{MOUNT_POINT}/{self._library}"
+        """Answered when nobody knows yet for whom: a mount of what will be there."""
+        variables = {LIBRARY_VARIABLE: f"{MOUNT_POINT}/{self._library}"} if self._library else {}
         mount = pb.Mount(container_path=MOUNT_POINT, host_path=str(self._folder / place(units)))
         return pb.ContainerAllocateResponse(envs=variables, mounts=[mount])
 
@@ -129,10 +110,14 @@ class MountInjection:
         staging.replace(target)
 
     def withdraw(self, names: Iterable[str]) -> None:
-        """Remove links."""
+        """Remove links that nobody will use any more."""
         for name in names:
             if _NAME.fullmatch(name):
                 (self._folder / name).unlink(missing_ok=True)
+
+
+Injection = CdiInjection | MountInjection
+"""One of the ways."""
 
 
 def _file_name(name: str) -> str:

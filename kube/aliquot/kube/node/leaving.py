@@ -11,7 +11,7 @@ from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.injection import Injection
 from aliquot.kube.node.records import Bound, Records
-from aliquot.kube.node.releasing import Releaser
+from aliquot.kube.node.releasing import Release
 from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
@@ -21,13 +21,14 @@ class Leaving:
     """Use from one event loop."""
 
     def __init__(
-        self, cluster: ApiServer, records: Records, cgroups: PodCgroups, injection: Injection, releaser: Releaser
+        self, cluster: ApiServer, records: Records, cgroups: PodCgroups, injection: Injection, release: Release | None
     ) -> None:
         self._cluster = cluster
         self._records = records
         self._cgroups = cgroups
         self._injection = injection
-        self._releaser = releaser
+        self._release = release
+        """None: whoever asked for the leases gives them back."""
 
     async def look(self, pods: Mapping[str, Pod], status: LocalStatus) -> None:
         """Have leases released of pods that are not there any more, and forget those of which nothing is left."""
@@ -41,8 +42,8 @@ class Leaving:
                     self._injection.withdraw(self._left_by(bound))
                     self._records.remove(bound.uid)
                 continue
-            if await self._has_gone(bound):
-                await self._releaser.release(bound.lease_id, bound.uid)
+            if self._release is not None and await self._has_gone(bound):
+                await self._release(bound.lease_id, bound.uid)
 
     def _left_by(self, bound: Bound) -> list[str]:
         """Its places that no other pod has by now: the kubelet gives units out again as soon as their pod has ended."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.kube.node.core.identity import PodIdentity
 from aliquot.kube.node.filed import Filed
+from aliquot.kube.node.identity import PodIdentity
 
 
 class Bound(msgspec.Struct, frozen=True):

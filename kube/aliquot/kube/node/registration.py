@@ -35,8 +35,6 @@ class Registration:
         self.plugin = plugin
         self._folder = folder
         self._look_s = look_s
-        self.registrations = 0
-        """How often a kubelet took it."""
         self.problem = "not registered with the kubelet yet"
         """Why it is not registered; empty when it is."""
 
@@ -72,7 +70,6 @@ class Registration:
             self._say(f"{own}: {error}")
             return None
         self._say("")
-        self.registrations += 1
         log.info("registered with the kubelet", extra={"resource": PERCENT_RESOURCE})
         return before, _identity(own)
 

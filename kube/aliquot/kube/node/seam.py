@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aliquot.kube.node.core.identity import PodIdentity
+from aliquot.kube.node.identity import PodIdentity
 
 CONDITION = "aliquot.dev/Enforced"
 """Of a pod: whether its part of a device is enforced, by which tier, or why not."""

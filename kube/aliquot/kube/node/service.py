@@ -26,7 +26,7 @@ from aliquot.kube.node.leaving import Leaving
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.registration import Registration
-from aliquot.kube.node.releasing import Releaser
+from aliquot.kube.node.releasing import Release
 from aliquot.kube.node.reporting import Reporting
 from aliquot.kube.node.seam import Pod
 from aliquot.kube.node.settings import LIBRARY, InjectionMode, Mode, Settings
@@ -46,66 +46,45 @@ class Claims:
     publisher: Publisher
 
 
-@dataclass(slots=True)
 class NodeService:
     """The node's part. `open` makes it, `run` runs it until cancelled."""
 
-    settings: Settings
-    node: str
-    node_id: str
-    agent: Agent
-    registration: Registration | None
-    """In the mode `classic`."""
-    advertiser: Advertiser
-    binder: Binder
-    leaving: Leaving
-    reporting: Reporting
-    cluster: ApiServer
-    claims: Claims | None
-    """In the mode `dra`."""
-    _changed: asyncio.Event
-    _listed: bool = False
-
-    @classmethod
-    async def open(cls, settings: Settings, node: str, cluster: ApiServer, releaser: Releaser) -> NodeService:
-        """Wait for the agent to say which node this is. Raises `OSError`, `CdiNeeded`."""
-        info = await _info(LocalAgent(settings.agent_socket))
-        agent = Agent(settings.agent_socket)
-        injection = _injection(settings)
-        records = Records(settings.state_dir / "bound")
+    def __init__(
+        self, info: AgentInfo, settings: Settings, node: str, cluster: ApiServer, release: Release | None
+    ) -> None:
+        self.settings = settings
+        self.node = node
+        self.node_id = info.node_id
+        self.agent = Agent(settings.agent_socket)
+        self.cluster = cluster
+        self.reporting = Reporting(cluster)
+        injection, records = _injection(settings), Records(settings.state_dir / "bound")
         cgroups = PodCgroups(settings.cgroup_root, settings.kubelet_cgroup_root)
-        reporting = Reporting(cluster)
-        binder = Binder(
+        self.binder = Binder(
             node_names={node, info.node_id, info.node_name},
-            agent=agent,
+            agent=self.agent,
             resources=PodResources(settings.pod_resources, time.monotonic),
             cluster=cluster,
             cgroups=cgroups,
             injection=injection,
             records=records,
-            reporting=reporting,
+            reporting=self.reporting,
             monotonic_s=time.monotonic,
         )
-        claims = None
-        plugin = None
-        if settings.mode is Mode.DRA:
-            claims = _claims(settings, node, cluster, binder, injection)
-        else:
-            plugin = DevicePlugin(injection, binder.prepare)
-        return cls(
-            settings=settings,
-            node=node,
-            node_id=info.node_id,
-            agent=agent,
-            registration=Registration(plugin, settings.device_plugins) if plugin is not None else None,
-            advertiser=Advertiser(node, plugin, cluster, time.monotonic, pool_names=(info.node_id, info.node_name)),
-            binder=binder,
-            leaving=Leaving(cluster, records, cgroups, injection, releaser),
-            reporting=reporting,
-            cluster=cluster,
-            claims=claims,
-            _changed=asyncio.Event(),
-        )
+        self.leaving = Leaving(cluster, records, cgroups, injection, release)
+        dra = settings.mode is Mode.DRA
+        self.claims = _claims(settings, node, cluster, self.binder, injection) if dra else None
+        plugin = None if dra else DevicePlugin(injection, self.binder.prepare)
+        self.registration = Registration(plugin, settings.device_plugins) if plugin is not None else None
+        names = (info.node_id, info.node_name)
+        self.advertiser = Advertiser(node, plugin, cluster, time.monotonic, pool_names=names)
+        self._changed = asyncio.Event()
+        self._listed = False
+
+    @classmethod
+    async def open(cls, settings: Settings, node: str, cluster: ApiServer, release: Release | None) -> NodeService:
+        """Wait for the agent to say which node this is. Raises `OSError`, `CdiNeeded`."""
+        return cls(await _info(LocalAgent(settings.agent_socket)), settings, node, cluster, release)
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve the kubelet and follow the node's pods until cancelled, or until a defect ends one of these tasks.
@@ -210,7 +189,6 @@ def _claims(settings: Settings, node: str, cluster: ApiServer, binder: Binder, i
         binder=binder,
         claims=prepared,
         injection=injection,
-        monotonic_s=time.monotonic,
     )
     plugin = DraPlugin(preparer.prepare, preparer.unprepare)
     return Claims(prepared, plugin, Publisher(node, cluster, time.monotonic))

@@ -1,10 +1,10 @@
-"""What is said in the raw lane of CUDA's driver: one message a call. A frame begins with a byte for its kind.
+"""What is said in the raw lane of CUDA's driver: one message a call.
 
 Calls that answer nothing are sent and not waited for; those with a `request` are answered by a `Reply`. Handles are the
 client's own numbers for what it makes, in one space for all kinds of things; 0 is nothing, or the session's own stream.
-Arrays rather than maps, so that names don't travel. Fields are only ever appended, with defaults.
 """
 
+# ruff: noqa: RUF012 - messages have empty defaults of their own each
 from __future__ import annotations
 
 import struct
@@ -13,6 +13,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from aliquot.remote.core.language import Decoder, Message
 from aliquot.remote.core.parameters import Value
 
 PROTOCOL = 1
@@ -32,52 +33,25 @@ Request: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class Kind(IntEnum):
-    """The first byte of a frame."""
+    """The first byte of a frame that is no message."""
 
-    OPEN = 1
-    ALLOCATE = 2
-    DROP = 3
     WRITE = 4
     WRITE_ROWS = 5
-    READ = 6
-    READ_ROWS = 7
-    COPY = 8
-    COPY_ROWS = 9
-    FILL = 10
     IMAGE = 11
-    LOAD = 12
-    FUNCTION = 13
-    VARIABLE = 14
-    LAUNCH = 15
-    STREAM = 16
-    EVENT = 17
-    RECORD = 18
-    AWAIT = 19
-    SYNCHRONIZE = 20
-    QUERY = 21
-    ELAPSED = 22
-    STATISTICS = 23
-    ATTRIBUTE = 24
-    RESUME = 25
-
-    WELCOME = 64
-    REFUSED = 65
-    REPLY = 66
     CHUNK = 67
-    FAULT = 68
 
 
-class _Message(msgspec.Struct, array_like=True, frozen=True):
+class _Said(Message, frozen=True):
     pass
 
 
-class Open(_Message, frozen=True):
+class Open(_Said, frozen=True):
     """The first message of a session."""
 
     protocol: int
 
 
-class Allocate(_Message, frozen=True):
+class Allocate(_Said, frozen=True):
     """Memory of so many bytes. Answered."""
 
     request: Request
@@ -85,7 +59,7 @@ class Allocate(_Message, frozen=True):
     size: int
 
 
-class Drop(_Message, frozen=True):
+class Drop(_Said, frozen=True):
     """The client holds this no more: memory, a module with its functions, a stream, an event. Done also while a fault
     stops everything else; of a handle that names nothing, nothing is done.
     """
@@ -93,7 +67,7 @@ class Drop(_Message, frozen=True):
     handle: int
 
 
-class Read(_Message, frozen=True):
+class Read(_Said, frozen=True):
     """Send bytes of an allocation, once what the stream was told before is done. Comes in chunks, then a reply."""
 
     request: Request
@@ -103,7 +77,7 @@ class Read(_Message, frozen=True):
     stream: int = NONE
 
 
-class ReadRows(_Message, frozen=True):
+class ReadRows(_Said, frozen=True):
     """Send rows of an allocation, one behind the other. Comes in chunks, then a reply."""
 
     request: Request
@@ -115,7 +89,7 @@ class ReadRows(_Message, frozen=True):
     stream: int = NONE
 
 
-class Copy(_Message, frozen=True):
+class Copy(_Said, frozen=True):
     """Bytes from one allocation into another, or within one where they don't overlap."""
 
     to: int
@@ -126,7 +100,7 @@ class Copy(_Message, frozen=True):
     stream: int = NONE
 
 
-class CopyRows(_Message, frozen=True):
+class CopyRows(_Said, frozen=True):
     """Rows from one allocation into another."""
 
     to: int
@@ -140,7 +114,7 @@ class CopyRows(_Message, frozen=True):
     stream: int = NONE
 
 
-class Fill(_Message, frozen=True):
+class Fill(_Said, frozen=True):
     """`count` times a value of `unit` bytes: 1, 2 or 4."""
 
     handle: int
@@ -151,14 +125,14 @@ class Fill(_Message, frozen=True):
     stream: int = NONE
 
 
-class Load(_Message, frozen=True):
+class Load(_Said, frozen=True):
     """Make a module of the image that was sent under this handle: PTX, a cubin or a fat binary. Answered."""
 
     request: Request
     handle: int
 
 
-class Function(_Message, frozen=True):
+class Function(_Said, frozen=True):
     """A kernel of a module, and what its parameters are. Answered."""
 
     request: Request
@@ -168,7 +142,7 @@ class Function(_Message, frozen=True):
     parameters: list[str]
 
 
-class Variable(_Message, frozen=True):
+class Variable(_Said, frozen=True):
     """A module's global variable as memory, which goes with its module. Answered with its size."""
 
     request: Request
@@ -177,7 +151,7 @@ class Variable(_Message, frozen=True):
     name: str
 
 
-class Launch(_Message, frozen=True):
+class Launch(_Said, frozen=True):
     """Run a kernel."""
 
     function: int
@@ -188,49 +162,49 @@ class Launch(_Message, frozen=True):
     stream: int = NONE
 
 
-class Stream(_Message, frozen=True):
+class Stream(_Said, frozen=True):
     """Make a stream. A lower number is a higher priority."""
 
     handle: int
     priority: int = 0
 
 
-class Event(_Message, frozen=True):
+class Event(_Said, frozen=True):
     """Make an event."""
 
     handle: int
     timed: bool = True
 
 
-class Record(_Message, frozen=True):
+class Record(_Said, frozen=True):
     """The event is when what the stream was told so far is done."""
 
     event: int
     stream: int = NONE
 
 
-class Await(_Message, frozen=True):
+class Await(_Said, frozen=True):
     """What the stream is told from now on waits for the event."""
 
     stream: int
     event: int
 
 
-class Synchronize(_Message, frozen=True):
+class Synchronize(_Said, frozen=True):
     """Answer when a stream's or an event's work is done; of 0: the whole session's."""
 
     request: Request
     handle: int = NONE
 
 
-class Query(_Message, frozen=True):
+class Query(_Said, frozen=True):
     """Answer at once whether a stream's or an event's work is done: 1 or 0."""
 
     request: Request
     handle: int = NONE
 
 
-class Elapsed(_Message, frozen=True):
+class Elapsed(_Said, frozen=True):
     """Answer with the nanoseconds from one recorded event to another."""
 
     request: Request
@@ -238,26 +212,26 @@ class Elapsed(_Message, frozen=True):
     end: int
 
 
-class Statistics(_Message, frozen=True):
+class Statistics(_Said, frozen=True):
     """Answer with the session's and the part's numbers."""
 
     request: Request
 
 
-class Attribute(_Message, frozen=True):
+class Attribute(_Said, frozen=True):
     """Answer with an attribute of the device, by the number that CUDA has for it."""
 
     request: Request
     attribute: int
 
 
-class Resume(_Message, frozen=True):
+class Resume(_Said, frozen=True):
     """The client's program has been told of a fault; what follows is meant to be done."""
 
     fault: int
 
 
-class Welcome(_Message, frozen=True):
+class Welcome(_Said, frozen=True):
     """The session is open."""
 
     protocol: int
@@ -272,14 +246,14 @@ class Welcome(_Message, frozen=True):
     attributes: dict[str, int] = {}
 
 
-class Refused(_Message, frozen=True):
+class Refused(_Said, frozen=True):
     """The session is not opened, and why."""
 
     reason: str
     protocol: int
 
 
-class Reply(_Message, frozen=True):
+class Reply(_Said, frozen=True):
     """The answer to a request."""
 
     request: Request
@@ -289,7 +263,7 @@ class Reply(_Message, frozen=True):
     numbers: dict[str, int] = {}
 
 
-class Fault(_Message, frozen=True):
+class Fault(_Said, frozen=True):
     """A call failed. Nothing after it is done until the client resumes."""
 
     fault: int
@@ -304,42 +278,6 @@ class Fault(_Message, frozen=True):
     limit_bytes: int = 0
 
 
-class MessageError(ValueError):
-    """A frame that is no message of its kind."""
-
-
-_CLASSES: dict[Kind, type[msgspec.Struct]] = {
-    Kind.OPEN: Open,
-    Kind.ALLOCATE: Allocate,
-    Kind.DROP: Drop,
-    Kind.READ: Read,
-    Kind.READ_ROWS: ReadRows,
-    Kind.COPY: Copy,
-    Kind.COPY_ROWS: CopyRows,
-    Kind.FILL: Fill,
-    Kind.LOAD: Load,
-    Kind.FUNCTION: Function,
-    Kind.VARIABLE: Variable,
-    Kind.LAUNCH: Launch,
-    Kind.STREAM: Stream,
-    Kind.EVENT: Event,
-    Kind.RECORD: Record,
-    Kind.AWAIT: Await,
-    Kind.SYNCHRONIZE: Synchronize,
-    Kind.QUERY: Query,
-    Kind.ELAPSED: Elapsed,
-    Kind.STATISTICS: Statistics,
-    Kind.ATTRIBUTE: Attribute,
-    Kind.RESUME: Resume,
-    Kind.WELCOME: Welcome,
-    Kind.REFUSED: Refused,
-    Kind.REPLY: Reply,
-    Kind.FAULT: Fault,
-}
-_KINDS = {message: kind for kind, message in _CLASSES.items()}
-_DECODERS = {int(kind): msgspec.msgpack.Decoder(message) for kind, message in _CLASSES.items()}
-_ENCODER = msgspec.msgpack.Encoder()
-
 WRITE_HEADER = struct.Struct("<BIIQ")
 """Of `WRITE`: kind, handle, stream, offset; the bytes follow."""
 ROWS_HEADER = struct.Struct("<BIIQQQ")
@@ -349,23 +287,4 @@ CHUNK_HEADER = struct.Struct("<BIQ")
 IMAGE_HEADER = struct.Struct("<BI")
 """Of `IMAGE`: kind, handle; the image's next bytes follow."""
 
-
-def encode(message: msgspec.Struct) -> bytes:
-    """A frame of a message. Raises `OverflowError`, `TypeError` for values that no message holds."""
-    return bytes((_KINDS[type(message)],)) + _ENCODER.encode(message)
-
-
-def decode(frame: bytes) -> msgspec.Struct:
-    """The message of a frame that begins with its kind.
-
-    Raises:
-        MessageError: no kind of message, or not a message of its kind.
-    """
-    decoder = _DECODERS.get(frame[0]) if frame else None
-    if decoder is None:
-        raise MessageError("no such kind of message")
-    try:
-        message: msgspec.Struct = decoder.decode(memoryview(frame)[1:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise MessageError(f"no such message: {error}") from None
-    return message
+decode = Decoder(_Said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from aliquot.remote.core.driving import MessageError
+from aliquot.remote.core.language import MessageError
 
 _ELF = struct.Struct("<32xQQ4x2xHHHH2x")
 """Of the head of a file: where the heads of its segments and sections begin, and size and number of each."""

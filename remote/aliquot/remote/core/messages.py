@@ -1,50 +1,31 @@
-"""What is said beside the packed stream: small messages, rarely. Each frame begins with one byte that says its kind.
+"""What is said beside the packed stream: small messages, rarely."""
 
-Arrays rather than maps, so that names don't travel. Fields are only ever appended, with defaults.
-"""
-
+# ruff: noqa: RUF012 - messages have empty defaults of their own each
 from __future__ import annotations
 
 import struct
 from enum import IntEnum
 from typing import TypeAlias
 
-import msgspec
+from aliquot.remote.core.language import Decoder, Message, Part
 
 
 class Kind(IntEnum):
-    """The first byte of a frame."""
+    """The first byte of a frame that is no message."""
 
-    HELLO = 1
     OPERATORS = 2
-    DEFINE = 3
-    CALL = 4
     DATA = 5
-    FETCH = 6
-    RESUME = 7
-    MARK = 8
-    SEED = 9
-    RECORD = 10
-    HASHED = 11
-    GRAPH = 12
-    BLOB = 13
-    RANDOM = 14
-
-    WELCOME = 64
-    REFUSED = 65
-    REPLY = 66
     CHUNK = 67
-    FAULT = 68
 
 
-class _Message(msgspec.Struct, array_like=True, frozen=True):
+class _Said(Message, frozen=True):
     pass
 
 
 # ------------------------------------------------------------------------------------------ arguments of a template
 
 
-class TensorArg(_Message, tag="t", frozen=True):
+class TensorArg(Part, tag="t", frozen=True):
     """A tensor: its allocation's handle stands in the stream, then its offset in elements where `shifted`."""
 
     dtype: str
@@ -53,45 +34,45 @@ class TensorArg(_Message, tag="t", frozen=True):
     shifted: bool = False
 
 
-class FloatArg(_Message, tag="f", frozen=True):
+class FloatArg(Part, tag="f", frozen=True):
     """A float that stands in the stream."""
 
 
-class IntArg(_Message, tag="i", frozen=True):
+class IntArg(Part, tag="i", frozen=True):
     """A whole number that stands in the stream."""
 
 
-class ConstArg(_Message, tag="c", frozen=True):
+class ConstArg(Part, tag="c", frozen=True):
     """A value of the template itself."""
 
     value: bool | int | float | str | None
 
 
-class NumbersArg(_Message, tag="n", frozen=True):
+class NumbersArg(Part, tag="n", frozen=True):
     """Sizes, dimensions, factors: a list of values of the template itself."""
 
     values: list[bool | int | float]
 
 
-class ComplexArg(_Message, tag="x", frozen=True):
+class ComplexArg(Part, tag="x", frozen=True):
     """A complex number of the template itself."""
 
     real: float
     imaginary: float
 
 
-class NamedArg(_Message, tag="w", frozen=True):
+class NamedArg(Part, tag="w", frozen=True):
     """One of PyTorch's named values: a type, a layout or a memory format."""
 
     kind: str
     name: str
 
 
-class DeviceArg(_Message, tag="d", frozen=True):
+class DeviceArg(Part, tag="d", frozen=True):
     """The device that the session's tensors are on, whatever it is called there."""
 
 
-class ListArg(_Message, tag="l", frozen=True):
+class ListArg(Part, tag="l", frozen=True):
     """A list of tensors or scalars."""
 
     items: list[Arg]
@@ -100,7 +81,7 @@ class ListArg(_Message, tag="l", frozen=True):
 Arg: TypeAlias = TensorArg | FloatArg | IntArg | ConstArg | NumbersArg | ComplexArg | NamedArg | DeviceArg | ListArg
 
 
-class Result(_Message, frozen=True):
+class Result(Part, frozen=True):
     """A new tensor that an operator makes, as predicted."""
 
     dtype: str
@@ -108,7 +89,7 @@ class Result(_Message, frozen=True):
     stride: tuple[int, ...]
 
 
-class Template(_Message, frozen=True):
+class Template(_Said, frozen=True):
     """An operator with everything that is the same whenever it comes."""
 
     number: int
@@ -122,7 +103,7 @@ class Template(_Message, frozen=True):
 # ------------------------------------------------------------------------------------------------- client to server
 
 
-class Hello(_Message, frozen=True):
+class Hello(_Said, frozen=True):
     """The first message of a session."""
 
     protocol: int
@@ -132,7 +113,7 @@ class Hello(_Message, frozen=True):
     tenant: str = ""
 
 
-class Call(_Message, frozen=True):
+class Call(_Said, frozen=True):
     """One operator whose results can't be predicted: the server answers with what they are."""
 
     request: int
@@ -143,7 +124,7 @@ class Call(_Message, frozen=True):
     """For as many new tensors as the operator may return."""
 
 
-class Fetch(_Message, frozen=True):
+class Fetch(_Said, frozen=True):
     """Send the elements of a view, in order."""
 
     request: int
@@ -155,13 +136,13 @@ class Fetch(_Message, frozen=True):
     offset: int
 
 
-class Resume(_Message, frozen=True):
+class Resume(_Said, frozen=True):
     """The client's program has been told of a fault; what follows is meant to be done."""
 
     fault: int
 
 
-class Mark(_Message, frozen=True):
+class Mark(_Said, frozen=True):
     """Answer when everything before has been done; `statistics` also with the session's numbers.
 
     `reset_peak`: the most that was held is counted from now on. `timed`: so is the time within operators.
@@ -173,20 +154,20 @@ class Mark(_Message, frozen=True):
     timed: bool = False
 
 
-class Seed(_Message, frozen=True):
+class Seed(_Said, frozen=True):
     """Seed the session's generator."""
 
     seed: int
 
 
-class Random(_Message, frozen=True):
+class Random(_Said, frozen=True):
     """Answer with the state of the session's generator (`state` is None), or set it."""
 
     request: int
     state: bytes | None = None
 
 
-class Record(_Message, frozen=True):
+class Record(_Said, frozen=True):
     """Keep `words` as a captured step. `number` may be used again; empty words forget it."""
 
     request: int
@@ -197,7 +178,7 @@ class Record(_Message, frozen=True):
     """Handles that the step makes and that live on behind it."""
 
 
-class Hashed(_Message, frozen=True):
+class Hashed(_Said, frozen=True):
     """Fill allocations with content that was sent before, by any session of this tenant."""
 
     request: int
@@ -205,14 +186,14 @@ class Hashed(_Message, frozen=True):
     """Handle of a contiguous allocation, and SHA-256 of its bytes."""
 
 
-class Blob(_Message, frozen=True):
+class Blob(_Said, frozen=True):
     """What was just sent to this allocation is worth keeping under its content's SHA-256."""
 
     handle: int
     digest: bytes
 
 
-class Node(_Message, frozen=True):
+class Node(Part, frozen=True):
     """One call of a graph. Arguments name earlier values by number."""
 
     operator: str
@@ -220,7 +201,7 @@ class Node(_Message, frozen=True):
     kwargs: dict[str, GraphArg] = {}
 
 
-class ValueArg(_Message, tag="v", frozen=True):
+class ValueArg(Part, tag="v", frozen=True):
     """A value of the graph: its inputs come first, then what each node makes."""
 
     number: int
@@ -228,7 +209,7 @@ class ValueArg(_Message, tag="v", frozen=True):
     """Which of several results of a node."""
 
 
-class ValuesArg(_Message, tag="l", frozen=True):
+class ValuesArg(Part, tag="l", frozen=True):
     """A list of values of a graph."""
 
     items: list[GraphArg]
@@ -237,7 +218,7 @@ class ValuesArg(_Message, tag="l", frozen=True):
 GraphArg: TypeAlias = ValueArg | ValuesArg | ConstArg | NumbersArg | ComplexArg | NamedArg | DeviceArg
 
 
-class Graph(_Message, frozen=True):
+class Graph(_Said, frozen=True):
     """A function as an explicit list of calls. It becomes the operator `graph::NUMBER`."""
 
     number: int
@@ -249,7 +230,7 @@ class Graph(_Message, frozen=True):
 # ------------------------------------------------------------------------------------------------- server to client
 
 
-class Welcome(_Message, frozen=True):
+class Welcome(_Said, frozen=True):
     """The session is open."""
 
     protocol: int
@@ -261,7 +242,7 @@ class Welcome(_Message, frozen=True):
     seed: int = 0
 
 
-class Refused(_Message, frozen=True):
+class Refused(_Said, frozen=True):
     """The session is not opened, and why."""
 
     reason: str
@@ -269,7 +250,7 @@ class Refused(_Message, frozen=True):
     torch: str
 
 
-class Value(_Message, frozen=True):
+class Value(Part, frozen=True):
     """What a call returned in one place: a new tensor, or a plain value."""
 
     handle: int | None = None
@@ -279,7 +260,7 @@ class Value(_Message, frozen=True):
     plain: bool | int | float | str | None = None
 
 
-class Reply(_Message, frozen=True):
+class Reply(_Said, frozen=True):
     """The answer to a request."""
 
     request: int
@@ -293,7 +274,7 @@ class Reply(_Message, frozen=True):
     numbers: dict[str, int] = {}
 
 
-class Fault(_Message, frozen=True):
+class Fault(_Said, frozen=True):
     """An operator failed. Nothing after it is done until the client resumes: memory is as it was at that moment."""
 
     fault: int
@@ -309,50 +290,7 @@ class Fault(_Message, frozen=True):
     limit_bytes: int = 0
 
 
-class MessageError(ValueError):
-    """A frame that is no message of its kind."""
-
-
-_CLASSES: dict[Kind, type[msgspec.Struct]] = {
-    Kind.HELLO: Hello,
-    Kind.DEFINE: Template,
-    Kind.CALL: Call,
-    Kind.FETCH: Fetch,
-    Kind.RESUME: Resume,
-    Kind.MARK: Mark,
-    Kind.SEED: Seed,
-    Kind.RANDOM: Random,
-    Kind.RECORD: Record,
-    Kind.HASHED: Hashed,
-    Kind.BLOB: Blob,
-    Kind.GRAPH: Graph,
-    Kind.WELCOME: Welcome,
-    Kind.REFUSED: Refused,
-    Kind.REPLY: Reply,
-    Kind.FAULT: Fault,
-}
-_KINDS = {message: kind for kind, message in _CLASSES.items()}
-_DECODERS = {kind: msgspec.msgpack.Decoder(message) for kind, message in _CLASSES.items()}
-_ENCODER = msgspec.msgpack.Encoder()
-
 DATA_HEADER = struct.Struct("<BIQ")
 """Of `DATA`: kind, handle, offset in bytes; of `CHUNK`: kind, request, offset in bytes."""
 
-
-def encode(message: msgspec.Struct) -> bytes:
-    """A frame of a message."""
-    return bytes((_KINDS[type(message)],)) + _ENCODER.encode(message)
-
-
-def decode(frame: bytes) -> msgspec.Struct:
-    """The message of a frame that begins with its kind.
-
-    Raises:
-        MessageError: no kind of message, or not a message of its kind.
-    """
-    try:
-        decoder = _DECODERS[Kind(frame[0])]
-        message: msgspec.Struct = decoder.decode(memoryview(frame)[1:])
-    except (IndexError, KeyError, ValueError, RecursionError) as error:
-        raise MessageError(f"no such message: {error}") from None
-    return message
+decode = Decoder(_Said)

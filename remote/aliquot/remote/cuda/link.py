@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.remote.core import driving
+from aliquot.remote.core import driving, language
 from aliquot.remote.core.channel import Channel
 from aliquot.remote.core.driving import CHUNK_HEADER, Kind
 from aliquot.remote.errors import RemoteDriverError, RemoteError, RemoteMemoryError, RemoteRefusedError
@@ -26,7 +26,7 @@ class Link:
         self._faults: dict[int, driving.Fault] = {}
         self._dropped: deque[int] = deque()
         """Handles of things that nobody has any more: said with the next call, as they end in any thread."""
-        channel.send(driving.encode(driving.Open(driving.PROTOCOL)))
+        channel.send(language.encode(driving.Open(driving.PROTOCOL)))
         answer = driving.decode(channel.receive())
         if isinstance(answer, driving.Refused):
             raise RemoteRefusedError(answer.reason)
@@ -46,13 +46,13 @@ class Link:
 
     def say(self, message: msgspec.Struct) -> None:
         """Queue a call. Its error, if it fails, is raised by the next question."""
-        self.send(driving.encode(message))
+        self.send(language.encode(message))
 
     def send(self, frame: bytes) -> None:
         """Queue a frame."""
         with self._lock:
             while self._dropped:
-                self._channel.send(driving.encode(driving.Drop(self._dropped.popleft())))
+                self._channel.send(language.encode(driving.Drop(self._dropped.popleft())))
             self._channel.send(frame)
 
     def ask(self, make: Callable[[int], msgspec.Struct], into: bytearray | None = None) -> driving.Reply:

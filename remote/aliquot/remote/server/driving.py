@@ -12,11 +12,11 @@ import os
 import signal
 import struct
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from aliquot.remote.core import driving
+from aliquot.remote.core import driving, language
 from aliquot.remote.core.accounting import Account, Budget, OutOfMemory
 from aliquot.remote.core.channel import FRAME_BYTES_MAX
 from aliquot.remote.core.driving import (
@@ -29,9 +29,9 @@ from aliquot.remote.core.driving import (
     ROWS_HEADER,
     WRITE_HEADER,
     Kind,
-    MessageError,
 )
 from aliquot.remote.core.images import check_image
+from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.parameters import Layout
 from aliquot.remote.core.regions import check_plane, check_range, overlap
 from aliquot.remote.server.libcuda import (
@@ -54,8 +54,6 @@ _ATTRIBUTES = {
 _CAPABILITY = 75, 76
 _ATTRIBUTE_MAX = 4096
 _FILLS = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
-
-M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Broken(Exception):
@@ -101,29 +99,28 @@ class DriverEngine:
             Kind.IMAGE: self._image,
         }
         """What is more bytes than message is read from the frame itself."""
-        self._of_messages: dict[int, Callable[[Any], None]] = {
-            Kind.ALLOCATE: self._allocate,
-            Kind.DROP: self._drop,
-            Kind.READ: self._read,
-            Kind.READ_ROWS: self._read_rows,
-            Kind.COPY: self._copy,
-            Kind.COPY_ROWS: self._copy_rows,
-            Kind.FILL: self._fill,
-            Kind.LOAD: self._load,
-            Kind.FUNCTION: self._function,
-            Kind.VARIABLE: self._variable,
-            Kind.LAUNCH: self._launch,
-            Kind.STREAM: self._stream,
-            Kind.EVENT: self._event,
-            Kind.RECORD: self._record,
-            Kind.AWAIT: self._await,
-            Kind.SYNCHRONIZE: self._synchronize,
-            Kind.QUERY: self._query,
-            Kind.ELAPSED: self._elapsed,
-            Kind.STATISTICS: self._statistics,
-            Kind.ATTRIBUTE: self._attribute,
+        self._of_messages: dict[type[msgspec.Struct], Callable[[Any], None]] = {
+            driving.Allocate: self._allocate,
+            driving.Drop: self._drop,
+            driving.Read: self._read,
+            driving.ReadRows: self._read_rows,
+            driving.Copy: self._copy,
+            driving.CopyRows: self._copy_rows,
+            driving.Fill: self._fill,
+            driving.Load: self._load,
+            driving.Function: self._function,
+            driving.Variable: self._variable,
+            driving.Launch: self._launch,
+            driving.Stream: self._stream,
+            driving.Event: self._event,
+            driving.Record: self._record,
+            driving.Await: self._await,
+            driving.Synchronize: self._synchronize,
+            driving.Query: self._query,
+            driving.Elapsed: self._elapsed,
+            driving.Statistics: self._statistics,
+            driving.Attribute: self._attribute,
         }
-        """`driving.decode` gives a frame of each kind as its message, which is what these take."""
 
     @property
     def account(self) -> Account:
@@ -138,13 +135,26 @@ class DriverEngine:
 
     def handle(self, frame: bytes) -> None:
         """Do what a frame says. Errors of its content are answered; raises `Broken` where the device is lost."""
-        kind = frame[0] if frame else 0
+        of_bytes = self._of_bytes.get(frame[0]) if frame else None
+        if of_bytes is not None and self._things is not None:
+            self._try(Kind(frame[0]).name.lower(), of_bytes, frame)
+            return
+        try:
+            message = driving.decode(frame)
+        except MessageError as error:
+            if self._things is None:
+                self._refuse(str(error)[:500])
+            else:
+                self._fail(error, "")
+            return
+        do = self._of_messages.get(type(message))
         if self._things is None:
-            self._open(frame)
-        elif kind == Kind.RESUME:
-            self._resume(frame)
-        elif kind in self._of_messages or kind in self._of_bytes:
-            self._try(kind, frame)
+            self._open(message)
+        elif isinstance(message, driving.Resume):
+            if message.fault == self._fault:
+                self._fault = 0
+        elif do is not None:
+            self._try(str(message.__struct_config__.tag), do, message)
         else:
             self._fail(MessageError("no such message"), "")
 
@@ -155,21 +165,18 @@ class DriverEngine:
             self._things = None
         self._cuda.code("cuDevicePrimaryCtxRelease_v2", self._device)
 
-    def _try(self, kind: int, frame: bytes) -> None:
-        self._call = Kind(kind).name.lower()
+    def _try(self, call: str, do: Callable[[Any], None], said: object) -> None:
+        """`said`: a message, or the frame of what is none."""
+        self._call = call
         try:
-            if self._fault and kind != Kind.DROP:
-                self._pass_over(frame)
+            if self._fault and not isinstance(said, driving.Drop):
+                self._pass_over(said)
             else:
-                of_bytes = self._of_bytes.get(kind)
-                if of_bytes is not None:
-                    of_bytes(frame)
-                else:
-                    self._of_messages[kind](driving.decode(frame))
+                do(said)
                 self._ops += 1
         except DriverError as error:
             self._fail(error, self._call)
-            self._pass_over(frame)
+            self._pass_over(said)
             if error.code in BROKEN:
                 self._broken()
                 raise Broken(
@@ -177,15 +184,11 @@ class DriverEngine:
                 ) from error
         except (OutOfMemory, ValueError) as error:
             self._fail(error, self._call)
-            self._pass_over(frame)
+            self._pass_over(said)
 
-    def _pass_over(self, frame: bytes) -> None:
+    def _pass_over(self, said: object) -> None:
         """Who waits for an answer is told that there is none."""
-        try:
-            message = driving.decode(frame)
-        except MessageError:
-            return
-        request = getattr(message, "request", None)
+        request = getattr(said, "request", None)
         if request is not None:
             self._send(driving.Reply(request, self._fault))
 
@@ -206,19 +209,20 @@ class DriverEngine:
         self._send(driving.Fault(self._fault, reason, str(error)[:2000], call, code, asked, used, limit))
 
     def _send(self, message: msgspec.Struct) -> None:
-        self._answer(driving.encode(message))
+        self._answer(language.encode(message))
 
     # -- the session
 
-    def _open(self, frame: bytes) -> None:
-        try:
-            message = _read_as(driving.Open, frame)
-        except MessageError as error:
-            self._send(driving.Refused(str(error)[:500], driving.PROTOCOL))
+    def _refuse(self, why: str) -> None:
+        self._send(driving.Refused(why, driving.PROTOCOL))
+
+    def _open(self, message: msgspec.Struct) -> None:
+        if not isinstance(message, driving.Open):
+            self._refuse("another message was expected")
             return
         if message.protocol != driving.PROTOCOL:
             said = f"the client speaks version {message.protocol} of the raw lane, this server {driving.PROTOCOL}"
-            self._send(driving.Refused(f"{said}: install the same version of aliquot on both ends", driving.PROTOCOL))
+            self._refuse(f"{said}: install the same version of aliquot on both ends")
             return
         cuda = self._cuda
         cuda.call("cuCtxSetCurrent", self._context)  # of this thread, which does all the rest
@@ -235,15 +239,6 @@ class DriverEngine:
                 {name: cuda.number("cuDeviceGetAttribute", at, self._device) for name, at in _ATTRIBUTES.items()},
             )
         )
-
-    def _resume(self, frame: bytes) -> None:
-        try:
-            message = _read_as(driving.Resume, frame)
-        except MessageError as error:
-            self._fail(error, "resume")
-            return
-        if message.fault == self._fault:
-            self._fault = 0
 
     @property
     def _held(self) -> Things:
@@ -475,13 +470,6 @@ class DriverEngine:
         found = ctypes.c_float()
         self._cuda.call("cuEventElapsedTime", ctypes.byref(found), start.own, end.own)
         self._send(driving.Reply(message.request, value=round(found.value * 1e6)))
-
-
-def _read_as(kind: type[M], frame: bytes) -> M:
-    message = driving.decode(frame)
-    if not isinstance(message, kind):
-        raise MessageError("another message was expected")
-    return message
 
 
 def _unpacked(header: struct.Struct, frame: bytes) -> tuple[int, ...]:

@@ -11,17 +11,19 @@ import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import torch
 
 from aliquot.remote import operators
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget, OutOfMemory
 from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
+from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.layouts import LayoutError
-from aliquot.remote.core.messages import DATA_HEADER, Kind, MessageError
+from aliquot.remote.core.messages import DATA_HEADER, Kind
 from aliquot.remote.core.words import FREE, REPLAY, TEMPLATES_FROM, StreamError, unpack
 from aliquot.remote.server.blobs import Blobs
 from aliquot.remote.server.executor import Executable, Refusal, TemplateError
@@ -112,21 +114,23 @@ class TorchEngine:
         self._timed = False
         self._busy_s = self._within_s = self._device_s = 0.0
         """In frames altogether; of that in operators, where somebody wants to know; and waiting for the device."""
-        self._doers: dict[int, Callable[[bytes], None]] = {
-            Kind.HELLO: self._hello,
+        self._of_bytes: dict[int, Callable[[bytes], None]] = {
             Kind.OPERATORS: self._run_operators,
-            Kind.DEFINE: self._define,
-            Kind.CALL: self._call,
             Kind.DATA: self._data,
-            Kind.FETCH: self._fetch,
-            Kind.RESUME: self._resume,
-            Kind.MARK: self._mark,
-            Kind.SEED: self._set_seed,
-            Kind.RANDOM: self._random,
-            Kind.RECORD: self._record,
-            Kind.HASHED: self._hashed,
-            Kind.BLOB: self._blob,
-            Kind.GRAPH: self._graph,
+        }
+        self._of_messages: dict[type[msgspec.Struct], Callable[[Any], None]] = {
+            messages.Hello: self._hello,
+            messages.Template: self._define,
+            messages.Call: self._call,
+            messages.Fetch: self._fetch,
+            messages.Resume: self._resume,
+            messages.Mark: self._mark,
+            messages.Seed: self._set_seed,
+            messages.Random: self._random,
+            messages.Record: self._record,
+            messages.Hashed: self._hashed,
+            messages.Blob: self._blob,
+            messages.Graph: self._graph,
         }
 
     @property
@@ -136,17 +140,24 @@ class TorchEngine:
 
     def handle(self, frame: bytes) -> None:
         """Do what a frame says. Errors of its content are answered, never raised."""
-        doer = self._doers.get(frame[0]) if frame else None
-        if doer is None or (not self._welcomed and frame[0] != Kind.HELLO):
-            self._fail(MessageError("no such message, or the session was not opened"), "", 0)
-            return
         began_s = time.perf_counter()
         with torch.inference_mode():
             try:
-                doer(frame)
+                self._do(frame)
             except Exception as error:  # noqa: BLE001 - whatever a client's frame makes PyTorch raise is the client's
                 self._fail(error, "", 0)
         self._busy_s += time.perf_counter() - began_s
+
+    def _do(self, frame: bytes) -> None:
+        of_bytes = self._of_bytes.get(frame[0]) if frame else None
+        if of_bytes is not None and self._welcomed:
+            of_bytes(frame)
+            return
+        message = messages.decode(frame)
+        do = self._of_messages.get(type(message))
+        if do is None or (not self._welcomed and not isinstance(message, messages.Hello)):
+            raise MessageError("no such message, or the session was not opened")
+        do(message)
 
     def figures(self) -> dict[str, int]:
         """For the metrics of the lease: operators done, results that were asked for, bytes held."""
@@ -163,7 +174,7 @@ class TorchEngine:
     # ------------------------------------------------------------------------------------------------------ faults
 
     def _send(self, message: msgspec.Struct) -> None:
-        self._answer(messages.encode(message))
+        self._answer(language.encode(message))
 
     def _fail(self, error: BaseException, operator: str, site: int) -> None:
         if self._fault:
@@ -179,17 +190,13 @@ class TorchEngine:
         used = account.budget.used_bytes
         self._send(messages.Fault(self._fault, reason, text, operator, site, asked, used, account.limit_bytes))
 
-    def _resume(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Resume)
+    def _resume(self, message: messages.Resume) -> None:
         if message.fault == self._fault:
             self._fault = 0
 
     # --------------------------------------------------------------------------------------------------- the stream
 
-    def _hello(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Hello)
+    def _hello(self, message: messages.Hello) -> None:
         own = operators.digest()
         if message.protocol != PROTOCOL:
             self._send(
@@ -220,9 +227,7 @@ class TorchEngine:
             )
         )
 
-    def _define(self, frame: bytes) -> None:
-        template = messages.decode(frame)
-        assert isinstance(template, messages.Template)
+    def _define(self, template: messages.Template) -> None:
         if not TEMPLATES_FROM <= template.number < TEMPLATES_MAX:
             raise TemplateError(f"a template can't have the number {template.number}")
         self._templates.pop(template.number, None)
@@ -275,9 +280,7 @@ class TorchEngine:
 
     # ----------------------------------------------------------------------------------------------------- requests
 
-    def _call(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Call)
+    def _call(self, message: messages.Call) -> None:
         self._waits += 1
         if not self._fault:
             try:
@@ -327,9 +330,7 @@ class TorchEngine:
         _, handle, offset = DATA_HEADER.unpack_from(frame)
         self._store.get(handle).write(offset, memoryview(frame)[DATA_HEADER.size :])
 
-    def _fetch(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Fetch)
+    def _fetch(self, message: messages.Fetch) -> None:
         self._waits += 1
         if not self._fault:
             try:
@@ -351,9 +352,7 @@ class TorchEngine:
                 self._fail(error, "fetch", message.site)
         self._send(messages.Reply(message.request, fault=self._fault))
 
-    def _mark(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Mark)
+    def _mark(self, message: messages.Mark) -> None:
         numbers: dict[str, int] = {}
         if message.reset_peak:
             self._store.account.peak_bytes = self._store.account.used_bytes
@@ -378,15 +377,11 @@ class TorchEngine:
             self._timed = self._timed or message.timed
         self._send(messages.Reply(message.request, fault=self._fault, numbers=numbers))
 
-    def _set_seed(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Seed)
+    def _set_seed(self, message: messages.Seed) -> None:
         if not self._fault:
             self._generator.seed(message.seed)
 
-    def _random(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Random)
+    def _random(self, message: messages.Random) -> None:
         if self._fault:
             self._send(messages.Reply(message.request, fault=self._fault))
             return
@@ -400,9 +395,7 @@ class TorchEngine:
 
     # ------------------------------------------------------------------------------- steps, graphs, contents by hash
 
-    def _record(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Record)
+    def _record(self, message: messages.Record) -> None:
         if not self._fault:
             self._recordings.put(message)
         self._send(messages.Reply(message.request, fault=self._fault))
@@ -417,15 +410,11 @@ class TorchEngine:
             self._store.free(handle)
         self._run_words(words, 1)
 
-    def _graph(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Graph)
+    def _graph(self, message: messages.Graph) -> None:
         if not self._fault:
             self._graphs.put(message)
 
-    def _hashed(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Hashed)
+    def _hashed(self, message: messages.Hashed) -> None:
         missing: list[int] = []
         if not self._fault:
             for place, (handle, digest) in enumerate(message.items):
@@ -437,9 +426,7 @@ class TorchEngine:
                     allocation.write(0, memoryview(content))
         self._send(messages.Reply(message.request, missing=missing, fault=self._fault))
 
-    def _blob(self, frame: bytes) -> None:
-        message = messages.decode(frame)
-        assert isinstance(message, messages.Blob)
+    def _blob(self, message: messages.Blob) -> None:
         if self._fault:
             return
         allocation = self._store.get(message.handle)

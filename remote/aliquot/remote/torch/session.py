@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
-from aliquot.remote.core import messages
+from aliquot.remote.core import language, messages
 from aliquot.remote.core.bounds import HANDLES_MAX, PROTOCOL
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Channel
 from aliquot.remote.core.messages import DATA_HEADER, Kind
@@ -33,7 +33,7 @@ from aliquot.remote.torch.undisturbed import UndisturbedLock, undisturbed
 CHUNK_BYTES = FRAME_BYTES_MAX - 64
 
 _WORDS_FIRST = 8 * 6
-_WORDS_MOST = 64 * 6
+_WORDS_MOST = 128 * 6
 """Sent when so many words wait: few behind a wait, so that the server begins at once, then more at a time; never so
 many that a server that is as fast as its client stands still until they are there."""
 
@@ -87,7 +87,10 @@ class Session:
         self.threshold = _WORDS_FIRST
         self.counters = Counters()
         self.sites: list[tuple[CodeType, int] | None] = [None]
-        self.site_numbers: dict[tuple[CodeType, int], int] = {}
+        self.site_numbers: dict[tuple[int, int], int] = {}
+        self.passed_over: dict[int, CodeType] = {}
+        """Code that is not the user's, by its `id`: what code is equal to is all that it consists of, so it is slow to
+        look up. Those that have a site are kept by it."""
         self.last_site = 0
         self.places: dict[tuple[int, str], list[float]] = {}
         """Where the program has stood still: of a line and what it did there, how often and for how many seconds."""
@@ -199,22 +202,27 @@ class Session:
 
     def site(self, frame: FrameType | None) -> int:
         """A number for the line of the user's program that a frame was called from."""
-        numbers = self.site_numbers
+        numbers, passed_over = self.site_numbers, self.passed_over
         while frame is not None:
-            key = (frame.f_code, frame.f_lasti)
-            number = numbers.get(key)
-            if number is None:
-                name = frame.f_code.co_filename
-                number = -1
-                if not name.startswith((_TORCH, _OWN, "<frozen")) and len(self.sites) < 60000:
-                    number = len(self.sites)
-                    self.sites.append(key)
-                numbers[key] = number
-            if number >= 0:
-                self.last_site = number
-                return number
+            code = frame.f_code
+            if id(code) not in passed_over:
+                key = (id(code), frame.f_lasti)
+                number = numbers.get(key)
+                if number is None and self._is_users(code):
+                    number = numbers[key] = len(self.sites)
+                    self.sites.append((code, frame.f_lasti))
+                if number is not None:
+                    self.last_site = number
+                    return number
             frame = frame.f_back
         return self.last_site
+
+    def _is_users(self, code: CodeType) -> bool:
+        """Whether there is to be a site in it."""
+        if code.co_filename.startswith((_TORCH, _OWN, "<frozen")):
+            self.passed_over[id(code)] = code
+            return False
+        return len(self.sites) < 60000
 
     def describe(self, site: int) -> str:
         """File and line of a site; empty where it is not known."""
@@ -275,7 +283,7 @@ class Session:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, behind what was sent before."""
-        self.send_frame(messages.encode(message))
+        self.send_frame(language.encode(message))
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame, behind what was sent before."""

@@ -15,13 +15,16 @@ from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue, wrap
 from aliquot.remote.torch.transfer import empty
 
 _aten = torch.ops.aten
+_inferring = torch.is_inference_mode_enabled
 
 
 def _same(_: Any, args: Sequence[Any], __: dict[str, Any]) -> RemoteTensor:
     source: RemoteTensor = args[0]
-    # What detaches an ordinary tensor in inference mode shares its counter of versions, which inference tensors lack.
-    with torch.inference_mode(torch.is_inference_mode_enabled() and source.is_inference()):
-        return wrap(source._allocation, source._layout, source._offset)
+    if _inferring() and not source.is_inference():
+        # What detaches it shares its counter of versions, which inference tensors lack.
+        with torch.inference_mode(mode=False):
+            return wrap(source._allocation, source._layout, source._offset)
+    return wrap(source._allocation, source._layout, source._offset)
 
 
 def _as_strided(_: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> RemoteTensor:

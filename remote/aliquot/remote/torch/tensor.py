@@ -250,7 +250,12 @@ def _add(value: Any, place: int | str, func: Any, key: list[Any], words: list[in
     elif kind is list or kind is tuple:
         key.append((list, len(value)))
         for item in value:
-            _add(item, place, func, key, words)
+            if type(item) is RemoteTensor and not item._offset:
+                # Without a call: optimizers have lists of hundreds.
+                words.append(item._allocation.handle)
+                key.append(item._layout)
+            else:
+                _add(item, place, func, key, words)
     elif isinstance(value, torch.Tensor | torch.Generator):
         raise Unkeyed
     elif kind is complex:

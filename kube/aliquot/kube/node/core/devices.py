@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot.common.quantity import parse_bytes
 from aliquot.kube.core.claims import DRIVER, MEMORY, PERCENT, UUID
-from aliquot.kube.node.core.resources import MIB
+from aliquot.kube.node.core.resources import MIB, PoolDevice
 
 UNHEALTHY = "aliquot.dev/unhealthy"
 """The key of the taint of a device that is ill."""
@@ -20,27 +19,12 @@ _NAME_CHARS_MAX = 63
 _UNFIT = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedDevice:
-    """A device with what claims may have of it."""
-
-    uuid: str
-    model: str
-    percent: int
-    memory_bytes: int
-    healthy: bool = True
-
-    def ill(self) -> PublishedDevice:
-        """The same, of which nothing can be had."""
-        return replace(self, healthy=False)
-
-
 def device_name(uuid: str) -> str:
     """A device's name in a ResourceSlice: a label of letters, digits and dashes."""
     return _UNFIT.sub("-", uuid.lower()).strip("-")[:_NAME_CHARS_MAX].rstrip("-")
 
 
-def resource_slice(node: str, node_uid: str, devices: Sequence[PublishedDevice], generation: int) -> dict[str, Any]:
+def resource_slice(node: str, node_uid: str, devices: Sequence[PoolDevice], generation: int) -> dict[str, Any]:
     """The ResourceSlice of a node. It goes with its Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
     return {
@@ -72,7 +56,7 @@ def _compared(device: Mapping[str, Any]) -> tuple[object, ...]:
     return device["name"], device["attributes"], tuple(capacity.items()), tuple(taints)
 
 
-def _written(device: PublishedDevice) -> dict[str, Any]:
+def _written(device: PoolDevice) -> dict[str, Any]:
     memory_mib = device.memory_bytes // MIB
     written: dict[str, Any] = {
         "name": device_name(device.uuid),

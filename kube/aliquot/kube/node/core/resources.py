@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aliquot.kube.core import names
 
@@ -29,6 +29,11 @@ class PoolDevice:
     memory_bytes: int
     """What can be leased of it: without what the driver reserves and foreign processes hold."""
     percent: int
+    model: str = ""
+
+    def ill(self) -> PoolDevice:
+        """The same, of which nothing can be had."""
+        return replace(self, healthy=False)
 
 
 @dataclass(frozen=True, slots=True)

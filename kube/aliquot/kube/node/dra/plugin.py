@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -28,26 +27,6 @@ VERSIONS = ("v1.DRAPlugin",)
 STOP_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName:
-    """A claim, as the kubelet names it."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
-    """What the kubelet passes on to the container runtime for one allocated device."""
-
-    request: str
-    node: str
-    device: str
-    share_id: str
-    cdi_id: str
-
-
 class DraPlugin(rpc.DRAPluginServicer):
     """`prepare` returns when a claim's limits are in force, or raises `AliquotError`: then its pod does not start, and
     the kubelet asks again. `unprepare` likewise.
@@ -55,8 +34,8 @@ class DraPlugin(rpc.DRAPluginServicer):
 
     def __init__(
         self,
-        prepare: Callable[[ClaimName], Awaitable[Sequence[PreparedDevice]]],
-        unprepare: Callable[[ClaimName], Awaitable[None]],
+        prepare: Callable[[pb.Claim], Awaitable[Sequence[pb.Device]]],
+        unprepare: Callable[[pb.Claim], Awaitable[None]],
     ) -> None:
         self._prepare = prepare
         self._unprepare = unprepare
@@ -109,7 +88,7 @@ class DraPlugin(rpc.DRAPluginServicer):
         response = pb.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             try:
-                await self._unprepare(_named(claim))
+                await self._unprepare(claim)
                 response.claims[claim.uid].error = ""
             except (AliquotError, OSError) as error:
                 log.warning("claim %s/%s is not unprepared: %s", claim.namespace, claim.name, error)
@@ -118,23 +97,12 @@ class DraPlugin(rpc.DRAPluginServicer):
 
     async def _prepared(self, claim: pb.Claim) -> pb.NodePrepareResourceResponse:
         try:
-            devices = await self._prepare(_named(claim))
+            devices = await self._prepare(claim)
         except (AliquotError, OSError) as error:
             text = error.message if isinstance(error, AliquotError) else str(error)
             log.warning("claim %s/%s is not prepared: %s", claim.namespace, claim.name, text)
             return pb.NodePrepareResourceResponse(error=f"aliquot: {text}")
-        return pb.NodePrepareResourceResponse(
-            devices=[
-                pb.Device(
-                    request_names=[each.request],
-                    pool_name=each.node,
-                    device_name=each.device,
-                    cdi_device_ids=[each.cdi_id],
-                    share_id=each.share_id or None,
-                )
-                for each in devices
-            ]
-        )
+        return pb.NodePrepareResourceResponse(devices=devices)
 
 
 class Registrar(registration_rpc.RegistrationServicer):
@@ -142,7 +110,6 @@ class Registrar(registration_rpc.RegistrationServicer):
 
     def __init__(self) -> None:
         self.endpoint = ""
-        self.registrations = 0
         self.problem = "not registered with the kubelet yet"
         """Empty: it is."""
 
@@ -168,10 +135,5 @@ class Registrar(registration_rpc.RegistrationServicer):
         if self.problem:
             log.warning("%s", self.problem)
         else:
-            self.registrations += 1
             log.info("registered with the kubelet", extra={"driver": DRIVER})
         return registration_pb.RegistrationStatusResponse()
-
-
-def _named(claim: pb.Claim) -> ClaimName:
-    return ClaimName(claim.namespace, claim.name, claim.uid)

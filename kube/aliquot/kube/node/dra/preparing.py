@@ -6,24 +6,19 @@ reads them back, and only then the claim is prepared. One that the pool has refu
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from aliquot.client import AgentError
 from aliquot.common.errors import AliquotError
-from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.claims import REFUSED, RawClaim, RawResult, results_of
 from aliquot.kube.node.api_server import ApiServer
-from aliquot.kube.node.binder import AGAIN_S, PREPARE_S, Binder, NotPrepared
-from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION, BadAssignment
-from aliquot.kube.node.core.identity import NotBound
-from aliquot.kube.node.dra.plugin import ClaimName, PreparedDevice
+from aliquot.kube.node.binder import Binder
+from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
 from aliquot.kube.node.dra.prepared import Prepared, PreparedClaims
+from aliquot.kube.node.identity import NotBound
 from aliquot.kube.node.injection import CDI_KIND, Injection, place
+from aliquot.kube.node.protos import dra_pb2 as pb
 from aliquot.kube.node.seam import Pod
-
-_TRIED_AGAIN = (NotBound, AgentError, KubeError)
 
 
 def unit_of(uid: str) -> str:
@@ -42,35 +37,23 @@ class Preparer:
         binder: Binder,
         claims: PreparedClaims,
         injection: Injection,
-        monotonic_s: Callable[[], float],
-        prepare_s: float = PREPARE_S,
     ) -> None:
         self._node = node
         self._cluster = cluster
         self._binder = binder
         self._claims = claims
         self._injection = injection
-        self._monotonic_s = monotonic_s
-        self._prepare_s = prepare_s
 
-    async def prepare(self, name: ClaimName) -> Sequence[PreparedDevice]:
+    async def prepare(self, name: pb.Claim) -> Sequence[pb.Device]:
         """Returns when the limits are in force. Raises `NotPrepared` and `OSError`."""
-        deadline_s = self._monotonic_s() + self._prepare_s
-        while True:
-            try:
-                return await self._prepared(name)
-            except (BadAssignment, *_TRIED_AGAIN) as error:
-                final = isinstance(error, BadAssignment) or (isinstance(error, NotBound) and error.final)
-                if final or self._monotonic_s() + AGAIN_S > deadline_s:
-                    raise NotPrepared(error.message) from error
-            await asyncio.sleep(AGAIN_S)
+        return await self._binder.persist(lambda: self._prepared(name))
 
-    async def unprepare(self, name: ClaimName) -> None:
+    async def unprepare(self, name: pb.Claim) -> None:
         """Nothing of it is left here; its lease ends with its allocation. The agent isn't needed. Raises `OSError`."""
         self._injection.withdraw([place([unit_of(name.uid)])])
         self._claims.remove(name.uid)
 
-    async def _prepared(self, name: ClaimName) -> Sequence[PreparedDevice]:
+    async def _prepared(self, name: pb.Claim) -> Sequence[pb.Device]:
         claim = await self._cluster.claim(name.namespace, name.name)
         if claim is None or claim.metadata.uid != name.uid:
             raise NotBound("ClaimGone", f"claim {name.namespace}/{name.name} is gone, or another by now", final=True)
@@ -87,7 +70,13 @@ class Preparer:
         self._claims.put(Prepared(name.namespace, name.name, name.uid, pod.identity.uid, assignment))
         cdi_id = f"{CDI_KIND}={place([unit])}"
         return [
-            PreparedDevice(each.request.partition("/")[0], each.pool, each.device, each.share_id, cdi_id)
+            pb.Device(
+                request_names=[each.request.partition("/")[0]],
+                pool_name=each.pool,
+                device_name=each.device,
+                cdi_device_ids=[cdi_id],
+                share_id=each.share_id or None,
+            )
             for each in results
         ]
 

@@ -9,7 +9,8 @@ from aliquot.client.local import LocalStatus
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.agent import devices_in
 from aliquot.kube.node.api_server import ApiServer
-from aliquot.kube.node.core.devices import PublishedDevice, resource_slice
+from aliquot.kube.node.core.devices import resource_slice
+from aliquot.kube.node.core.resources import PoolDevice
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ class Publisher:
         self._monotonic_s = monotonic_s
         self._heard_s = float("-inf")
         self._written_s = float("-inf")
-        self._devices: list[PublishedDevice] = []
-        self._written: list[PublishedDevice] | None = None
+        self._devices: list[PoolDevice] = []
+        self._written: list[PoolDevice] | None = None
         self._said = ""
 
     async def look(self, status: LocalStatus | None, node_uid: str, *, offered: bool) -> None:
@@ -37,11 +38,7 @@ class Publisher:
         now_s = self._monotonic_s()
         if status is not None:
             self._heard_s = now_s
-            models = {device.uuid: device.model for device in status.devices}
-            self._devices = [
-                PublishedDevice(each.uuid, models[each.uuid], each.percent, each.memory_bytes, each.healthy)
-                for each in devices_in(status)
-            ]
+            self._devices = devices_in(status)
         elif now_s - self._heard_s > SILENT_S:
             self._devices = [each.ill() for each in self._devices]
         wanted = self._devices if offered else []

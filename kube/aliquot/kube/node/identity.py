@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from aliquot.client.local import LocalSlice
 from aliquot.common.errors import AliquotError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.core.assignment import read_assignment
@@ -43,20 +44,6 @@ class PodIdentity:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSlice:
-    """A slice on this node, as its agent says."""
-
-    lease_id: str
-    member: int
-    device_uuid: str
-    share_milli: int
-    memory_bytes: int
-    status: str
-    lease_epoch: int = 0
-    cgroups: tuple[str, ...] = ()
-
-
 def holders_of(units: Collection[str], held: Mapping[tuple[str, str], Collection[str]]) -> list[tuple[str, str]]:
     """The pods (namespace, name) that hold any of these units, as the kubelet says.
 
@@ -68,7 +55,7 @@ def holders_of(units: Collection[str], held: Mapping[tuple[str, str], Collection
 
 
 def decide(
-    pod: PodIdentity, node: Collection[str], annotations: Mapping[str, str], held: Iterable[HeldSlice]
+    pod: PodIdentity, node: Collection[str], annotations: Mapping[str, str], held: Iterable[LocalSlice]
 ) -> Assignment:
     """What a pod's cgroup is to be attached to. `node`: what this node is called, by the cluster and by the pool.
 
