@@ -363,7 +363,7 @@ def test_a_server_that_is_wedged_is_seen_and_replaced(tmp_path: Path, protocol: 
         killed.process.wait()
         until(lambda: "it takes no new programs" in happened(made.node), "the wedge is told", 120)
         until(lambda: number_of(state) != number, "the daemon is a fresh one")
-        until(lambda: made.tier_of(made.lease) is Tier.MPS, "the lease is held by it again")
+        until(lambda: made.tier_of(made.lease) is Tier.MPS, "the lease is held by it again", 120)
         assert verdict_of(made, made.probe()).kind is Kind.DENIED
 
 
