@@ -29,7 +29,7 @@ from tools.monitoring.rules import alerts
 
 PAGE = (FOLDER.parents[1] / "docs" / "operations.md").read_text("utf-8")
 GIB = 1 << 30
-TAKES_PART = {"systemctl", "journalctl", "df", "timedatectl", "chronyc"}
+TAKES_PART = {"kubectl", "systemctl", "journalctl", "df", "timedatectl", "chronyc"}
 """Programs of the machine, which a test can't have; what they would do, it does itself."""
 
 
@@ -90,6 +90,7 @@ class Woken:
             "LEASE": lease,
             "12": str(incidents[0].number) if incidents else "",
             "JOURNAL": f"sqlite:{self.site.local.layout.journal}",
+            "http://prometheus:9090": self.site.prometheus.url,
         }
         words = [filled.get(word, word) for word in shlex.split(line)]
         if words[0] in TAKES_PART:

@@ -61,7 +61,7 @@ def test_a_label_is_a_hint_where_a_queue_goes_by_it(workload: str, nodes: int) -
 
 def test_a_policy_that_nobody_knows_is_refused_with_those_there_are() -> None:
     for each in (QueueSpec("serving", placement="balanced"), PoolSpec("default", placement="balanced")):
-        with pytest.raises(InvalidField, match=r"\[0\].placement: .*'balanced'; there are binpack, fgd, price, spread"):
+        with pytest.raises(InvalidField, match=r"\[0\].placement: .*'balanced'; there are .*binpack, .*price, spread"):
             books(each)
 
 
