@@ -64,7 +64,7 @@ def authority(
     """
     issuer = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
     return (
-        _begun(name, name, public, valid, serial)
+        begun(name, name, public, valid, serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -86,7 +86,7 @@ def leaf(
     """Of somebody who is to be known by these names, for this purpose."""
     by = x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())
     return (
-        _begun(subject, issuer, public, valid)
+        begun(subject, issuer, public, valid)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -98,9 +98,10 @@ def leaf(
     )
 
 
-def _begun(
+def begun(
     subject: x509.Name, issuer: x509.Name, public: CertificatePublicKeyTypes, valid: Validity, serial: int = 0
 ) -> x509.CertificateBuilder:
+    """What every certificate has: extensions are to be added, and it is to be signed. `serial` 0: at random."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from aliquot.common import certificates
 from aliquot.remote.wire.options import CERTIFICATE_NAME
 
 _VALID = timedelta(days=3650)
@@ -34,21 +34,14 @@ class OwnCertificate:
 def make() -> OwnCertificate:
     """A fresh one."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, CERTIFICATE_NAME)])
-    now = datetime.now(UTC)
+    name, now = certificates.named(CERTIFICATE_NAME), datetime.now(UTC)
+    valid = certificates.Validity(now - _CLOCKS_DIFFER, now + _VALID)
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER)
-        .not_valid_after(now + _VALID)
+        certificates.begun(name, name, key.public_key(), valid)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(CERTIFICATE_NAME)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    der = certificate.public_bytes(serialization.Encoding.DER)
-    return OwnCertificate(certificate.public_bytes(serialization.Encoding.PEM), pem, sha256(der).digest())
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    return OwnCertificate(pem, certificates.key_pem(key), certificate.fingerprint(hashes.SHA256()))
