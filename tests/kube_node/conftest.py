@@ -16,7 +16,7 @@ import pytest
 from aliquot import simgpu
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOTATION
 from aliquot.kube.node.identity import PodIdentity
-from aliquot.kube.node.seam import CONDITION, Pod
+from aliquot.kube.node.objects import CONDITION, Pod
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import InjectionMode, Mode, Settings
 from aliquot.v1 import agent_pb2

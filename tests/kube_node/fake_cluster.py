@@ -12,7 +12,7 @@ from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.identity import PodIdentity
-from aliquot.kube.node.seam import Condition, NodeRecord, Pod
+from aliquot.kube.node.objects import Condition, NodeRecord, Pod
 
 
 @dataclass

@@ -13,9 +13,9 @@ from aliquot.kube.core.claims import DRIVER, REFUSED, RawClaim
 from aliquot.kube.node.core.devices import device_name
 from aliquot.kube.node.dra.preparing import CdiNeeded
 from aliquot.kube.node.identity import PodIdentity
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.protos import deviceplugin_pb2
 from aliquot.kube.node.protos import dra_pb2 as pb
-from aliquot.kube.node.seam import Pod
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import InjectionMode
 from tests.agent.harness import auntil, burn_command, wait_for_output

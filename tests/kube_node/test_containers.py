@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.kube.node.identity import PodIdentity
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.protos import deviceplugin_pb2
-from aliquot.kube.node.seam import Pod
 from tests.agent.harness import auntil, burn_command, wait_for_output
 from tests.kube_node import containers
 from tests.kube_node.conftest import NODE, Place

@@ -31,10 +31,10 @@ from aliquot.kube.node.core.claimants import Claimants
 from aliquot.kube.node.identity import PodIdentity
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection, place
 from aliquot.kube.node.leaving import Leaving
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Pod
 from tests.kube_node import cdi
 from tests.kube_node.fake_cluster import FakeCluster
 

@@ -14,9 +14,9 @@ import yaml
 from aliquot.kube.node.channels import unix_channel
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE, PERCENT_RESOURCE
 from aliquot.kube.node.identity import MIRROR_ANNOTATION, PodIdentity
+from aliquot.kube.node.objects import NODE_CONDITION, Pod
 from aliquot.kube.node.protos import podresources_pb2 as resources_pb
 from aliquot.kube.node.protos import podresources_pb2_grpc as resources_rpc
-from aliquot.kube.node.seam import NODE_CONDITION, Pod
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.sole import SecondPart
 from tests.agent.harness import ROOT, auntil

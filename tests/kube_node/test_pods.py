@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE
 from aliquot.kube.node.identity import PodIdentity
-from aliquot.kube.node.seam import Pod
+from aliquot.kube.node.objects import Pod
 from tests.agent.foreign_cgroups import hierarchy, run_in
 from tests.agent.harness import GIB, auntil, burn_command, ended_by, until, wait_for_output
 from tests.kube_node.conftest import NODE, Place

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aliquot.kube.core import names
-from aliquot.kube.node.seam import CONDITION, NODE_CONDITION
+from aliquot.kube.node.objects import CONDITION, NODE_CONDITION
 from tests.agent.harness import ROOT, auntil
 from tests.kube.fake_api.server import ADMIN, FakeApi
 from tests.kube.making import delete_pod, make_node, pod_document

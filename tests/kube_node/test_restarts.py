@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aliquot.kube.node.core.resources import MEMORY_RESOURCE
-from aliquot.kube.node.seam import NODE_CONDITION, NodeRecord
+from aliquot.kube.node.objects import NODE_CONDITION, NodeRecord
 from tests.agent.harness import auntil, ended_by
 from tests.kube_node.conftest import Place
 from tests.kube_node.fake_kubelet import StartRefused

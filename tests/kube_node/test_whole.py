@@ -23,8 +23,8 @@ from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.core import names
 from aliquot.kube.node.api_server import ApiServer
+from aliquot.kube.node.objects import CONDITION
 from aliquot.kube.node.protos import deviceplugin_pb2, dra_pb2
-from aliquot.kube.node.seam import CONDITION
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import Mode
 from aliquot.kube.node.settings import Settings as NodeSettings

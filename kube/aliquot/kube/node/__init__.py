@@ -6,6 +6,6 @@
     injection                     what its containers find: variables, the folder of their tier
     releasing                     gives back leases whose pods have gone
 
-`core` decides, `seam` says what is asked of an API server, `service` wires it all;
-docs/kubernetes-node.md describes it.
+`core` decides, and `identity` by what the agent says; `api_server` asks an API server, `objects` are its answers;
+`service` wires it all. docs/kubernetes-node.md describes it.
 """

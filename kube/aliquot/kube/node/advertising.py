@@ -22,7 +22,7 @@ from aliquot.kube.node.core.resources import (
     other_owners,
 )
 from aliquot.kube.node.device_plugin import DevicePlugin
-from aliquot.kube.node.seam import NODE_CONDITION, Condition, NodeRecord
+from aliquot.kube.node.objects import NODE_CONDITION, Condition, NodeRecord
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from aliquot.kube.core.claims import RawClaim
 from aliquot.kube.core.shapes import RawMeta
 from aliquot.kube.node.core.devices import same_devices
 from aliquot.kube.node.identity import PodIdentity
-from aliquot.kube.node.seam import Condition, NodeRecord, Pod
+from aliquot.kube.node.objects import Condition, NodeRecord, Pod
 
 R = TypeVar("R")
 K = TypeVar("K")

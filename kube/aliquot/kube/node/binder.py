@@ -25,10 +25,10 @@ from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, BadAssignme
 from aliquot.kube.node.core.claimants import Claimants, Member
 from aliquot.kube.node.identity import NotBound, decide, holders_of
 from aliquot.kube.node.injection import Injection, place
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.pod_resources import KUBELET_ERRORS, PodResources
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
 

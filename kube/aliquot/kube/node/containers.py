@@ -8,8 +8,8 @@ from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.core.resources import PERCENT_RESOURCE
 from aliquot.kube.node.identity import NotBound
 from aliquot.kube.node.injection import Injection
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.records import Records
-from aliquot.kube.node.seam import Pod
 
 PATIENCE_S = 15.0
 """How long a container may seem to be somewhere else, or without what it was given, before its pod is told."""

@@ -10,9 +10,9 @@ from aliquot.kube.api.errors import KubeError
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.cgroups import PodCgroups
 from aliquot.kube.node.injection import Injection
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.records import Bound, Records
 from aliquot.kube.node.releasing import Release
-from aliquot.kube.node.seam import Pod
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from aliquot.kube.api.errors import KubeError
 from aliquot.kube.core.pods import Assignment
 from aliquot.kube.node.api_server import ApiServer
 from aliquot.kube.node.core.resources import MIB
-from aliquot.kube.node.seam import CONDITION, Condition, Pod
+from aliquot.kube.node.objects import CONDITION, Condition, Pod
 
 log = logging.getLogger(__name__)
 

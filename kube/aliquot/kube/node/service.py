@@ -23,12 +23,12 @@ from aliquot.kube.node.dra.preparing import CdiNeeded, Preparer
 from aliquot.kube.node.dra.publishing import Publisher
 from aliquot.kube.node.injection import CdiInjection, Injection, MountInjection
 from aliquot.kube.node.leaving import Leaving
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.pod_resources import PodResources
 from aliquot.kube.node.records import Records
 from aliquot.kube.node.registration import Registration
 from aliquot.kube.node.releasing import Release
 from aliquot.kube.node.reporting import Reporting
-from aliquot.kube.node.seam import Pod
 from aliquot.kube.node.settings import LIBRARY, InjectionMode, Mode, Settings
 from aliquot.kube.node.sole import sole
 

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION
 from aliquot.kube.node.filed import Filed
-from aliquot.kube.node.seam import Pod
+from aliquot.kube.node.objects import Pod
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from aliquot.kube.node.core.assignment import ASSIGNMENT_ANNOTATION, LEASE_ANNOT
 from aliquot.kube.node.dra.prepared import Prepared, PreparedClaims
 from aliquot.kube.node.identity import NotBound
 from aliquot.kube.node.injection import CDI_KIND, Injection, place
+from aliquot.kube.node.objects import Pod
 from aliquot.kube.node.protos import dra_pb2 as pb
-from aliquot.kube.node.seam import Pod
 
 
 def unit_of(uid: str) -> str:

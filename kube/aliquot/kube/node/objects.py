@@ -1,4 +1,4 @@
-"""What matters on a node of what the API server says."""
+"""What matters on a node of pods and of the Node, as the API server has them, and conditions that are written there."""
 
 from __future__ import annotations
 
