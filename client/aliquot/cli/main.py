@@ -150,7 +150,7 @@ def commands(arguments: Sequence[str]) -> list[Command]:
 
     entries = metadata.entry_points(group=ENTRY_POINTS)
     others = {entry.name for entry in entries}
-    # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale ls`).
+    # The first word that is a command: a word of another's may be the name of one of ours, too (`autoscale status`).
     meant = next((word for word in words if word in ours or word in others), "")
     if {"-h", "--help"} & set(arguments[:1]):
         meant = ""
