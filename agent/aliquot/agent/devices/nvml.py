@@ -243,6 +243,7 @@ class NvmlBackend:
                     fabric_island=None,  # peer access over NVLink is not to be had between instances
                     mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
                     parent_uuid=whole.uuid,
+                    shut=whole.shut,
                     gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
                 )
             )
