@@ -249,7 +249,7 @@ def test_a_request_that_is_thrown_away_waits_for_no_answer(coordinator: Scripted
 
     async def main() -> None:
         async with AsyncPool(coordinator.address, retry=FAST) as pool:
-            asking = pool.lease("1")._obtain()
+            asking: Any = pool.lease("1")._obtain()
             asking.send(None)  # until it waits for the first answer
             asking.close()
 
