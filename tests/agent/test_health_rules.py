@@ -149,7 +149,7 @@ CATALOGUE = {
     (XidSeverity.NONE, ""): "37 38 44 45 63 66 67 78 92 93 106 107 121 137 141 152 153 157 160-165",
     (XidSeverity.FATAL, "reset the device"): "46 48 62 95 109 110 119 120 136 140 143 155 156 158 171 172",
     (XidSeverity.DEGRADED, "check the NVLink fabric"): "74 144-150",
-    (XidSeverity.DEGRADED, "have the device serviced"): "54",
+    (XidSeverity.DEGRADED, "check the power cables"): "54",
     (XidSeverity.FATAL, "restart the machine"): "79 151",
     (XidSeverity.FATAL, "have the device serviced"): "64 142",
 }

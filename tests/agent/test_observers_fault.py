@@ -12,8 +12,8 @@ import pynvml
 import pytest
 
 from tests.agent.coordinator import Coordinator
-from tests.agent.harness import Node, desired
-from tests.agent.test_enforcement_on_processes import grant
+from tests.agent.harness import Node, auntil, desired
+from tests.agent.test_enforcement_on_processes import ACTIVE, grant
 
 UNKNOWN_ERROR = 999
 EVERYTHING = (
@@ -93,8 +93,9 @@ async def test_cards_whose_compute_mode_lets_one_process_in_are_leased_whole_and
     node.scenario.set(0, compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
     node.scenario.set(1, compute_mode=pynvml.NVML_COMPUTEMODE_PROHIBITED)
     await grant(node, coordinator)
-    (device,) = coordinator.snapshots[0].node.devices
-    assert device.whole_only
+    whole, shut = coordinator.snapshots[0].node.devices
+    assert (whole.whole_only, whole.healthy, shut.healthy) == (True, True, False)
+    assert "PROHIBITED" in shut.health_reason
     assert "nvidia-smi -c DEFAULT" in conditions(coordinator)["unleasable"]
     assert "whole only" in conditions(coordinator)["whole-only"]
 
@@ -112,6 +113,28 @@ async def test_a_compute_mode_that_is_changed_while_the_agent_runs_is_seen_at_a_
     await coordinator.until(lambda: whole_only() == [False, True], "no parts of it are to be leased")
     node.scenario.set(1, compute_mode=pynvml.NVML_COMPUTEMODE_DEFAULT)
     await coordinator.until(lambda: whole_only() == [False, False], "parts of it can be leased again")
+
+
+async def test_a_leased_card_that_becomes_prohibited_keeps_its_lease_and_takes_no_other(
+    node: Node, coordinator: Coordinator
+) -> None:
+    await grant(node, coordinator, desired(node.uuids[0]))
+    job = await asyncio.to_thread(node.burn, "1Gi")
+
+    def takes_leases() -> list[bool]:
+        return [device.healthy for device in coordinator.snapshots[-1].node.devices]
+
+    node.scenario.set(0, compute_mode=pynvml.NVML_COMPUTEMODE_PROHIBITED)
+    await coordinator.until(lambda: takes_leases() == [False, True], "nothing new is to be placed there")
+    node.kill9()
+    await asyncio.to_thread(node.start, coordinator.address)
+    await coordinator.until(lambda: len(coordinator.hellos) == 2 and takes_leases() == [False, True], "still not")
+    assert [piece.status for piece in coordinator.snapshots[-1].slices] == [ACTIVE], "the limit could be set again"
+    assert not coordinator.snapshots[-1].node.devices[0].sign.cause, "the card is not to blame, so no incident begins"
+    await auntil(lambda: (piece := node.slice_of("l-1.1.0")) is not None and job.pid in piece.pids, "it is watched")
+    node.scenario.set(0, compute_mode=pynvml.NVML_COMPUTEMODE_DEFAULT)
+    await coordinator.until(lambda: takes_leases() == [True, True], "it takes leases again")
+    assert job.poll() is None
 
 
 async def test_a_display_card_serves_nothing_and_one_whose_mig_mode_will_change_no_parts(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,17 @@ def test_what_is_refused_is_told_where_it_was_typed(program: Cli) -> None:
     assert "can never fit" in refused.err
 
 
+def test_where_there_is_no_place_for_a_log_nothing_is_started_nor_held(program: Cli, env: Mapping[str, str]) -> None:
+    state = Path(env["XDG_STATE_HOME"]) / "aliquot"
+    state.mkdir(parents=True)
+    (state / "logs").write_text("in the way")
+    refused = program("run", "--detach", "--gpu", "0.1", "--name", "nowhere", "--", "true")
+    assert refused.code == Exit.FAILED
+    assert "File exists" in refused.err
+    leases = program("ls", "--all", "--json").document["leases"]
+    assert [lease["state"] for lease in leases if lease["name"] == "nowhere"] == ["ENDED"]
+
+
 def test_only_what_was_detached_has_a_log(cli: Cli) -> None:
     unknown = cli("logs", "l-0000000000000", "--json")
     assert (unknown.code, unknown.error["reason"]) == (Exit.NOT_FOUND, "NO_LOG")
@@ -105,3 +117,32 @@ def test_the_oldest_logs_go_but_for_those_that_are_written(tmp_path: Path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l-0.log", "l-4.log", "l-5.log", "l-9.log"]
     os.close(written._file)
     os.close(last._file)
+
+
+def test_two_that_begin_at_once_may_take_the_same_log_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken_away(log: Path) -> bool:
+        log.unlink()
+        return False
+
+    monkeypatch.setattr(detaching, "LOGS_KEPT", 2)
+    monkeypatch.setattr(detaching, "_is_written", taken_away)
+    for number in range(2):
+        (tmp_path / f"l-{number}.log").touch()
+    os.close(detaching._Log(tmp_path / "l-9.log")._file)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_nobody_else_reads_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detaching, "LOG_BYTES_MAX", 1)
+    source, sink = os.pipe()
+    os.write(sink, b"the token of a notebook")
+    os.close(sink)
+    before = os.umask(0)
+    try:
+        detaching._Log(tmp_path / "logs" / "l-1.log").copy(source)
+    finally:
+        os.umask(before)
+        os.close(source)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "logs").iterdir()}
+    assert modes == {"l-1.log": 0o600, "l-1.log.1": 0o600}
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.demo.jobs import JobPlan
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
+from aliquot.cli.localpool import LocalPool
 from aliquot.cli.localpool.children import clean_environment
 from aliquot.cli.top.snapshot import observe
 from aliquot.client import HeldLease, LeaseState, NeverFits, Pool, Slice, Tier
 from aliquot.common.files import make_private
+from tests.client.real_pool import real_pool
 from tests.polling import eventually
 
 CARDS = ("--drm", "MI300X,B60", "--ascend", "910B3", "--cut", "0:vir05_1c_16g:100", "--cut", "0:vir10_3c_32g:102")
@@ -50,29 +51,24 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool(cards: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+def pool(cards: Path) -> Iterator[Pool]:
     made = json.loads(run("aliquot.simgpu.vendors", str(cards), *CARDS))
     broken = cards / "libhlml.so"
     broken.write_text("not a library\n")
-    kinds = ("ALIQUOT_AGENT_DEVICES", f"nvml,{made['devices']},gaudi:{broken}")
-    plan = PoolPlan(
-        nodes=1,
-        gpus=2,
-        listen="127.0.0.1:0",
-        metrics_port=0,
-        agent_metrics_port=0,
-        agent_variables=(*made["variables"].items(), kinds),
-    )
-    layout = Layout.of(tmp_path_factory.mktemp("p"))
-    layout.make()
-    state = layout.node(plan.node_names()[0])
-    make_private(state)
-    # The kernel's limits are used once the doctor has proved them.
-    run("aliquot.cli", "doctor", "--json", "--devices", f"drm:{cards / 'drm'}", "--state-dir", str(state))
-    with LocalPool(layout, plan) as local:
-        local.start()
-        with local.connect() as connected:
-            yield connected
+    settings = {**made["variables"], "ALIQUOT_AGENT_DEVICES": f"nvml,{made['devices']},gaudi:{broken}"}
+
+    def prove(local: LocalPool) -> None:
+        """The kernel's limits are used once the doctor has proved them."""
+        local.layout.make()
+        state = local.layout.node(local.plan.node_names()[0])
+        make_private(state)
+        run("aliquot.cli", "doctor", "--json", "--devices", f"drm:{cards / 'drm'}", "--state-dir", str(state))
+
+    with (
+        real_pool(nodes=1, gpus=2, tiers="", settings=settings, before=prove) as local,
+        local.connect() as connected,
+    ):
+        yield connected
 
 
 def start(pool: Pool, plan: JobPlan, cards: Path, logs: Path) -> tuple[HeldLease, subprocess.Popen[bytes], str]:

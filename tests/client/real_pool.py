@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +21,11 @@ def real_pool(
     tiers: str = "watchdog",
     settings: Mapping[str, str] | None = None,
     coordinator: str = "",
+    before: Callable[[LocalPool], None] = lambda _: None,
 ) -> Iterator[LocalPool]:
     """Up and ready; stopped at the end. In a folder of its own with a short name, because of the sockets in it.
-    `settings`: variables of its agents; `coordinator`: its coordinator's configuration file.
+    `settings`: variables of its agents; `coordinator`: its coordinator's configuration file; `before`: what is done
+    before anything starts.
     """
     root = Path(tempfile.mkdtemp(prefix="aq-"))
     file = root / "settings.toml"
@@ -40,6 +42,7 @@ def real_pool(
     )
     try:
         with LocalPool(Layout.of(root), plan) as pool:
+            before(pool)
             pool.start()
             yield pool
     finally:

@@ -15,6 +15,7 @@ from aliquot.client._mapping import to_error
 from aliquot.client._methods import LEASES
 from aliquot.common.failures import RpcFailure
 from aliquot.coordinator.wire.errors import _CODES as SENT_WITH
+from aliquot.coordinator.wire.errors import _REASONS as SENT_FOR
 from aliquot.v1 import errors_pb2
 
 REASONS = [name for name in errors_pb2.ErrorReason.keys() if name != "ERROR_REASON_UNSPECIFIED"]  # noqa: SIM118
@@ -29,6 +30,10 @@ def test_every_reason_of_the_contract_becomes_a_class_of_its_own_branch(reason: 
     assert type(error) is not PoolError
     assert (type(error) is InternalError) == (reason == "INTERNAL")
     assert (error.message, error.hint, error.stated_reason) == ("said", "do this", reason)
+
+
+def test_no_reason_is_sent_with_two_codes() -> None:
+    assert sorted(" ".join(SENT_FOR.values()).split()) == sorted(SENT_WITH)
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "NOT_FOUND", "DATA_LOSS"])

@@ -241,6 +241,21 @@ def test_a_request_interrupted_before_its_first_answer_leaves_nothing_behind(
     assert {lease.end_reason for lease in coordinator.leases.values()} == {"RELEASED"}
 
 
+def test_a_request_that_is_thrown_away_waits_for_no_answer(coordinator: ScriptedCoordinator) -> None:
+    """As a loop does with tasks that it has not ended: whoever would wait then is told off on standard error."""
+    import asyncio
+
+    from aliquot.client import AsyncPool
+
+    async def main() -> None:
+        async with AsyncPool(coordinator.address, retry=FAST) as pool:
+            asking: Any = pool.lease("1")._obtain()
+            asking.send(None)  # until it waits for the first answer
+            asking.close()
+
+    asyncio.run(main())
+
+
 def test_threads_share_a_pool(coordinator: ScriptedCoordinator) -> None:
     from aliquot.client import Pool
 

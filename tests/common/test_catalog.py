@@ -89,6 +89,8 @@ from aliquot.common.request import format_request, parse_request
         # A part that a hypervisor cut is no whole card, however much of its memory it has.
         ("GRID A100-10C", 10240, "A100-10C"),
         ("NVIDIA A100-40C", 40960, "A100-40C"),
+        ("NVIDIA P100-16Q", 16384, "P100-16Q"),
+        ("HL-225B", 98304, "GAUDI2"),
         ("GRID A100D-7-80C", 81920, "A100D-7-80C"),
         ("NVIDIA H100L-94C", 95830, "H100L-94C"),
         ("GRID V100DX-32Q", 32768, "V100DX-32Q"),

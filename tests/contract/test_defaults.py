@@ -27,9 +27,13 @@ from aliquot.cli.main import build_parser, commands
 SAVED = Path(__file__).with_name("defaults.txt")
 SETTINGS = (
     "aliquot.agent.settings",
+    "aliquot.client._settings",
     "aliquot.console.settings",
     "aliquot.console.monitor.readings",
+    "aliquot.console.monitor.watching",
+    "aliquot.coordinator.logins.config",
     "aliquot.coordinator.settings.config",
+    "aliquot.kube.core.accounts",
     "aliquot.kube.node.settings",
     "aliquot.kube.settings",
 )

@@ -262,6 +262,15 @@ def test_nobody_overrules_an_agent_that_can_not_use_a_card_and_names_no_fault_of
     assert sick.usable(uuid)
 
 
+def test_who_would_overrule_is_told_of_the_card_that_nobody_can_overrule() -> None:
+    sick = Sick(node("one", remedies=ALL))
+    sick.say("GPU-one-0", XID_79)
+    sick.say("GPU-one-1", replace(WORN, cause="", reason="no device answers this agent"))
+    assert sick.incident("GPU-one-0") == sick.incident("GPU-one-1"), "the node is to be restarted"
+    with pytest.raises(StillUnwell, match=r"GPU-one-1 .* no device answers this agent"):
+        sick.books.do(c.ReturnDevice("GPU-one-0", by="user:ann", overrule=True))
+
+
 def test_a_card_that_is_well_is_returned_as_ever_by_who_would_overrule() -> None:
     sick = Sick(node("one", remedies=ALL))
     sick.books.do(c.QuarantineDevice("GPU-one-0"))

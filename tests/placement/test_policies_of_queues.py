@@ -12,9 +12,11 @@ from aliquot.coordinator.core.books.tenancy.specs import PoolSpec, QueueSpec
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.placement import Engine, make_policy
 from aliquot.coordinator.core.placement.prices import linear_prices
+from aliquot.coordinator.core.rules.offers import LaidOut
 from aliquot.coordinator.core.values.errors import InvalidField
 from aliquot.coordinator.core.values.types import Demand
 from bench.lib.scanning import ScanIndex
+from tests.capacity.world import shape
 from tests.core.harness import Books, node, request
 from tests.placement.pools import Books as Held
 from tests.placement.pools import node as spec
@@ -87,6 +89,14 @@ def test_each_policy_keeps_scores_of_its_own_that_are_those_of_a_full_scan() -> 
         assert chosen == oracles[name].place(small)
         assert chosen is not None
         held.apply(small, chosen)
+
+
+def test_nodes_that_could_be_ordered_are_packed_whoever_asks() -> None:
+    laid_out = LaidOut()
+    laid_out.add(shape())
+    laid_out.add(shape())
+    put = [laid_out.put(Demand(share_milli=250, placement="spread")) for _ in range(2)]
+    assert len({placement.node_ids for placement in put if placement is not None}) == 1
 
 
 def test_prices_reach_whoever_places_by_them_and_who_comes_later() -> None:

@@ -80,6 +80,12 @@ def test_a_growing_job_ends_when_it_is_refused(machine: Machine) -> None:
     assert "refused 20Gi while holding 30Gi" in said
 
 
+def test_a_context_that_does_not_fit_is_memory_that_was_denied(machine: Machine) -> None:
+    machine.scenario.set(0, context_bytes=1 << 40)
+    with burn(machine, "--bytes", "1Gi") as job:
+        assert job.wait(timeout=60) == 3
+
+
 def test_a_job_without_a_device_says_so(machine: Machine) -> None:
     with burn(machine, "--bytes", "1Gi", "--device", "5") as job:
         job.communicate()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from aliquot import simgpu
-from aliquot.cli.localpool import Layout, LocalPool, PoolPlan
+from aliquot.cli.localpool import LocalPool
 from aliquot.client import Lease, Pool, admin
 from aliquot.client.use import UseState
+from tests.client.real_pool import real_pool
 
 GIB = 1 << 30
 PATIENCE_S = 60.0
@@ -25,28 +23,10 @@ COORDINATOR = '[coordinator]\nagents = {use_looked_at_every = "300ms", idle_wind
 @contextmanager
 def idle_pool(agent: Mapping[str, str]) -> Iterator[LocalPool]:
     """One node with one device; leases are idle after a second and a half, and lent after two."""
-    root = Path(tempfile.mkdtemp(prefix="aq-"))
-    settings = root / "coordinator.toml"
-    settings.write_text(COORDINATOR)
-    plan = PoolPlan(
-        nodes=1,
-        gpus=1,
-        listen="127.0.0.1:0",
-        metrics_port=0,
-        agent_metrics_port=0,
-        tiers=("watchdog",),
-        coordinator_options=("--config", str(settings)),
-        agent_variables=tuple({"ALIQUOT_AGENT_HOSTING_SERVICES": "none", **agent}.items()),
-    )
-    try:
-        with LocalPool(Layout.of(root), plan) as local:
-            local.start()
-            with local.connect() as pool:
-                policy = admin.IdlePolicy(action="lend", after_s=2, never_warn=True)
-                pool.admin.apply(admin.Declarations(queues=(admin.QueueSpec("default", idle=policy),)))
-            yield local
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with real_pool(nodes=1, gpus=1, settings=agent, coordinator=COORDINATOR) as local, local.connect() as pool:
+        policy = admin.IdlePolicy(action="lend", after_s=2, never_warn=True)
+        pool.admin.apply(admin.Declarations(queues=(admin.QueueSpec("default", idle=policy),)))
+        yield local
 
 
 def until(found: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from aliquot.cli.notify.notices import Notices, Rule
 from aliquot.cli.notify.rules import read_rules
 from aliquot.cli.notify.sending import Outcome, Sender
-from aliquot.client import Lease, LeaseState, admin
+from aliquot.client import Lease, LeaseState, Unavailable, admin
 from aliquot.client.use import LeaseUse, UseState
 from aliquot.common.errors import ConfigError
 from aliquot.common.utilisation import Utilisation, percent, score, status_of
@@ -137,7 +137,7 @@ def test_people_hear_of_a_budget_without_asking(tmp_path: Path) -> None:
 
 def test_what_can_not_be_told_is_told_again_and_others_are_not_held_up() -> None:
     done: list[Outcome] = []
-    failures = [OSError("down"), OSError("down")]
+    failures = [OSError("down"), Unavailable("the pool is down, too")]
 
     def deliver(notice: Any) -> None:
         if failures:

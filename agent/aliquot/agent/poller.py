@@ -149,8 +149,9 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         self.state.card_problems = found.card_problems
         self.state.kinds = found.kinds
         whole_only = [f"GPU {info.index} ({info.uuid}): {info.whole_only}" for info in found.devices if info.whole_only]
+        shut = [f"GPU {info.index} ({info.uuid}): {info.shut}" for info in found.devices if info.shut]
         for subject, texts in (
-            ("unleasable", [f"can't be leased: {text}" for text in found.unleasable]),
+            ("unleasable", [f"can't be leased: {text}" for text in (*found.unleasable, *shut)]),
             ("whole-only", whole_only),
             ("untold", found.untold),
             ("devices", found.problems),

@@ -45,8 +45,8 @@ def device_report(device: DeviceState) -> DeviceReport:
     known = usage is not None and memory is not None
     return DeviceReport(
         uuid=device.info.uuid,
-        healthy=device.health.healthy,
-        health_reason=device.health.reason,
+        healthy=device.health.healthy and not device.info.shut,
+        health_reason=device.health.reason or device.info.shut,
         signal=device.health.signal,
         foreign_bytes=usage.foreign_bytes if usage is not None else None,
         memory_used_bytes=memory.used_bytes if memory is not None else None,

@@ -185,7 +185,7 @@ _REQUEST = Writer(
 def to_proto(request: Request) -> types_pb2.LeaseRequest:
     """The body of a request. Raises `InvalidRequest` for values that it can't carry."""
     with sendable():
-        return _REQUEST.message(request)  # also where it is of a class that checks its fields, as the console's are
+        return _REQUEST.message(request)  # also of a subclass, such as the console's
 
 
 def _without_members(names: Iterable[str]) -> list[str]:

@@ -9,8 +9,8 @@ MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.primary_user_agent", "aliquot-python"),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    # Retries are done in `_flow`, which knows idempotency keys, leaders and the caller's deadline. So grpc must neither
-    # repeat calls nor wait up to two minutes to reconnect after a coordinator's restart.
+    # Retries are done in `_retrying`, which knows idempotency keys, leaders and the caller's deadline. So grpc must
+    # neither repeat calls nor wait up to two minutes to reconnect after a coordinator's restart.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

@@ -209,10 +209,9 @@ _BY_LOOKS: Final = {key.translate(_LOOKS_LIKE): name for key, name in _BY_KEY.it
 def _from_product(product_name: str, memory_bytes: int | None) -> str | None:
     is_mig = _MIG_SUFFIX.search(product_name) is not None
     product = _plain_product(_MIG_SUFFIX.sub("", product_name))
-    if _VGPU.fullmatch(product):
-        return None
     found = [model for pattern, model in _products() if pattern.fullmatch(product)]
-    if not found:
+    # Others call whole cards so: HL-225B.
+    if not found or (found[0].vendor == "nvidia" and _VGPU.fullmatch(product)):
         return None
     exact = next((model.name for model in found if not model.by_memory), None)
     # A MIG instance reports its own part of the memory, which does not tell the size of its card.

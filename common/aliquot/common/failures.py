@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -60,29 +62,30 @@ def failure_in(status: status_pb2.Status, address: str) -> RpcFailure:
 
 
 def _read_details(raw: bytes, failure: RpcFailure) -> None:
-    try:
-        status = status_pb2.Status.FromString(raw)
-    except DecodeError:
-        # From a proxy or another server: the code and message are still right.
-        return
-    for detail in status.details:
-        info = error_details_pb2.ErrorInfo()
-        retry = error_details_pb2.RetryInfo()
-        bad = error_details_pb2.BadRequest()
-        quota = error_details_pb2.QuotaFailure()
-        explanation = types_pb2.Explanation()
-        help_ = error_details_pb2.Help()
-        if detail.Unpack(info):
-            failure.reason = info.reason
-            failure.metadata = {**failure.metadata, **info.metadata}
-            failure.hint = failure.hint or info.metadata.get("hint", "")
-        elif detail.Unpack(retry):
-            failure.retry_after_s = max(0.0, retry.retry_delay.ToNanoseconds() / 1e9)
-        elif detail.Unpack(bad):
-            failure.violations += tuple((v.field, v.description) for v in bad.field_violations)
-        elif detail.Unpack(quota):
-            failure.violations += tuple((v.subject, v.description) for v in quota.violations)
-        elif detail.Unpack(explanation):
-            failure.explanation = explanation
-        elif detail.Unpack(help_) and help_.links:
-            failure.hint = failure.hint or help_.links[0].description
+    # From a proxy or another server: the code and message are still right.
+    with suppress(DecodeError):
+        for detail in status_pb2.Status.FromString(raw).details:
+            _read_detail(detail, failure)
+
+
+def _read_detail(detail: any_pb2.Any, failure: RpcFailure) -> None:
+    info = error_details_pb2.ErrorInfo()
+    retry = error_details_pb2.RetryInfo()
+    bad = error_details_pb2.BadRequest()
+    quota = error_details_pb2.QuotaFailure()
+    explanation = types_pb2.Explanation()
+    help_ = error_details_pb2.Help()
+    if detail.Unpack(info):
+        failure.reason = info.reason
+        failure.metadata = {**failure.metadata, **info.metadata}
+        failure.hint = failure.hint or info.metadata.get("hint", "")
+    elif detail.Unpack(retry):
+        failure.retry_after_s = max(0.0, retry.retry_delay.ToNanoseconds() / 1e9)
+    elif detail.Unpack(bad):
+        failure.violations += tuple((v.field, v.description) for v in bad.field_violations)
+    elif detail.Unpack(quota):
+        failure.violations += tuple((v.subject, v.description) for v in quota.violations)
+    elif detail.Unpack(explanation):
+        failure.explanation = explanation
+    elif detail.Unpack(help_) and help_.links:
+        failure.hint = failure.hint or help_.links[0].description

@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         return run(options, take, work)
     except DriverError as error:
         say(str(error))
+        if error.code == OUT_OF_MEMORY:  # of the context
+            return EXIT_OUT_OF_MEMORY
     except DriverMissing as error:
         sys.stderr.write(f"burn: {error.explain()}\n")
     return EXIT_NO_DEVICE

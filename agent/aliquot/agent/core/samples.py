@@ -37,6 +37,8 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     """A MIG instance's first slice of its card's memory."""
     whole_only: str = ""
     """Why no parts of it can be leased, and what to do about it; empty: they can."""
+    shut: str = ""
+    """Why no more programs can come onto it, and what to do about it; empty: they can. Those that are there run on."""
     memory_shared: bool = False
     """Its memory is its card's, which the card's other parts take from as well."""
 

@@ -126,8 +126,8 @@ _OF_RECOVERY = {
     RecoveryAction.DRAIN_P2P: RECOVERY_ISLAND,
     RecoveryAction.DRAIN_AND_RESET: RECOVERY_ISLAND,
 }
+_ASKS_FIRST = {LINKS: "check the NVLink fabric", POWER_CABLES: "check the power cables"}
 _ASKS = {
-    Remedy.NONE: "check the NVLink fabric",
     Remedy.RESET: "reset the device",
     Remedy.REBOOT: "restart the machine",
     Remedy.SERVICE: "have the device serviced",
@@ -168,7 +168,7 @@ def severity_of(xid: int) -> XidSeverity:
 def asked_by(xid: int) -> str:
     """What people are to do about one that takes a device out."""
     signal = signal_of(xid)
-    return _ASKS[signal.remedy] if signal is not None else ""
+    return "" if signal is None else _ASKS_FIRST.get(signal) or _ASKS[signal.remedy]
 
 
 def signal_of_recovery(action: RecoveryAction) -> Signal | None:

@@ -46,6 +46,7 @@ _MODE_PENDING = (
     "its MIG mode changes with the next reset, so it is leased whole only until then: "
     "`nvidia-smi --gpu-reset -i {index}`, or `nvidia-smi -i {index} -mig {now}` to leave it as it is"
 )
+_PROHIBITED = "its compute mode is PROHIBITED, so no more programs can use it: `nvidia-smi -c DEFAULT` mends that"
 _SHOWS_ONLY = "it serves a screen and computes nothing"
 POWER_LIMIT_S = 60.0
 _HEALTH_FIELDS = (
@@ -169,9 +170,6 @@ class NvmlBackend:
 
     def _why_not(self, uuid: str, handle: object) -> str:
         """Why a card that answers can't be leased at all; empty: it can."""
-        self._modes[uuid] = self._compute_mode(uuid, handle)
-        if self._modes[uuid] == pynvml.NVML_COMPUTEMODE_PROHIBITED:
-            return "its compute mode is PROHIBITED, so no program can use it: `nvidia-smi -c DEFAULT` mends that"
         if "DISPLAY" in text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle)).upper().split():
             return _SHOWS_ONLY
         newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
@@ -186,6 +184,7 @@ class NvmlBackend:
     def _describe(self, index: int, uuid: str, handle: object, bus_id: str, island: int | None) -> DeviceInfo:
         name = text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle))
         memory = self._memory(uuid, handle)
+        mode = self._modes[uuid] = self._compute_mode(uuid, handle)
         return DeviceInfo(
             uuid=uuid,
             index=index,
@@ -197,13 +196,13 @@ class NvmlBackend:
             pci_bus_id=bus_id,
             numa_node=numa_node_of(bus_id),
             fabric_island=island,
-            whole_only=self._why_whole(index, uuid, handle),
+            whole_only=_ONE_PROCESS if mode in _EXCLUSIVE else self._why_whole(index, uuid, handle),
+            # Left out, it would be gone: leases that are on it would lose their limits, and then their programs.
+            shut=_PROHIBITED if mode == pynvml.NVML_COMPUTEMODE_PROHIBITED else "",
         )
 
     def _why_whole(self, index: int, uuid: str, handle: object) -> str:
         """Why no parts of a card can be leased; empty: they can."""
-        if self._modes[uuid] in _EXCLUSIVE:
-            return _ONE_PROCESS
         now, soon = self._query.ask(uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
         return _MODE_PENDING.format(index=index, now=now) if now != soon else ""
 
@@ -244,6 +243,7 @@ class NvmlBackend:
                     fabric_island=None,  # peer access over NVLink is not to be had between instances
                     mig_profile=name.rpartition("MIG ")[2].strip() if "MIG " in name else "",
                     parent_uuid=whole.uuid,
+                    shut=whole.shut,
                     gpu_instance_id=self._query.ask(uuid, "GpuInstanceId", pynvml.nvmlDeviceGetGpuInstanceId, part),
                 )
             )
@@ -321,7 +321,7 @@ class NvmlBackend:
             activity_source=ActivitySource.UNKNOWN if activity is None else source,
             power_limit_mw=self._power_limit(uuid, handle),
             engines=self._counters.engines(uuid),
-            # Who may use a card can be changed at any time: parts of it must not be leased until the next discovery.
+            # Who may use a card can be changed at any time: it must not be leased as before until the next discovery.
             outdated=uuid in self._modes and self._compute_mode(uuid, handle) != self._modes[uuid],
         )
 

@@ -92,8 +92,8 @@ def _driver(backend: DeviceBackend, why_not: str) -> Finding:
 def _device(backend: DeviceBackend, device: DeviceInfo) -> Finding:
     subject = f"GPU {device.index}"
     parts = [f"{device.product_name}, {device.leasable_bytes >> 20} MiB leasable"]
-    if device.whole_only:
-        return Finding(subject, Mark.NOTE, f"{parts[0]}; {device.whole_only}")
+    if why_not := device.shut or device.whole_only:
+        return Finding(subject, Mark.NOTE, f"{parts[0]}; {why_not}")
     if device.mig_profile:
         parts.append(f"MIG {device.mig_profile}")
     try:

@@ -55,7 +55,7 @@ def _tried_on(devices: Sequence[DeviceInfo]) -> list[tuple[DeviceInfo, tuple[str
     """
     found: list[tuple[DeviceInfo, tuple[str, ...]]] = []
     for vendor in dict.fromkeys(vendor_of(device) for device in devices):
-        own = [device for device in devices if vendor_of(device) == vendor]
+        own = [device for device in devices if vendor_of(device) == vendor and not device.shut]
         parts = [device for device in own if device.mig_profile][:1]
         cards = [device for device in own if not device.mig_profile][:1]
         if parts and cards:

@@ -8,7 +8,6 @@ See `common.pieces`. It also says what it was told is free and in total.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint64
 
@@ -36,7 +35,6 @@ def main(
     parser.add_argument("--release", action="store_true", help="give it back at the end, and say what is free then")
     options = parser.parse_args(arguments)
     held: list[Release] = []
-    begun = time.monotonic()
 
     def more(size_bytes: int) -> None:
         try:
@@ -56,7 +54,6 @@ def main(
     answer = {"call": ""} | pieces.take(options, more)
     answer["free_before_bytes"], answer["total_bytes"] = before
     answer["free_after_bytes"] = driver.memory_info()[0]
-    answer["took_s"] = round(time.monotonic() - begun, 3)
     pieces.say(answer, hold=options.hold)
     if options.release:
         for release in reversed(held):

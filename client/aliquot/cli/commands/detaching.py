@@ -93,11 +93,12 @@ class _Log:
 
     def __init__(self, path: Path) -> None:
         make_private(path.parent)
-        known = sorted(path.parent.glob("*.log"), key=lambda each: each.stat().st_mtime)
-        for old in known[: -LOGS_KEPT + 1]:
-            if not _is_written(old):
-                old.unlink()
-                _before(old).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another that begins now makes room as well
+            known = sorted(path.parent.glob("*.log"), key=lambda each: each.stat().st_mtime)
+            for old in known[: -LOGS_KEPT + 1]:
+                if not _is_written(old):
+                    old.unlink()
+                    _before(old).unlink(missing_ok=True)
         self._path, self._bytes = path, 0
         self._file = lock_file(path)
 

@@ -182,15 +182,15 @@ def _agents_here(pool: Pool) -> Mapping[str, LocalAgent]:
 def _lease(out: Out, pool: Pool, request: Request, wait_s: float | None) -> HeldLease:
     key = fresh_key()
     first = pool.allocate(request, key=key, wait_s=FIRST_LOOK_S if wait_s is None else min(FIRST_LOOK_S, wait_s))
-    if detaching.VARIABLE in os.environ:
-        detaching.begin(first.lease_id, out)
     try:
+        if detaching.VARIABLE in os.environ:
+            detaching.begin(first.lease_id, out)
         if first.state is LeaseState.QUEUED and not out.as_json:
             out.note(Text.assemble(("waiting", "yellow"), f" for {first.gpu} as {first.lease_id}; Ctrl-C withdraws it"))
             for thing in views.explanation_view(first.waiting) if first.waiting else ():
                 out.err.print(thing, highlight=False)
         return pool.lease(request, key=key, wait_s=None if wait_s is None else max(0.0, wait_s - FIRST_LOOK_S))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError):  # the second: there is no place for its log
         pool.release(first.lease_id, reason="withdrawn by its launcher")
         raise
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from aliquot.cli._document import Found, Shape, each, read_file, text
 from aliquot.cli.notify.notices import Rule
 from aliquot.common.errors import ConfigError
-from aliquot.common.files import read_text
-from aliquot.common.https import HttpError, check_url
+from aliquot.common.files import naming, read_text
+from aliquot.common.https import check_url
 
 
 def read_rules(path: Path) -> list[Rule]:
@@ -36,17 +36,11 @@ def _rules(value: Found, where: str) -> tuple[Rule, ...]:
         if bool(rule.to) is bool(rule.control):
             raise ConfigError(f"{where}[{number}]: either `to` or `control`", hint="see docs/idleness.md")
         if rule.control:
-            _check(rule, f"{where}[{number}].control")
+            with naming(f"{where}[{number}].control"):
+                check_url(rule.control, public=not rule.control_token)  # a token goes to no other machine in the clear
     if not rules:
         raise ConfigError(f"{where}: no rules", hint="such as rules: [{name: all, to: ['mailto://…']}]")
     return rules
-
-
-def _check(rule: Rule, where: str) -> None:
-    try:
-        check_url(rule.control, public=not rule.control_token)  # a token goes to no other machine in the clear
-    except HttpError as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
 
 
 _RULE = Shape(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aliquot.cli.notify.notices import Notice
+from aliquot.client import PoolError
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ WAITING_MAX = 1_000
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 600.0
 GIVEN_UP_S = 6 * 3600.0
 Deliver = Callable[[Notice], None]
-"""Raises `OSError` where it could not."""
+"""Raises `OSError` where it could not, and `PoolError` where the pool can't be asked for what is to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Sender:
         while True:
             try:
                 self._deliver(notice)
-            except OSError as error:
+            except (OSError, PoolError) as error:
                 log.warning("%s could not be told to %s: %s", notice.title, notice.rule.name, error)
             else:
                 return True

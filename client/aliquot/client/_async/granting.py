@@ -85,6 +85,8 @@ class AsyncGranting:
             if lease is not None and not isinstance(error, errors.LeaseLost):
                 await self._withdraw(lease.lease_id)
             raise
+        except GeneratorExit:
+            raise  # thrown away, perhaps by a loop that is no more: there is nobody to wait for an answer
         except BaseException:
             # Interrupted in the middle of a call: the coordinator may have granted it all the same.
             await self._settle(asked, lease)

@@ -356,8 +356,9 @@ def give_back(known: Planning, command: c.ReturnDevice, now_ms: int) -> Decision
     incident = covering_of(known, device)
     covered = devices_on(node.spec, incident.units) if incident is not None else (device,)
     unwell = [each for each in covered if not known.devices[each.uuid].well]
+    unwell.sort(key=lambda each: bool(known.devices[each.uuid].cause))  # those first that nobody can overrule
     said = [f"{each.uuid} is not well: {known.devices[each.uuid].reason}" for each in unwell]
-    if not all(known.devices[each.uuid].cause for each in unwell):
+    if unwell and not known.devices[unwell[0].uuid].cause:
         raise StillUnwell(
             said[0],
             hint="it returns by itself when its agent can use it again. Nobody can answer for that: the agent names no "

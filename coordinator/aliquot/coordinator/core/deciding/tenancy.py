@@ -202,7 +202,7 @@ def _check_ranges(command: c.Apply) -> None:
 def _check_placement(name: str, path: str) -> None:
     known = (BY_WORKLOAD, *POLICIES)
     if name and name not in known:
-        raise InvalidField(path, f"there is no placement policy {name!r}; there are {', '.join(sorted(known))}")
+        raise InvalidField(path, f"there is no placement policy {name[:64]!r}; there are {', '.join(sorted(known))}")
 
 
 def _check_currency(known: Planning, card: RateCard) -> None:

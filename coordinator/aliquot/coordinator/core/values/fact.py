@@ -20,7 +20,9 @@ def by_kind(*functions: Function) -> dict[type[Any], Function]:
     """These functions by the type of their second parameter, as their own signatures have it: the fact, the command or
     the query.
     """
-    return {_kind_of(each): each for each in functions}
+    found = {_kind_of(each): each for each in functions}
+    assert len(found) == len(functions), "two of them are about the same, and one would never be called"
+    return found
 
 
 def _kind_of(function: Callable[..., Any]) -> type[Any]:

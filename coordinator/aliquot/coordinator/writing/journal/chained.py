@@ -19,6 +19,7 @@ class ChainedJournal(Journal, abc.ABC):
 
     place: str
     """Where it is, for people."""
+    # These hide the protocol's properties, which can't be set.
     pool_secret: bytes = b""
     last_seq: int = 0
 
