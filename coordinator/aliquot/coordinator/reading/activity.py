@@ -26,8 +26,8 @@ LEASES_AT_ONCE = 200
 HEARD_MS = 15_000
 """A node that was not heard for so long is silent: agents beat every few seconds."""
 _MEASURED = (SliceState.GRANTED, SliceState.ACTIVE, SliceState.PREEMPTING)
-"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and of
-an idle slice there is no second one.
+"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and
+of an idle slice there is no second one.
 """
 
 

@@ -121,8 +121,8 @@ def _risen(before: int, now: int) -> int:
 
 
 _RUNNING = (SliceState.GRANTED, SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
-"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and of
-an idle slice there is no second one.
+"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and
+of an idle slice there is no second one.
 """
 
 
