@@ -78,7 +78,7 @@ def test_all_that_a_coordinator_tells_of_a_refusal_is_in_the_error() -> None:
         "RESOURCE_EXHAUSTED", "full", "here:1", reason="QUEUE_FULL", hint="later", metadata={"queue": "q"}
     )
     failure.retry_after_s = 2.5
-    failure.violations = [("gpu", "too much")]
+    failure.violations = (("gpu", "too much"),)
     error = to_error(failure, LEASES["Allocate"], ["here:1"], 1.0)
     assert (error.stated_reason, error.metadata, error.retry_after_s) == ("QUEUE_FULL", {"queue": "q"}, 2.5)
     assert [(each.subject, each.description) for each in error.violations] == [("gpu", "too much")]
