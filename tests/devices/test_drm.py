@@ -94,6 +94,9 @@ def test_time_is_of_the_busiest_engine_and_a_counter_that_steps_back_is_none() -
     assert percent(client(100, 1000), client(1100, 2000), 5) == 50, "by cycles where the driver counts these"
     assert percent(client(500), client(100), 1000) == 0
     assert percent(client(0), client(10**9), 1000) == 100
+    assert percent(client(0), client(1), 1) == 50, "of one nanosecond"
+    assert percent(client(0), client(500), 0) == 0, "no time has passed"
+    assert percent(client(0, 1000), client(1000, 1000), 5) == 0, "no cycle has"
 
 
 @given(st.text(max_size=400))
