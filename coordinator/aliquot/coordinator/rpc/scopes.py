@@ -45,7 +45,7 @@ def may_withdraw(who: Caller, command: Withdraw, declared: Mapping[str, Tenant],
 
 def _may_change(who: Caller, tenant: str, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
     parent, _, _ = tenant.rpartition("/")
-    # The first declaration shuts out everybody who has none, and the last one's end lets all in: not a manager's to say.
+    # The first declaration shuts out everybody who has none, and the end of the last lets all in: no manager says that.
     known = any(covers(above, parent) for above in declared)
     if parent and known and not bound_above(tenant) and who.may(Action.DECLARE_BELOW, parent):
         return
