@@ -101,6 +101,10 @@ export const zh: Texts = {
     TENANT: "租户",
     QUEUE: "队列",
     MODEL: "型号",
+    LOW: "偏低",
+    NORMAL: "正常",
+    HIGH: "偏高",
+    UNKNOWN: "未知",
   },
   common: {
     none: "无",
