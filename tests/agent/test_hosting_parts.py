@@ -69,6 +69,13 @@ async def test_what_is_no_answer_counts_as_none(tmp_path: Path, said: object) ->
     assert await asked(tmp_path, said) is None
 
 
+@pytest.mark.parametrize(("size", "taken"), [(8 << 10, True), ((8 << 10) + 1, False), (64 << 10, False)])
+async def test_an_answer_is_read_as_far_as_anybody_would_write_one(tmp_path: Path, size: int, taken: bool) -> None:
+    text = b'{"endpoint": "127.0.0.1:7"' + b" " * (size - 27) + b"}"
+    assert len(text) == size
+    assert ((await asked(tmp_path, text)) is not None) is taken
+
+
 async def test_a_long_endpoint_and_an_answer_still_starting(tmp_path: Path) -> None:
     longest = "x" * MAX_ENDPOINT_CHARS
     assert valid_endpoint(longest)
