@@ -5,6 +5,7 @@ Whatever else `torch.cuda` offers refuses by its name.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from dataclasses import dataclass
 from typing import Any, Self
@@ -75,19 +76,6 @@ class Stream(backend.Stream):
 
     def __hash__(self) -> int:
         return hash(self.device)
-
-
-class StreamContext:
-    """Has no effect: there is one stream."""
-
-    def __init__(self, stream: Stream | None) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class Device:
@@ -172,16 +160,11 @@ def _summary(device: Any = None, abbreviated: bool = False) -> str:  # noqa: FBT
 
 
 def _state(device: Any = "cuda") -> torch.Tensor:
-    session = devices.session(device)
-    request = session.request()
-    _, state = session.ask(messages.Random(request), request)
-    return torch.frombuffer(state, dtype=torch.uint8)
+    return backend.module.get_rng_state(device)
 
 
 def _set_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-    session = devices.session(device)
-    request = session.request()
-    session.ask(messages.Random(request, bytes(new_state.cpu().numpy())), request)
+    backend.module.set_rng_state(new_state.cpu(), device)
 
 
 def _seed_one(seed: int) -> None:
@@ -212,6 +195,11 @@ def _synchronize(device: Any = None) -> None:
 
 def _stream(device: Any = None) -> Stream:
     return Stream(device)
+
+
+def _in_stream(stream: Stream | None) -> Any:
+    """Has no effect: there is one stream."""
+    return contextlib.nullcontext() if stream is None else stream
 
 
 PROVIDED: dict[str, Any] = {
@@ -253,8 +241,8 @@ PROVIDED: dict[str, Any] = {
     "synchronize": _synchronize,
     "Event": Event,
     "Stream": Stream,
-    "StreamContext": StreamContext,
-    "stream": StreamContext,
+    "StreamContext": _in_stream,
+    "stream": _in_stream,
     "current_stream": _stream,
     "default_stream": _stream,
     "set_stream": _nothing,
