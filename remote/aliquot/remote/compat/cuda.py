@@ -78,6 +78,10 @@ class Stream(backend.Stream):
         return hash(self.device)
 
 
+class StreamContext(contextlib.nullcontext[Any]):
+    """Has no effect: there is one stream. A class, as the compiler asks what is one of these."""
+
+
 class Device:
     """`torch.cuda.device`: makes one the current device for a while."""
 
@@ -197,11 +201,6 @@ def _stream(device: Any = None) -> Stream:
     return Stream(device)
 
 
-def _in_stream(stream: Stream | None) -> Any:
-    """Has no effect: there is one stream."""
-    return contextlib.nullcontext() if stream is None else stream
-
-
 PROVIDED: dict[str, Any] = {
     "is_available": lambda: not devices.forked and bool(devices.parts()),
     "is_initialized": lambda: devices.connected,
@@ -241,8 +240,8 @@ PROVIDED: dict[str, Any] = {
     "synchronize": _synchronize,
     "Event": Event,
     "Stream": Stream,
-    "StreamContext": _in_stream,
-    "stream": _in_stream,
+    "StreamContext": StreamContext,
+    "stream": StreamContext,
     "current_stream": _stream,
     "default_stream": _stream,
     "set_stream": _nothing,
