@@ -9,6 +9,8 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { theme } from "../live/theme";
 import type { Columns, FleetNode } from "../live/fleet";
+import { t } from "../texts";
+import { inWords } from "./words";
 
 export interface Shown {
   nodes: FleetNode[];
@@ -66,14 +68,13 @@ function layOut(shown: Shown, width: number): Layout {
   return layout as Layout;
 }
 
-const RAMP = ["free", "up to a quarter", "up to a half", "up to three quarters", "almost all", "all"];
 const OTHERS: [string, string][] = [
-  ["closed", "closed"],
-  ["sick", "sick"],
-  ["away", "no agent yet"],
-  ["suspect", "suspect"],
-  ["lost", "lost"],
-  ["unknown", "use unknown"],
+  ["closed", inWords("closed")],
+  ["sick", inWords("sick")],
+  ["away", t.fleetMap.noAgentYet],
+  ["suspect", inWords("suspect")],
+  ["lost", inWords("lost")],
+  ["unknown", t.fleetMap.useUnknown],
 ];
 
 export function FleetMap(props: Props): JSX.Element {
@@ -161,10 +162,10 @@ export function FleetMap(props: Props): JSX.Element {
   return (
     <div class="fleet">
       <p class="hint" role="status">
-        <bdi>{hint.value || "Point at a device to see what it is; click to open its node."}</bdi>
+        <bdi>{hint.value || t.fleetMap.pointAtDeviceToSee}</bdi>
       </p>
       <p class="legend" ref={legend}>
-        {RAMP.map((title, level) => (
+        {t.fleetMap.ramp.map((title, level) => (
           <span>
             <i class={`swatch level${level}`} />
             {title}
@@ -181,7 +182,7 @@ export function FleetMap(props: Props): JSX.Element {
         ref={canvas}
         tabIndex={0}
         role="application"
-        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
+        aria-label={t.fleetMap.allDevicesAsPictureArrow}
         onPointerMove={(event) => point(find(event))}
         onPointerLeave={() => point(null)}
         onClick={(event) => {
@@ -219,7 +220,7 @@ function readColours(legend: HTMLElement): Colours {
     return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   };
   return {
-    levels: RAMP.map((_, level) => pixel(`level${level}`)),
+    levels: t.fleetMap.ramp.map((_, level) => pixel(`level${level}`)),
     closed: pixel("at-closed"),
     sick: pixel("at-sick"),
     away: pixel("at-away"),
