@@ -15,7 +15,7 @@ const PROGRAMS = /aliquot|curl/g;
 
 const has = (text) => /\p{L}{2}/u.test(text.replaceAll(PROGRAMS, ""));
 /** Two words beside each other, but no font, such as `11px system-ui`. */
-const prose = (text) => /\p{L}{2,} \p{Ll}{2,}/u.test(text) && !/^\d+px /.test(text);
+const prose = (text) => /\p{L}{2,} \p{Ll}{2,}/u.test(text) && !/\dpx /.test(text);
 
 /** Where a string is part of what stands between tags or in such an attribute: conditions, alternatives and templates lead there. */
 function isRead(node) {

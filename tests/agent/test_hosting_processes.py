@@ -198,3 +198,42 @@ async def test_nothing_is_kept_of_a_member_that_has_gone(member: Member, tmp_pat
     assert member.host.figures() == {}
     assert await member.host.measure(HOLDER) == SERVES.figures
     assert member.host.figures() == {}, "a late word of one that is not held any more"
+
+
+@pytest.mark.parametrize(
+    ("uid", "problem", "offered"),
+    [
+        (os.geteuid(), "it would be", {"echo"}),
+        (os.geteuid() + 1, "", {"echo"}),
+        (os.geteuid() + 1, "Python can't be read", set()),
+    ],
+)
+async def test_what_its_user_can_not_run_is_not_offered_and_the_node_says_why(
+    member: Member,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    uid: int,
+    problem: str,
+    offered: set[str],
+) -> None:
+    asked: list[int] = []
+
+    def try_as(user: int) -> str:
+        asked.append(user)
+        return problem
+
+    monkeypatch.setattr(hosting, "_try_as", try_as)
+    parts: Any = member
+    host = hosting.ProcessHost(
+        state=member.state,
+        attacher=parts,
+        containment=parts,
+        signaller=parts,
+        processes=proc,
+        directory=tmp_path,
+        uids=(uid,),
+    )
+    await host.sweep()
+    assert host.offered() == offered
+    assert asked == ([] if uid == os.geteuid() else [uid])
+    assert member.state.notes.get("serving") == (None if offered else f"no lease can be served here: {problem}")

@@ -58,7 +58,15 @@ refuse("nvmlDeviceGetMigDeviceHandleByIndex", lambda handle, number: number == 0
 found = backend.discover()
 print([device.mig_profile for device in found.devices], *found.problems)
 """
-
+OF_HOLES = """
+def absent(handle, number, real=pynvml.nvmlDeviceGetMigDeviceHandleByIndex):
+    if number == 0:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    return real(handle, number)
+pynvml.nvmlDeviceGetMigDeviceHandleByIndex = absent
+found = backend.discover()
+print([device.mig_profile for device in found.devices], *found.problems)
+"""
 LATER = """
 from aliquot.agent.core.partitioning import difference
 from aliquot.agent.devices.base import with_unread
@@ -115,6 +123,12 @@ def test_a_mig_instance_that_is_refused_is_told_of_and_takes_no_other_away(tmp_p
         assert said.startswith("['1g.5gb'] GPU 0 ("), said
         assert "MIG instance 0: MigDeviceHandleByIndex 0: " in said
         assert "Insufficient Permissions" in said
+
+
+def test_a_number_that_no_mig_instance_has_hides_none_behind_it(tmp_path: Path) -> None:
+    for node in closing(make_node(tmp_path / "mig", ("A100-40",))):
+        _partition(node)
+        assert answered(node, OF_HOLES) == "['1g.5gb']"
 
 
 def test_a_mig_instance_that_is_refused_later_is_there_until_it_is_destroyed(tmp_path: Path) -> None:

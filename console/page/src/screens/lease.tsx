@@ -192,7 +192,7 @@ function Parts(props: { lease: LeaseValue }): JSX.Element {
         <span>
           <span class="big-number">{bytes(used)}</span> <span class="dim">{t.lease.usedOf(bytes(reserved))}</span>
         </span>
-        <span class="dim">{t.lease.whileThisPageIsOpen}</span>
+        <span class="dim">{t.lease.whilePageIsOpen}</span>
       </p>
       <Spark values={history} limit={reserved} label={t.lease.memoryUsed(bytes(used), bytes(reserved))} />
       <Table label={t.lease.partsOfLease} columns={PARTS} rows={slices} keyOf={(part) => part.slice_id} />

@@ -13,6 +13,7 @@ import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
 import { ago, bytes, inTime, inWords, moment, share, shortId, UNKNOWN, vendorTitle } from "../ui/words";
 import { t } from "../texts";
+import { Spark, useHistory } from "../ui/spark";
 
 const FRESH_MS = 4000;
 
@@ -216,6 +217,8 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
     lease.slices.filter((part) => part.device_uuid === device.uuid).map((part) => ({ lease, part })),
   );
   const readings = device.telemetry;
+  const busy = readings.gpu_utilisation_percent === null ? UNKNOWN : `${readings.gpu_utilisation_percent} %`;
+  const history = useHistory(readings.gpu_utilisation_percent, device.uuid);
   const total = Math.max(1, device.memory_total_bytes);
   const milliOf = (count: number): number => Math.round((1000 * count) / total);
   return (
@@ -267,8 +270,9 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
           parts={[{ milli: milliOf(readings.memory_used_bytes ?? 0), kind: "observed" }]}
         />
       </div>
+      <Spark values={history} limit={100} label={t.node.busyWhileOpen(busy)} />
       <dl class="facts tight">
-        <Fact name={t.common.busy}>{readings.gpu_utilisation_percent === null ? UNKNOWN : `${readings.gpu_utilisation_percent} %`}</Fact>
+        <Fact name={t.common.busy}>{busy}</Fact>
         <Fact name={t.node.temperature}>{readings.temperature_c === null ? UNKNOWN : `${readings.temperature_c} °C`}</Fact>
         <Fact name={t.node.power}>{readings.power_mw === null ? UNKNOWN : `${Math.round(readings.power_mw / 1000)} W`}</Fact>
       </dl>

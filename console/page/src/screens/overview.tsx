@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { get } from "../api/client";
 import { command } from "../api/commands";
 import { compose, parse } from "../api/grammar";
-import type { Forecast, Health, Lease, Page, Status, Tenancy } from "../api/types";
+import type { Health, Lease, Page, Status, Tenancy } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
 import { identity, status } from "../live/session";
@@ -13,14 +13,13 @@ import { Heading, Shown } from "../ui/screen";
 import { Spark, useHistory } from "../ui/spark";
 import { Table, type Column } from "../ui/table";
 import { ago, count, inWords, percent, share } from "../ui/words";
+import { Day } from "./day";
 import { Free } from "./free";
 import { allLeases, COLUMNS, Why } from "./leases";
 import { t } from "../texts";
 
 const FRESH_MS = 10_000;
-const FORECAST_MS = 300_000;
 const SHOWN_MAX = 6;
-const HOURS = 24;
 
 export function Overview(): JSX.Element {
   const pool = status.value;
@@ -96,32 +95,17 @@ function Tile(props: { to: string; name: string; number: string; children: Compo
   );
 }
 
-/** In the last minutes as this page saw it, and in the last day as the pool remembers it. */
+/** As this page saw it, and in the last day as the pool remembers it. */
 function Use(props: { pool: Status | undefined }): JSX.Element {
   const { pool } = props;
   const leased = useHistory(pool ? sum(pool, "leased_share_milli") : null, "pool");
   const whole = pool ? sum(pool, "capacity_share_milli") : 0;
-  const day = useLoaded((abort) => get<Forecast>("/forecast?series=", undefined, abort), [], { everyMs: FORECAST_MS });
-  const past = (day.value?.series[0]?.hours ?? []).filter((hour) => hour.past).slice(-HOURS);
-  const demand = past.map((hour) => hour.milli);
-  const known = demand.filter((milli) => milli !== null);
   return (
     <section class="card">
       <h2>{t.overview.gpusInUse}</h2>
       <Spark values={leased} limit={whole} label={t.overview.inUseLately(share(whole))} />
       <p class="dim">{t.overview.whilePageIsOpen(share(whole))}</p>
-      <h3>{t.overview.lastHours(HOURS)}</h3>
-      {known.length > 1 ? (
-        <>
-          <Spark values={demand} kept={HOURS} limit={whole} label={t.overview.demandByHour(share(whole))} />
-          <p class="dim">
-            {t.overview.fromTo(share(Math.min(...known)), share(Math.max(...known)))}
-            <Link to="/calendar">{t.overview.whatIsExpected}</Link>
-          </p>
-        </>
-      ) : (
-        <p class="dim">{t.overview.notKnownYetPoolAdds}</p>
-      )}
+      <Day series="" limit={whole} />
     </section>
   );
 }

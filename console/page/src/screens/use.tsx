@@ -14,6 +14,7 @@ import { money, percent, UNKNOWN } from "../ui/words";
 import { Free } from "./free";
 import { Waste } from "./idleness";
 import { t } from "../texts";
+import { Day } from "./day";
 
 const HOUR_MS = 3_600_000;
 const READS_BILLS = ["MANAGER", "OPERATOR", "ADMIN", "VIEWER", "USER"];
@@ -56,6 +57,12 @@ export function Use(): JSX.Element {
         <Shown of={loaded} what={t.use.addingUp}>
           {(invoice) => (invoice ? <Bill invoice={invoice} /> : null)}
         </Shown>
+      )}
+      {tenant && (
+        <section class="card">
+          <h2>{t.use.lastDayOf(<Name text={tenant} />)}</h2>
+          <Day series={`tenant/${tenant}`} />
+        </section>
       )}
       <Waste tenant={tenant} />
       <Free pool={status.value} />

@@ -138,11 +138,17 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
     // Also where it goes because what was asked is done: only a dialog that is closed while it is there gives the focus back.
     return () => dialog?.close();
   }, []);
+  // Told at once: the browser's own word that it has closed comes a moment later, when the button that opened it has the
+  // focus again, and would close what that button has opened meanwhile.
+  const cancel = (event: Event): void => {
+    event.preventDefault();
+    props.onClose();
+  };
   return (
-    <dialog ref={own} onClose={props.onClose} aria-labelledby="dialog-title">
+    <dialog ref={own} onCancel={cancel} onClose={() => own.current && props.onClose()} aria-labelledby="dialog-title">
       <div class="row between">
         <h2 id="dialog-title">{props.title}</h2>
-        <button type="button" class="small" onClick={() => own.current?.close()}>
+        <button type="button" class="small" onClick={props.onClose}>
           {t.basics.close}
         </button>
       </div>

@@ -10,7 +10,7 @@ import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { theme } from "../live/theme";
 import type { Columns, FleetNode } from "../live/fleet";
 import { t } from "../texts";
-import { inWords } from "./words";
+import { inWords, UNKNOWN } from "./words";
 
 export interface Shown {
   nodes: FleetNode[];
@@ -27,9 +27,13 @@ interface Props {
   describe: (node: FleetNode, at: number) => string;
 }
 
-/** Cells are at least this large, in pixels of the page, and at most that. */
+/** Cells are at least this large, in pixels of the page, and at most that, or that where there are few. */
 const CELL_MIN = 3;
 const CELL_MAX = 30;
+const LARGE_MAX = 96;
+const FEW = 200;
+/** In cells of this size there is room for what they are. */
+const LABELLED_FROM = 60;
 /** With cells of this size a node's name has room above it. */
 const NAMED_FROM = 13;
 const NAME_PX = 15;
@@ -47,6 +51,7 @@ interface Layout {
   blockWidth: number;
   blockHeight: number;
   named: boolean;
+  labelled: boolean;
 }
 
 function layOut(shown: Shown, width: number): Layout {
@@ -54,7 +59,7 @@ function layOut(shown: Shown, width: number): Layout {
   const across = Math.min(PER_ROW, most);
   const rows = Math.ceil(most / across);
   let layout: Layout | undefined;
-  for (let cell = CELL_MAX; cell >= CELL_MIN; cell--) {
+  for (let cell = shown.devices < FEW ? LARGE_MAX : CELL_MAX; cell >= CELL_MIN; cell--) {
     const named = cell >= NAMED_FROM;
     const gap = cell >= 8 ? 8 : cell >= 5 ? 4 : 2;
     const pitch = cell >= 5 ? cell + 1 : cell;
@@ -62,7 +67,7 @@ function layOut(shown: Shown, width: number): Layout {
     const blockHeight = rows * pitch + gap + (named ? NAME_PX : 0);
     const perLine = Math.max(1, Math.floor((width + gap) / blockWidth));
     const height = Math.ceil(shown.nodes.length / perLine) * blockHeight;
-    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named };
+    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named, labelled: cell >= LABELLED_FROM };
     if (height <= HEIGHT_WANTED) break;
   }
   return layout as Layout;
@@ -259,7 +264,7 @@ function draw(
   const cell = layout.cell * scale;
   const same =
     before?.layout === layout && before.colours === colours && before.column === column && before.pointed === pointed;
-  if (same && columns.touched && !pointed && before.image.width === width) {
+  if (same && columns.touched && !pointed && !layout.labelled && before.image.width === width) {
     let [top, bottom] = [height, 0];
     for (const number of columns.touched) {
       const place = before.places[number] ?? -1;
@@ -296,6 +301,7 @@ function draw(
   });
   context.putImageData(image, 0, 0);
   if (layout.named) writeNames(context, layout, shown, colours, scale);
+  if (layout.labelled) writeLabels(context, layout, props, colours, scale);
   const node = pointed && shown.nodes[pointed.node];
   if (node) {
     context.scale(scale, scale);
@@ -328,6 +334,36 @@ function writeNames(
     context.fillText(cut(node.name, layout.blockWidth), x, y);
   });
   context.setTransform(1, 0, 0, 1, 0, 0);
+}
+
+/** In each cell its number and model, and how much of it is what the picture shows. */
+function writeLabels(context: CanvasRenderingContext2D, layout: Layout, props: Props, colours: Colours, scale: number): void {
+  const { columns, shown, column } = props;
+  context.scale(scale, scale);
+  context.textBaseline = "top";
+  shown.nodes.forEach((node, block) => {
+    const left = (block % layout.perLine) * layout.blockWidth;
+    const top = Math.floor(block / layout.perLine) * layout.blockHeight + NAME_PX;
+    for (let device = 0; device < node.devices; device++) {
+      const state = columns.states[node.first + device] ?? 0;
+      if (!state) continue;
+      const value = column[node.first + device] ?? 0;
+      const x = left + (device % PER_ROW) * layout.pitch + 6;
+      const y = top + Math.floor(device / PER_ROW) * layout.pitch + 6;
+      context.fillStyle = readableOn(colourOf(state, value, colours));
+      context.font = "11px system-ui, sans-serif";
+      context.fillText(cut(`${device} ${columns.modelOf(node, device)}`, layout.cell - 12), x, y);
+      context.font = "600 17px system-ui, sans-serif";
+      context.fillText(value > 100 ? UNKNOWN : `${value} %`, x, y + layout.cell - 34);
+    }
+  });
+  context.setTransform(1, 0, 0, 1, 0, 0);
+}
+
+/** Black or white, whichever is further from a colour. */
+function readableOn(colour: number): string {
+  const [red, green, blue] = [colour & 255, (colour >> 8) & 255, (colour >> 16) & 255];
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
 }
 
 /** A name within a block's width: the end of a name tells nodes apart, not its beginning. */
