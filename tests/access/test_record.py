@@ -45,6 +45,17 @@ def test_beyond_a_share_ones_own_goes_and_else_the_oldest_of_who_has_most(
     assert len(record) == len(kept)
 
 
+def test_one_may_have_a_twentieth_of_the_record_before_ones_own_goes() -> None:
+    record = AuditRecord(400)
+    for number in range(400):
+        record.append(entry(number, "a" if number < 20 else f"p{number}"))
+    record.append(entry(400, "a"))  # with its 21st
+    assert 0 not in {each.number for each in record}
+    assert [each.number for each in record if each.principal == "a"] == [*range(1, 20), 400]
+    record.append(entry(401, "b"))
+    assert len(record) == 400
+
+
 async def test_a_callers_storm_pushes_out_its_own_acts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (records, callers):
         monkeypatch.setattr(module, "AUDIT_MAX", 40)

@@ -68,6 +68,24 @@ def test_all_that_is_counted_begins_at_nothing_and_counts_frames_bytes_and_retur
     assert list(session.messages(1)) == []
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (remote_pb2.RemoteUp(closing=True), "CLOSED"),
+        (remote_pb2.RemoteUp(acknowledged=9), "PROTOCOL"),
+        (remote_pb2.RemoteUp(first=7, frames=[b"a"]), "PROTOCOL"),
+    ],
+)
+def test_nothing_more_is_read_of_who_closes_or_breaks_the_rules(
+    session: ServedSession, message: remote_pb2.RemoteUp, reason: str
+) -> None:
+    number, _ = session.attach(0)
+    assert session.take(number, message) is False
+    assert session.over
+    assert [each.end.reason for each in session.messages(number)] == [reason]
+    assert session.figures()["frames_up"] == 0
+
+
 def test_the_end_of_a_connection_that_counts_no_more_is_no_news(session: ServedSession) -> None:
     first, _ = session.attach(0)
     second, _ = session.attach(0)
