@@ -23,6 +23,8 @@ COLUMNS_MAX = 256
 
 ENTRY = "aliquot_score"
 """The symbol of the compiled code."""
+_OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+"""How those of Linux and of macOS begin."""
 
 _TABLE = (
     *("share_left", "memory_left", "usable", "base", "island", "numa"),
@@ -138,6 +140,8 @@ def load(object_code: bytes) -> None:
 
     Raises RuntimeError where it can't be loaded.
     """
+    if not object_code.startswith(_OBJECT_FILES):  # LLVM doesn't look, and would end the process
+        raise RuntimeError("that is no object file")
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415 - optional, fifty megabytes
 
