@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from aliquot.common.errors import ConfigError
+from aliquot.console.serving import _listen
 from aliquot.console.settings import Settings
 from tests.client.real_pool import real_pool
 
@@ -63,6 +65,21 @@ def test_an_address_with_brackets_keeps_them() -> None:
             assert httpx.get(f"{address}/healthz").status_code == 200
         finally:
             console.kill()
+
+
+def test_one_that_is_started_again_listens_where_the_one_before_has_just_hung_up() -> None:
+    """Its own ends of connections stay with the kernel for a minute, and must not keep the next one out."""
+    with _listen("127.0.0.1", 0) as before:
+        address = before.getsockname()
+        with socket.create_connection(address) as caller:
+            accepted, _ = before.accept()
+            accepted.close()
+            assert caller.recv(1) == b""
+    with _listen(*address) as after:
+        assert after.getsockname() == address
+        with pytest.raises(ConfigError, match="can't listen on") as error:
+            _listen(*address)
+        assert "--port" in error.value.hint
 
 
 def test_any_of_its_addresses_is_a_name_of_its_own() -> None:

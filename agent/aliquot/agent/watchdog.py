@@ -123,8 +123,9 @@ class Watchdog(msgspec.Struct, eq=False):
         holder = self.containment.holder_like(decision.process.pid, decision.holder)
         outcome = self.signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
         if outcome is Outcome.FORBIDDEN:
-            self.state.notes["signals"] = (
-                "some processes of leases can't be signalled by this user: run the agent as root, or as their user"
+            self.state.note(
+                "signals",
+                "some processes of leases can't be signalled by this user: run the agent as root, or as their user",
             )
 
     def _kill_all(self, decision: Decision) -> None:

@@ -8,6 +8,7 @@ a row in `KINDS`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -154,7 +155,9 @@ def _tpu_shows() -> bool:
         return False
     from aliquot.agent.devices.tpu import chips  # noqa: PLC0415 - which of them are chips: Google makes network cards, too
 
-    return bool(chips())
+    with contextlib.suppress(OSError):
+        return bool(chips())
+    return True  # opening it tells what can't be read
 
 
 def _is_googles(device: Path) -> bool:

@@ -55,14 +55,21 @@ class TpuBackend(PlainBackend):
 
     def open(self) -> DriverInfo:
         """There is nothing to open: only to see that there are chips."""
-        if not chips(self._sys):
+        try:
+            there = chips(self._sys)
+        except OSError as error:
+            raise BackendUnavailable(f"the PCI bus can't be read: {error}", hint="look at lspci -d 1ae0:") from error
+        if not there:
             raise BackendUnavailable("no TPU is on the PCI bus of this machine", hint="look at lspci -d 1ae0:")
         return DriverInfo("", "")
 
     def discover(self) -> Discovery:
         """Every chip. A chip is known by its place on the bus: it has no name of its own."""
         self.calls += 1
-        self._known = {f"TPU-{chip.address}": chip for chip in chips(self._sys)}
+        try:
+            self._known = {f"TPU-{chip.address}": chip for chip in chips(self._sys)}
+        except OSError as error:
+            raise DeviceError(f"chips on the bus can't be read: {error}") from error
         return Discovery(tuple(self._info(uuid, chip) for uuid, chip in self._known.items()))
 
     def _info(self, uuid: str, chip: Chip) -> DeviceInfo:
@@ -135,5 +142,5 @@ def _files(device: Path) -> list[str]:
 def _word(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:
-        return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""  # it has left the bus; one that can't be read has not
