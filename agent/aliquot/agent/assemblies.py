@@ -46,7 +46,7 @@ from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
-from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS
+from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS, SIGNALLING
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.watchdog import Watchdog
@@ -96,7 +96,7 @@ class Following:
         """Why no process can be signalled; empty: they can."""
         if settings.containment is not ContainmentMode.PROCESS_GROUP:
             state.senses.tell(CGROUPS, self.containment.note)
-        state.note("signals", self.powerless)
+        state.senses.tell(SIGNALLING, self.powerless)
         state.note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
 
     def lease_of(self, pid: int) -> str:
