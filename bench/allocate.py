@@ -17,7 +17,7 @@ scatters less, and so does `batch_cpu_ratio_to_bare`, the same of batches. Laten
 pause wait `callers / (2 * leases_per_s)` seconds for each of their two calls on average. `decide_us_per_lease` and
 `commits_per_lease` are the coordinator's own metrics.
 
-A coordinator loads compiled scoring once, in its first busy seconds, for about a second of processor time. So each
+A coordinator loads compiled scoring once, in its first busy seconds, from a process that makes it meanwhile. So each
 measurement begins with load that is not counted: for `--warm-up` seconds, whose latency is `first_p99_ms`, and on until
 that has been loaded.
 """

@@ -2,9 +2,9 @@
 
     bench/poll.py --devices 8 --json
 
-Every device has leases with processes, so all are polled at the short interval. The agent is a process of its own with
-default settings, in a session with a coordinator that only listens (its part is not counted); `--alone`: there is none,
-and what the agent does to reach one is counted. Reported, over the measured seconds:
+Every device has leases with processes, so all are polled at the short interval; `--leases 0`: none has any. The agent
+is a process of its own with default settings, in a session with a coordinator that only listens (its part is not
+counted); `--alone`: there is none, and what the agent does to reach one is counted. Reported, over measured seconds:
 
 - `cpu_cores`: processor time of the agent per second;
 - `poll_ms`: how long one device took to answer one poll, on average (`poll_p99_ms`: the bucket of the 99th percentile);
@@ -205,8 +205,8 @@ def main() -> None:
     parser.add_argument("--vendors", default="nvidia", help="of nvidia, amd and intel: so many devices of each")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     arguments = parser.parse_args()
-    if not 1 <= arguments.leases <= LEASES_PER_DEVICE_MAX:
-        parser.error(f"--leases: 1 to {LEASES_PER_DEVICE_MAX}")
+    if not 0 <= arguments.leases <= LEASES_PER_DEVICE_MAX:
+        parser.error(f"--leases: 0 to {LEASES_PER_DEVICE_MAX}")
     with tempfile.TemporaryDirectory(prefix="aliquot-poll-") as directory:
         bench = Bench(Path(directory), arguments)
         try:

@@ -302,6 +302,8 @@ async def test_nobody_does_more_or_less_than_the_table_says(authority: Authority
     surprises = []
     async with running(settings) as pool, grpc.aio.secure_channel(pool.address, credentials) as channel:
         people = await introduce(channel)
+        tenants = [admin_pb2.TenantItem(spec=admin_pb2.TenantSpec(name=name)) for name in (OWN, OTHER)]
+        await people.admin.stub(admin_pb2_grpc.AdminServiceStub).Apply(admin_pb2.ApplyRequest(tenants=tenants))
         callers = {name.replace(" ", "-"): person for name, person in people.by_name.items()}
         callers["workload"], _ = await people.workload(OWN)
         callers["nobody"] = Person("nobody", "alq_" + "0" * 12 + "_" + "0" * 64, channel)

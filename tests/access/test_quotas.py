@@ -73,9 +73,24 @@ async def test_below_a_tenant_with_a_budget_nothing_is_had_beyond_what_an_admini
 async def test_a_manager_guarantees_nothing_to_its_own() -> None:
     async with running(settings_for()) as pool:
         people = await introduce(pool.channel)
+        await declare(people.admin, OWN)
         promise = admin_pb2.Quota(guaranteed=admin_pb2.Amount(share_milli=8_000))
         assert await refusal(declare(people["manager"], BELOW, quota=promise)) == "ROLE_MISSING"
         at_night = admin_pb2.Quota()
         at_night.windows.add(when="daily 22:00-06:00", guaranteed=promise.guaranteed)
         assert await refusal(declare(people["manager"], BELOW, quota=at_night)) == "ROLE_MISSING"
         await declare(people["manager"], BELOW, quota=ONE)
+
+
+async def test_a_manager_neither_shuts_the_pool_to_others_nor_opens_it() -> None:
+    """Where one tenant is declared, only declared ones are served."""
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        manager = people["manager"]
+        assert await refusal(declare(manager, BELOW)) == "ROLE_MISSING", "nobody has declared its tenant"
+        await people.admin.leases.Allocate(allocation("0.1", tenant="others"))
+        await declare(people.admin, BELOW)
+        with pytest.raises(grpc.aio.AioRpcError, match="there is no tenant 'others'"):
+            await people.admin.leases.Allocate(allocation("0.1", tenant="others"))
+        withdraw = admin_pb2.WithdrawRequest(kind="tenant", name=BELOW)
+        assert await refusal(manager.stub(admin_pb2_grpc.AdminServiceStub).Withdraw(withdraw)) == "ROLE_MISSING"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.client import AsyncPool
+from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.coordinator.core.books import access as records
 from aliquot.coordinator.core.books.access import AuditEntry, AuditRecord
 from aliquot.coordinator.reading import callers
@@ -59,3 +60,28 @@ async def test_a_callers_storm_pushes_out_its_own_acts_only(monkeypatch: pytest.
         # But for one, as far as its share of the record goes.
         assert [each for each in after if each.principal != "viewer"][: len(before)] == list(before)
         assert after[0].action == "RevokeTokens", "the latest of the storm are there"
+
+
+async def test_the_record_names_what_was_acted_upon_as_far_as_there_is_room() -> None:
+    """The whole of the longest name, or the first three of many tokens."""
+    longest = "p" * MAX_NAME_CHARS
+    async with running(settings_for()) as pool:
+        people = await introduce(pool.channel)
+        access = people.admin.access
+        grant = access_pb2.RoleGrant(role=access_pb2.VIEWER)
+        await access.GrantRole(access_pb2.GrantRoleRequest(principal=longest, grant=grant))
+        issued = await access.IssueToken(access_pb2.IssueTokenRequest(principal=longest))
+        await access.RevokeTokens(access_pb2.RevokeTokensRequest(principal=longest))
+        several = [await access.IssueToken(access_pb2.IssueTokenRequest(principal="viewer")) for _ in range(4)]
+        ids = [each.issued.token_id for each in several]
+        await access.RevokeTokens(access_pb2.RevokeTokensRequest(token_ids=ids))
+        await access.RevokeRole(access_pb2.RevokeRoleRequest(principal=longest, grant=grant))
+        entries = (await access.ListAudit(access_pb2.ListAuditRequest(page_size=100))).entries
+        subjects = {(each.action, each.subject) for each in entries}
+    assert {
+        ("IssueToken", f"{longest}: token {issued.issued.token_id}"),
+        ("RevokeTokens", longest),
+        ("RevokeTokens", ", ".join(ids[:3])),
+    } <= subjects
+    (given,) = [subject for action, subject in subjects if action == "GrantRole" and longest in subject]
+    assert ("RevokeRole", given) in subjects

@@ -16,7 +16,7 @@ from aliquot.agent.core.partitioning import Part, difference
 from aliquot.agent.core.samples import ActivitySource, DeviceInfo, ProcessSample, RecoveryAction
 from aliquot.agent.devices import dcmi, vnpu
 from aliquot.agent.devices.ascend import AscendBackend
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, with_unread
 from aliquot.agent.devices.kinds import make_backend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Limited
 from aliquot.common.tiers import Tier
@@ -289,3 +289,36 @@ def test_structures_have_the_sizes_of_the_public_header() -> None:
         kind.__name__: ctypes.sizeof(kind) for kind in (dcmi.ChipInfo, dcmi.HbmInfo, dcmi.MemoryInfo, dcmi.PcieInfo)
     }
     assert sizes == {"ChipInfo": 100, "HbmInfo": 32, "MemoryInfo": 112, "PcieInfo": 64}
+
+
+def test_a_card_or_part_that_is_refused_takes_no_other_away(
+    machine: SimAscend, backend: AscendBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.cut(0, 0, "vir05_1c_16g", 100)
+    machine.cut(0, 0, "vir10_3c_32g", 102)
+    before = {info.uuid: info for info in found(backend)}
+    small, large, other = before
+    real = dcmi.Dcmi.part
+
+    def part(self: dcmi.Dcmi, chip: dcmi.Chip, number: int) -> dcmi.VirtualNpu:
+        if number == 100:
+            raise DeviceError("refused")
+        return real(self, chip, number)
+
+    monkeypatch.setattr(dcmi.Dcmi, "part", part)
+    answer = backend.discover()
+    assert with_unread(before, answer.devices, answer.problems) == before
+    assert backend.memory(large).total_bytes == 32 * GIB, "its neighbour is measured as before"
+    with pytest.raises(DeviceError, match="refused"):
+        backend.memory(small)
+
+    def of_card(self: dcmi.Dcmi, card: int) -> Iterator[dcmi.Chip]:
+        if card == 0:
+            raise DeviceError("refused")
+        yield (card, 0)
+
+    monkeypatch.setattr(dcmi.Dcmi, "_of_card", of_card)
+    answer = backend.discover()
+    assert [info.uuid for info in answer.devices] == [other]
+    assert answer.problems == ("NPU 0: refused",)
+    assert backend.memory(large).total_bytes == 32 * GIB

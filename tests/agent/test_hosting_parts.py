@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ import pytest
 
 from aliquot.agent.core.figures import ServedReport, rates
 from aliquot.agent.core.model import Holder
-from aliquot.agent.hosting import measuring, processes
+from aliquot.agent.hosting import clients, measuring, processes
 from aliquot.agent.hosting.asking import ask
 from aliquot.agent.hosting.base import MAX_ENDPOINT_CHARS, MAX_PROBLEM_CHARS, SOCKET, Answer, valid_endpoint
 from aliquot.agent.hosting.clients import LOOPBACK, own_address
@@ -67,6 +68,13 @@ async def test_a_problem_is_told_on_one_line_and_not_longer_than_people_read(tmp
 )
 async def test_what_is_no_answer_counts_as_none(tmp_path: Path, said: object) -> None:
     assert await asked(tmp_path, said) is None
+
+
+@pytest.mark.parametrize(("size", "taken"), [(8 << 10, True), ((8 << 10) + 1, False), (64 << 10, False)])
+async def test_an_answer_is_read_as_far_as_anybody_would_write_one(tmp_path: Path, size: int, taken: bool) -> None:
+    text = b'{"endpoint": "127.0.0.1:7"' + b" " * (size - 27) + b"}"
+    assert len(text) == size
+    assert ((await asked(tmp_path, text)) is not None) is taken
 
 
 async def test_a_long_endpoint_and_an_answer_still_starting(tmp_path: Path) -> None:
@@ -172,3 +180,12 @@ def test_the_way_to_a_coordinator_is_where_clients_come() -> None:
     assert own_address(["unix:/run/x", "192.0.2.1:7070"]) == LOOPBACK
     assert own_address(["name.invalid:7070"]) == LOOPBACK
     assert own_address(["nonsense.invalid:x", "localhost:7070"]) == LOOPBACK
+
+
+def test_where_no_way_is_found_to_a_coordinator_the_next_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "is_local_address", lambda _: False)
+    assert own_address(["127.0.0.5:7070"]) == "127.0.0.1", "what this machine shows there"
+    assert own_address(["nobody.invalid:1", "127.0.0.5:x"]) == "127.0.0.1"
+    if socket.has_ipv6 and Path("/proc/net/if_inet6").exists():
+        assert own_address(["nobody.invalid:1", "[::1]:7070"]) == "::1"
+    assert own_address(["nobody.invalid:1"]) == LOOPBACK

@@ -203,6 +203,8 @@ def test_the_time_between_two_starts_grows_and_is_forgotten_once_it_serves() -> 
         assert restarts.wait_s(holder) == waits[-1]
         now[0] += waits[-1]
         assert restarts.wait_s(holder) == 0
+        now[0] += 1
+        assert restarts.wait_s(holder) == 0, "nobody waits a time below zero"
     assert waits == [FIRST_S, 4, 8, 16, 32, MAX_S, MAX_S]
     restarts.serves(holder)
     now[0] += MAX_S - 1

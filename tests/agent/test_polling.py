@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec.structs import replace
 
 from aliquot.agent.core.model import Reservation, SliceSpec
 from aliquot.agent.core.samples import (
@@ -21,7 +24,7 @@ from aliquot.agent.core.samples import (
     MemorySample,
     ProcessList,
 )
-from aliquot.agent.devices.base import Discovery
+from aliquot.agent.devices.base import DeviceError, Discovery
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.mailbox import Mailbox
@@ -91,10 +94,12 @@ class Drawn:
 
 
 @contextlib.asynccontextmanager
-async def polling(backend: Any, drawn: Uniform | None = None) -> AsyncIterator[tuple[Poller, NodeState]]:
+async def polling(
+    backend: Any, drawn: Uniform | None = None, now: Callable[[], float] = time.monotonic
+) -> AsyncIterator[tuple[Poller, NodeState]]:
     """A poller that asks for a leased device's memory all the time, and for nothing else twice."""
     state = NodeState("node", "node", "boot")
-    guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom())
+    guard, world = DeviceGuard(5.0), World(poll_random=drawn or SystemRandom(), monotonic_s=now)
     watchdog: Any = SimpleNamespace(
         suspects=lambda uuid: False,
         saw_strays=False,
@@ -157,3 +162,49 @@ async def test_when_the_next_poll_comes_is_drawn_and_never_later_than_the_interv
         await auntil(lambda: backend.asked["GPU-a"] > 10, "a device with a lease is asked all the time")
         assert len(drawn.bounds) >= backend.asked["GPU-a"] - 1, "for each poll anew"
         assert all(0 < least < most <= 1 for least, most in drawn.bounds), "as a part of the interval"
+
+
+class Listing(Counting):
+    """A driver that counts how often it was asked which devices there are, and may refuse to say."""
+
+    def __init__(self, *uuids: str) -> None:
+        super().__init__(*uuids)
+        self.listed = 0
+        self.broken = False
+        self.kinds: dict[str, str] = {}
+
+    def discover(self) -> Discovery:
+        self.listed += 1
+        if self.broken:
+            raise DeviceError("the driver is away")
+        return replace(super().discover(), kinds=self.kinds)
+
+
+async def test_devices_are_listed_again_after_their_interval_and_sooner_where_that_failed() -> None:
+    """By a clock that stands still but for the test: a list that is due is asked for once."""
+    now_s = [1_000.0]
+    backend = Listing("GPU-a")
+    whole_s = NEVER_MS / 1000
+
+    async def later(seconds: float, poller: Poller, lists: int) -> None:
+        """So much more time, in which the driver is asked so often."""
+        before = backend.listed
+        now_s[0] += seconds
+        poller._discovered.set()
+        await auntil(lambda: backend.listed >= before + lists, "what is due is listed")
+        for _ in range(50):  # turns of the loop, in which it could be asked again
+            await asyncio.sleep(0.001)
+        assert backend.listed == before + lists
+
+    async with polling(backend, now=lambda: now_s[0]) as (poller, state):
+        assert backend.listed == 1
+        await later(whole_s - 1, poller, 0)
+        backend.uuids.append("GPU-b")
+        await later(1, poller, 1)
+        assert state.devices.keys() == {"GPU-a", "GPU-b"}
+        backend.broken = True
+        await later(whole_s, poller, 1)
+        assert state.devices.keys() == {"GPU-a", "GPU-b"}, "one that fails to answer takes nothing away"
+        backend.broken, backend.kinds = False, {"nvml": "it is away"}
+        await later(whole_s, poller, 1)
+        await later(whole_s, poller, 1)  # what is away is looked for

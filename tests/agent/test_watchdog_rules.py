@@ -346,3 +346,15 @@ def test_unless_told_otherwise_sigkill_comes_after_five_seconds() -> None:
     assert [signals(decisions) for decisions in polls] == [[(Act.TERMINATE, 5)], [], [(Act.KILL, 5)]]
     nearly = watch([over] * 2, rules=Rules(over_max_ms=60_000), step_ms=4_999)
     assert not signals(nearly[1])
+
+
+@given(st.integers(0, 2000), st.lists(st.integers(1, 500), min_size=1, max_size=4))
+def test_processes_do_not_answer_for_memory_of_which_nobody_can_say_whose_it_is(nobodys: int, held: list[int]) -> None:
+    """A driver lists some memory of a slice with no pid: those that have one answer for their own excess alone."""
+    limit = 1_000
+    named = [use(number, memory, "l-1") for number, memory in enumerate(held, 5)]
+    (decisions,) = watch([usage([reservation("l-1", limit)], [use(0, nobodys, "l-1", known=False), *named])])
+    told = {pid for act, pid in signals(decisions) if act is Act.TERMINATE}
+    assert bool(told) == (sum(held) > limit)
+    left = sum(each.memory_bytes or 0 for each in named if each.pid not in told)
+    assert left <= limit

@@ -98,6 +98,12 @@ def test_the_same_key_is_the_same_lease_and_another_body_is_a_conflict(cli: Cli)
         (["nodes", "nowhere"], Exit.NOT_FOUND, "NODE_NOT_FOUND"),
         (["ls", "--coordinator", "127.0.0.1:1", "--timeout", "0.2s"], Exit.UNAVAILABLE, "UNAVAILABLE"),
         (["ls", "--coordinator", "host:port"], Exit.USAGE, "INVALID_CONFIG"),
+        (
+            ["access", "token", "ann", "--role", "user", "--tenant", "t", "--file", "/dev/null/token"],
+            Exit.USAGE,
+            "INVALID_CONFIG",
+        ),
+        (["support-bundle", "--out", "/dev/null/bundle"], Exit.FAILED, "SYSTEM_REFUSAL"),
     ],
 )
 def test_errors_have_codes_for_scripts_and_hints_for_people(
@@ -105,12 +111,43 @@ def test_errors_have_codes_for_scripts_and_hints_for_people(
 ) -> None:
     as_json = cli(*arguments, "--json")
     assert (as_json.code, as_json.error["reason"], as_json.error["exit_code"]) == (code, reason, code)
-    if arguments[0] != "release":
-        assert as_json.out == ""
+    assert as_json.out == "", "one document, or none"
     plain = cli(*arguments)
     assert plain.code == code
     assert plain.err.startswith("error: ")
     assert as_json.error["message"].split()[0] in plain.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["up", "--state-dir", "{file}"], "File exists"),
+        (["up", "--state-dir", "/dev/null"], "File exists"),
+        (["demo", "--state-dir", "{file}/below"], "File exists"),
+        (["support-bundle", "--out", "{folder}"], "File exists"),
+        (["support-bundle", "--out", "{file}/bundle"], "Not a directory"),
+        (["doctor", "--directory", "{folder}/none"], "No such file or directory"),
+        (["apply", "--file", "{folder}"], "Is a directory"),
+        (["login", "--ca-file", "{folder}"], "Is a directory"),
+    ],
+)
+def test_a_place_that_wont_do_is_said_with_what_to_name_instead(
+    cli: Cli, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "a-file").touch()
+    (tmp_path / "a-folder").mkdir()
+    words = [each.format(file=tmp_path / "a-file", folder=tmp_path / "a-folder") for each in arguments]
+    result = cli(*words, "--json")
+    assert said in result.error["message"]
+    assert "name " in result.error["hint"]
+    assert result.error["exit_code"] == result.code
+
+
+def test_a_token_that_is_written_to_a_file_is_nowhere_else(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    made = cli("access", "token", "ann", "--role", "user", "--tenant", "t", "--file", str(file), "--json")
+    assert made.document["file"] == str(file)
+    assert file.read_text().strip() not in made.out + made.err
 
 
 @pytest.mark.parametrize(

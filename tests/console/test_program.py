@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from aliquot.common.errors import ConfigError
+from aliquot.console.serving import _listen
 from aliquot.console.settings import Settings
 from tests.client.real_pool import real_pool
 
@@ -65,6 +67,21 @@ def test_an_address_with_brackets_keeps_them() -> None:
             console.kill()
 
 
+def test_one_that_is_started_again_listens_where_the_one_before_has_just_hung_up() -> None:
+    """Its own ends of connections stay with the kernel for a minute, and must not keep the next one out."""
+    with _listen("127.0.0.1", 0) as before:
+        address = before.getsockname()
+        with socket.create_connection(address) as caller:
+            accepted, _ = before.accept()
+            accepted.close()
+            assert caller.recv(1) == b""
+    with _listen(*address) as after:
+        assert after.getsockname() == address
+        with pytest.raises(ConfigError, match="can't listen on") as error:
+            _listen(*address)
+        assert "--port" in error.value.hint
+
+
 def test_any_of_its_addresses_is_a_name_of_its_own() -> None:
     origin = Settings(host="2001:db8::5", names=("[2001:db8::6]", "2001:db8::7")).origin
     for host in ("[2001:db8::5]:7074", "[2001:db8::6]", "[2001:db8::7]:1", "[::1]:7074"):
@@ -90,3 +107,24 @@ def test_strangers_who_send_nothing_keep_nothing() -> None:
                 assert b" 401 " in stranger.recv(1 << 16).split(b"\r\n")[0]
         status = Path(f"/proc/{console.pid}/status").read_text()
         assert int(status.partition("VmHWM:")[2].split()[0]) < 160 * 1024, "60 bodies of 3 MB are 180 MB"
+
+
+def test_what_strangers_send_fills_no_log(tmp_path: Path) -> None:
+    command = [*PROGRAM, "--port", "0", "--coordinator", "127.0.0.1:1"]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as console,
+    ):
+        assert console.stdout is not None
+        try:
+            address = urlsplit(json.loads(console.stdout.readline().partition(" ")[2])["address"])
+            before = log.stat().st_size
+            upgrade = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            for sent in (b"FOO / x\r\n\r\n", b"\x16\x03\x01\x00\xff\r\n\r\n", upgrade):
+                with socket.create_connection((address.hostname or "", address.port or 0)) as stranger:
+                    stranger.sendall(sent)
+                    assert stranger.recv(100)
+            assert log.stat().st_size == before
+        finally:
+            console.kill()

@@ -22,6 +22,7 @@ LEFT_OUT = (
     "cryptography",
     "joserfc",
     "kubernetes",
+    "llvmlite",
     "numba",
     "opentelemetry",
     "psycopg",

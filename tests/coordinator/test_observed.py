@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aliquot.common.duration import DurationMs
 from aliquot.common.limits import GIB
+from aliquot.coordinator.settings.config import AgentSettings
 from aliquot.v1 import agent_pb2, leases_pb2, types_pb2
 from tests.coordinator.pool import Agent, Pool, agents, eventually, running, settings_for, sqlite
 
+GRANTED = leases_pb2.WAIT_UNTIL_GRANTED
 ACTIVE = leases_pb2.WAIT_UNTIL_ACTIVE
 
 
@@ -100,3 +103,28 @@ async def _is(pool: Pool, lease_id: str, *, utilisation: int, memory_known: bool
 
 async def _forgotten(pool: Pool, lease_id: str) -> bool:
     return not (await slice_of(pool, lease_id)).observed_ms
+
+
+async def test_what_was_measured_before_a_slice_was_confirmed_counts_since_nothing_changes_about_an_idle_one() -> None:
+    often = AgentSettings(use_looked_at_every=DurationMs(50), idle_window=DurationMs(100), unenrolled=True)
+    async with running(settings_for(agents=often)) as pool:
+        agent = MeasuringAgent(pool.address, "n1")
+        agent.confirms = False
+        async with agents(agent):
+            lease = await pool.allocate("0.5", wait_until=GRANTED)
+            (desired,) = await eventually(lambda: _wanted(agent), "the agent is told")
+            idle = agent_pb2.SliceUse(slice_id=desired.slice_id, observed_bytes=0, activity_percent=0)
+            await agent.measured(idle)
+            agent.confirms = True
+            await agent.report(*agent.obey(agent.desired[-1]))
+
+            async def held() -> types_pb2.Lease | None:
+                now = await pool.get(lease.lease_id)
+                return now if now.use.state == types_pb2.USE_STATE_HELD else None
+
+            await eventually(held, "that it is held for nothing is seen")
+            assert (await slice_of(pool, lease.lease_id)).HasField("observed_bytes")
+
+
+async def _wanted(agent: Agent) -> list[agent_pb2.DesiredSlice] | None:
+    return [each for desired in agent.desired for each in desired.slices] or None

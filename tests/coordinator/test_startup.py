@@ -39,6 +39,12 @@ async def test_settings_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     assert "sqlite:PATH" in await refused("--journal", "postgres://x")
 
 
+async def test_a_journal_in_an_unfit_place_is_told_with_a_fit_one(tmp_path: Path) -> None:
+    for place in (tmp_path, "/dev/null"):
+        said = await refused("--listen", "127.0.0.1:0", "--journal", f"sqlite:{place}")
+        assert f"sqlite:{place}/coordinator.db" in said
+
+
 async def test_two_coordinators_on_one_journal_or_port(tmp_path: Path) -> None:
     async with serving("--journal", sqlite(tmp_path / "j.db")) as first:
         said = await refused("--listen", "127.0.0.1:0", "--journal", sqlite(tmp_path / "j.db"))

@@ -325,3 +325,23 @@ def test_tokens_that_a_session_made_end_with_it_whoever_they_are_of(pool: Pool) 
     assert {token.token_id for token in ended} == {opened.token_id, of_ci.token_id, again.token_id}
     assert set(pool.access.tokens_of["ci"]) == {lasting.token_id}
     assert not pool.access.tokens_by
+
+
+@pytest.mark.parametrize("name", ["zoe", "relay/west", "console"])
+def test_a_role_never_reaches_whoever_made_a_token_in_that_name_before(pool: Pool, name: str) -> None:
+    admin = pool.token(FIRST_ADMIN)
+    boss = pool.token("boss", Grant(Role.MANAGER, "a"), by=admin)
+    first = pool.token(name, Grant(Role.USER, "a"), by=boss)
+    second = pool.token(name, by=first)
+    pool.do(c.GrantRole(admin, name, Grant(Role.VIEWER, "a/b")))  # which the boss may give as well
+    for token in (first, second):
+        with pytest.raises(InvalidField, match="boss has made token") as refused:
+            pool.do(c.GrantRole(admin, name, ADMIN))
+        with pytest.raises(InvalidField, match="boss has made token"):
+            pool.token(name, ADMIN, by=admin)
+        assert f"aliquot access token revoke {token.token_id}" in refused.value.hint
+        pool.do(c.RevokeTokens(admin, (token.token_id,)))
+    pool.do(c.GrantRole(admin, name, ADMIN))
+    pool.do(c.RevokeRole(admin, name, ADMIN))
+    pool.token(name, by=admin)
+    pool.do(c.GrantRole(admin, name, ADMIN))  # an administrator's own token is in nobody's way

@@ -9,10 +9,12 @@ from hypothesis.stateful import invariant, rule
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.books import enrolment as records
 from aliquot.coordinator.core.books.enrolment import INVITE_KEPT_MS, Invite
+from aliquot.coordinator.core.deciding.enrolment import behind, trusted
 from aliquot.coordinator.core.evolve.snapshot import from_snapshot, state_hash, to_snapshot
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.core.values.errors import (
     AuthorityInUse,
+    AuthorityUnchanged,
     InvalidField,
     InviteExpired,
     InviteUnknown,
@@ -137,8 +139,12 @@ def test_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidField, match="1 nodes have joined"):
         books.do(joining(several[1], "n-1", KEYS[1]))
     monkeypatch.setattr(records, "INVITES_MAX", 9)
-    with pytest.raises(InvalidField, match="ttl_ms"):
-        invited(books, "i3", "n-3", ttl_ms=records.INVITE_TTL_MAX_MS + 1)
+    for wrong_ms in (-1, 0, records.INVITE_TTL_MAX_MS + 1):
+        with pytest.raises(InvalidField, match="ttl_ms"):
+            invited(books, "i3", "n-3", ttl_ms=wrong_ms)
+    for right_ms in (1, records.INVITE_TTL_MAX_MS):
+        made = invited(books, f"i{right_ms}", "n-3", ttl_ms=right_ms)
+        assert made.expires_ms - made.created_ms == right_ms
 
 
 @pytest.mark.parametrize(("nodes", "more"), [(1, ""), (5, ""), (6, " and 1 more"), (8, " and 3 more")])
@@ -153,3 +159,32 @@ def test_who_still_trusts_an_old_authority_is_named_and_those_beyond_five_are_co
     assert refused.value.message.startswith(f"{nodes} still trust only generation")
     assert refused.value.message.count("node n-") == min(nodes, 5)
     assert refused.value.message.endswith(more or "node n-4" if nodes > 4 else "node n-0")
+
+
+def test_what_a_node_or_a_person_trusts_is_put_down_where_it_is_news() -> None:
+    books = Books()
+    for number in (1, 2):
+        books.do(joining(invited(books, f"i-{number}", f"n-{number}"), f"n-{number}", KEYS[number]))
+    assert books.do(c.RotateAuthority(bytes([1]) * 32, "ann")).outcome == 2
+
+    def facts(number: int, node_id: str) -> int:
+        return len(books.do(c.NoteTrust(number, node_id)).facts)
+
+    assert [facts(number, "n-1") for number in (-1, 0, 3)] == [0, 0, 0], "no generation has these numbers"
+    assert facts(2, "nobody") == 0
+    assert facts(1, "n-1") == 0, "it is known"
+    assert facts(2, "n-1") == 1
+    assert facts(2, "n-1") == 0, "it is known by now"
+    known = books.state.enrolment
+    assert [each.node_id for each in behind(known.enrolled.values(), (), known.newest, books.now_ms)] == ["n-2"]
+    with pytest.raises(AuthorityInUse, match="1 still trust only generation 1"):
+        books.do(c.RetireAuthority())
+    with pytest.raises(AuthorityUnchanged, match="generation 2 of the pool's authority is being taken up"):
+        books.do(c.RotateAuthority(bytes([2]) * 32, "ann"))
+    assert books.do(c.RetireAuthority(force=True)).outcome == 2
+    assert [each.number for each in trusted(books.state.enrolment.generations)] == [2]
+    with pytest.raises(AuthorityUnchanged, match="generation 2 of the pool's authority is the only one"):
+        books.do(c.RetireAuthority())
+    for size in (0, records.SALT_BYTES - 1, records.SALT_BYTES + 1):
+        with pytest.raises(InvalidField, match="salt"):
+            books.do(c.RotateAuthority(bytes(size), "ann"))

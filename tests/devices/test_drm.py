@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from aliquot.agent.core.fdinfo import Client, parse, percent
 from aliquot.agent.core.model import SliceSpec
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, with_unread
 from aliquot.agent.devices.drm.backend import DrmBackend
 from aliquot.agent.environment import Granted, environment
 from aliquot.agent.processes.tree import RealTree
@@ -93,6 +94,9 @@ def test_time_is_of_the_busiest_engine_and_a_counter_that_steps_back_is_none() -
     assert percent(client(100, 1000), client(1100, 2000), 5) == 50, "by cycles where the driver counts these"
     assert percent(client(500), client(100), 1000) == 0
     assert percent(client(0), client(10**9), 1000) == 100
+    assert percent(client(0), client(1), 1) == 50, "of one nanosecond"
+    assert percent(client(0), client(500), 0) == 0, "no time has passed"
+    assert percent(client(0, 1000), client(1000, 1000), 5) == 0, "no cycle has"
 
 
 @given(st.text(max_size=400))
@@ -455,3 +459,54 @@ def test_a_recorded_machine_is_read_like_a_real_one(machine: Machine) -> None:
     machine.take(pid, 0, GIB)
     assert listed(recorded, found[0].uuid) == {pid: GIB}
     assert not recorded.probe(found[0])
+
+
+class RefusingTree(SimulatedTree):
+    """Files whose path has `refused` in it can't be read, as while a driver resets a card."""
+
+    refused = ""
+
+    def read(self, path: str) -> str:
+        self._ask(path)
+        return super().read(path)
+
+    def names(self, path: str) -> list[str]:
+        self._ask(path)
+        return super().names(path)
+
+    def link(self, path: str) -> str:
+        self._ask(path)
+        return super().link(path)
+
+    def _ask(self, path: str) -> None:
+        if self.refused and self.refused in path:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    ["current_compute_partition", "kfd/topology/nodes", "nodes/3/properties", "dmem.capacity", "/driver", "unique_id"],
+)
+def test_what_cant_be_read_later_is_what_it_was(machine: Machine, refused: str) -> None:
+    machine.cut(0, "CPX", "NPS4")
+    tree = RefusingTree(machine.root)
+    backend = DrmBackend(tree)
+    backend.open()
+    before = {info.uuid: info for info in backend.discover().devices}
+    tree.refused = refused
+    try:
+        found = backend.discover()
+    except DeviceError:
+        found = Discovery((), ("it can't be listed",))
+    assert with_unread(before, found.devices, found.problems) == before, "not gone, no whole card, no other part"
+    assert found.problems
+    tree.refused = refused if refused.startswith("current") else ""
+    for uuid in before:
+        try:
+            backend.memory(uuid)
+        except DeviceError as error:
+            assert not isinstance(error, DeviceLost), "that nothing is said of how it is cut does not take it away"
+    tree.refused = ""
+    assert {info.uuid: info for info in backend.discover().devices} == before
+    for uuid in before:
+        assert backend.memory(uuid).total_bytes

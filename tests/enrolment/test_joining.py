@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import grpc.aio
 import pytest
 
 from aliquot.agent import node_key
+from aliquot.agent.disk.checkpoint import Checkpoint, StateDirError
 from aliquot.agent.disk.membership import read_membership
 from aliquot.agent.disk.private import require_private_state
 from aliquot.common.connection_string import ConnectionString
@@ -293,3 +295,14 @@ async def test_an_agent_signs_for_its_own_pool_only(node: Node) -> None:
     assert len(asking.hellos[0].nonce) == 32
     assert asking.proofs == []
     await server.stop(None)
+
+
+def test_what_is_everybodys_is_never_to_be_closed_to_them() -> None:
+    with pytest.raises(SecurityError) as refused:
+        require_private_state(Path("/tmp"))
+    assert "chmod" not in refused.value.hint
+    assert "name a folder in it" in refused.value.hint
+    require_private_state(Path("/dev/null"))
+    with pytest.raises(StateDirError) as unfit:
+        Checkpoint.open(Path("/dev/null"), "boot")
+    assert "give the agent a directory" in unfit.value.hint

@@ -168,6 +168,10 @@ def test_any_text_is_read_or_refused(texts: list[str]) -> None:
     ("arguments", "says"),
     [
         (["deploy/web", "--max", "0"], "from 1 to 0 replicas"),
+        (["deploy/web", "--max", "0", "--min", "0", "--keda", "queue:1"], "from 0 to 0 replicas"),
+        (["deploy/web", "--max", "4", "--min", "5"], "from 5 to 4 replicas"),
+        (["deploy/web", "--max", "10001"], "from 1 to 10001 replicas"),
+        (["deploy/web", "--max", "3", "--min", "-1", "--keda", "queue:1"], "from -1 to 3 replicas"),
         (["deploy/web", "--max", "3", "--min", "0"], "an HPA keeps one replica at least"),
         (["deploy/web", "--max", "3", "--min", "0", "--keda"], "nothing leads back"),
         (["deploy/web", "--max", "3", "--queue", "q"], "queue choose among what waits"),
@@ -210,3 +214,14 @@ async def test_kedas_triggers_ask_prometheus_for_these_pods_and_this_queue(autos
         assert each["metadata"]["serverAddress"] == "http://p:9090"
         assert each["metadata"]["ignoreNullValues"] == "false", "what is not known is not zero"
         assert each["authenticationRef"] == {"kind": "ClusterTriggerAuthentication", "name": "prom"}
+
+
+@pytest.mark.parametrize(
+    ("fewest", "most", "more"), [(1, 1, []), (4, 4, []), (1, 10_000, []), (0, 1, ["queue:1", "--keda"])]
+)
+async def test_any_range_of_replicas_that_scales_is_taken(
+    autoscale: Autoscale, fewest: int, most: int, more: list[str]
+) -> None:
+    asked = ["create", "deploy/web", "--min", str(fewest), "--max", str(most), *more, "--dry-run"]
+    spec = yaml.safe_load(await autoscale("http://127.0.0.1:1", *asked))["spec"]
+    assert [spec[name] for name in spec if name.startswith(("min", "max"))] == [fewest, most]

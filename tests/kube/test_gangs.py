@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from aliquot.client import WaitUntil
 from aliquot.kube.core import names
 from aliquot.kube.core.reconciling import Patience
+from aliquot.kube.extender import gangs
 from tests.coordinator.pool import eventually
 from tests.kube.cluster import IMPATIENT, KubeCluster, audit, kube_cluster, scheduling
 from tests.kube.making import delete_pod, make_pod, set_phase
@@ -91,6 +95,25 @@ async def test_a_gang_that_does_not_fit_holds_nothing_and_says_why() -> None:
         await eventually(lambda: scheduler.place(cluster.pod("m0")), "room for all")
         assert await scheduler.together("m0", "m1", "m2")
         await audit(cluster)
+
+
+async def test_a_refusal_is_forgotten_as_soon_as_room_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangs, "_REFUSAL_KEPT_S", 3600.0)
+    async with kube_cluster(2) as cluster, scheduling(cluster) as scheduler:
+        pool = cluster.extender.parts.pool
+        other = await pool.grant_on(
+            "1", "node-0", until=WaitUntil.GRANTED, key="other", detached=True, tenant="default"
+        )
+        for name in ("m0", "m1"):
+            member(cluster, name, size=2)
+        assert not await scheduler.together("m0", "m1")
+        await pool.release(other.lease_id)
+        for _ in range(300):  # until the extender has heard of it
+            if await scheduler.together("m0", "m1"):
+                break
+            await asyncio.sleep(0.05)
+        else:
+            pytest.fail(f"it is refused for ever: {scheduler.refusals}")
 
 
 async def test_an_impossible_gang_is_told_so_at_once() -> None:

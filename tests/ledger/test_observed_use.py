@@ -88,6 +88,18 @@ def test_nothing_is_measured_after_the_end_of_a_slice_or_of_what_is_not_on_the_n
     assert world.taken() == {}
 
 
+def test_a_reading_counts_that_was_here_before_its_slice_was_confirmed() -> None:
+    # Nothing changes about an idle slice, so there is no second one.
+    world = Measured()
+    lease = world.books.allocate(request(500, tenant="a"))
+    world.saw(lease, 0, 0)
+    confirmed = world.books.activate(lease)
+    world.use.lease_changed(lease, confirmed)
+    world.clock.advance(100)
+    assert world.use.score(confirmed) == 0
+    assert world.taken() == {"a": (0, 0, 100)}
+
+
 async def test_an_invoice_shows_it_beside_what_was_reserved() -> None:
     settings = settings_for(agents=AgentSettings(use_told_every=50, unenrolled=True))  # type: ignore[arg-type]
     async with running(settings) as pool:

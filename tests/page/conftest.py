@@ -172,11 +172,11 @@ async def visitor(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
 
 
 @contextlib.asynccontextmanager
-async def visiting(browser: Browser, site: Site) -> AsyncIterator[Visitor]:
-    """A fresh browser profile. At the end nothing may have gone wrong in it: no error, no violation of the policy, no
-    request to another machine.
+async def visiting(browser: Browser, site: Site, locale: str = "en-US") -> AsyncIterator[Visitor]:
+    """A fresh browser profile, of somebody who reads that language. At the end nothing may have gone wrong in it: no
+    error, no violation of the policy, no request to another machine.
     """
-    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    context = await browser.new_context(viewport={"width": 1280, "height": 900}, locale=locale)
     page = await context.new_page()
     visitor = Visitor(site, context, page)
     visitor.watch(page)

@@ -33,13 +33,14 @@ SCREENS = (
 )
 
 
-async def _settled(page: Page) -> None:
+async def settled(page: Page) -> None:
+    """Its screen is there, with all that it waits for."""
     await expect(page.locator("main h1")).to_be_visible()
     await expect(page.locator(".waiting")).to_have_count(0)
 
 
-async def _findings(page: Page, rules: tuple[str, ...] = ()) -> list[str]:
-    """Serious ones, of all rules or of these."""
+async def findings(page: Page, rules: tuple[str, ...] = ()) -> list[str]:
+    """What axe calls serious, by all rules or these."""
     options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
     found: dict[str, Any] = await page.evaluate("options => axe.run(document, options)", options)
     return [
@@ -60,11 +61,11 @@ async def test_nothing_serious_and_nothing_wider_than_the_window(visitor: Visito
     for path in (*SCREENS, f"/lease?id={lease['lease_id']}"):
         await page.set_viewport_size({"width": 1280, "height": 900})
         await visitor.go(path)
-        await _settled(page)
+        await settled(page)
         await page.evaluate(AXE.read_text())
         # In the dark nothing is otherwise than the colours.
         rules = ("color-contrast",) if scheme == "dark" else ()
-        found += [f"{path}: {finding}" for finding in await _findings(page, rules)]
+        found += [f"{path}: {finding}" for finding in await findings(page, rules)]
         await page.set_viewport_size({"width": 390, "height": 844})
         wider = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         if wider > 0:
@@ -77,7 +78,7 @@ async def test_signing_in_has_nothing_serious_either(visitor: Visitor) -> None:
     page = await visitor.go("/")
     await page.get_by_label("Token").wait_for()
     await page.evaluate(AXE.read_text())
-    assert not await _findings(page)
+    assert not await findings(page)
 
 
 async def test_each_command_that_is_shown_is_one(visitor: Visitor) -> None:
@@ -87,7 +88,7 @@ async def test_each_command_that_is_shown_is_one(visitor: Visitor) -> None:
     shown: set[str] = set()
     for path in (*SCREENS, f"/lease?id={lease['lease_id']}"):
         await visitor.go(path)
-        await _settled(page)
+        await settled(page)
         texts: list[str] = await page.locator("details.elsewhere pre").all_text_contents()
         for button in await page.locator("main button.danger").all():
             await button.click()

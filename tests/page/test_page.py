@@ -287,12 +287,12 @@ async def test_by_keyboard_alone(visitor: Visitor) -> None:
     await expect(page.locator(".facts .state")).to_contain_text("active")
     await _tab_to(page, "main button.danger")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("dialog")).to_be_visible()
-    await page.keyboard.press("Escape")
-    await expect(page.get_by_role("dialog")).to_be_hidden()
-    # A dialog that is hidden may be in the page for a moment longer.
-    await expect(page.locator("main button.danger:not(dialog *)")).to_be_focused()
-    await page.keyboard.press("Enter")
+    for _ in range(20):  # as fast as fingers can: what has closed the last one must not close the next
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        # A dialog that is hidden may be in the page for a moment longer.
+        await expect(page.locator("main button.danger:not(dialog *)")).to_be_focused()
+        await page.keyboard.press("Enter")
     await expect(page.get_by_role("dialog")).to_be_visible()  # before that a Tab goes on in the page behind it
     await _tab_to(page, "dialog[open] button.danger")
     await page.keyboard.press("Enter")
@@ -350,7 +350,7 @@ async def test_a_card_is_taken_out_and_comes_back(visitor: Visitor) -> None:
     await expect(page.locator(".story")).to_contain_text("smells of smoke")
     await page.get_by_role("button", name="Return").click()
     await page.get_by_role("dialog").get_by_role("button", name="Return").click()
-    await expect(page.locator(".facts")).to_contain_text(re.compile("over|probation"))
+    await expect(page.locator(".facts")).to_contain_text(re.compile("resolved|probation"))
 
 
 async def test_what_if_stands_side_by_side(visitor: Visitor) -> None:

@@ -33,6 +33,12 @@ def test_an_empty_pool() -> None:
         (Demand(vendor="amd"), Reason.OTHER_VENDOR, "allow nvidia"),
         (Demand(mig_profile="1g.10gb"), Reason.OTHER_PROFILE, "ask without a MIG profile"),
         (Demand(pool="other"), Reason.OTHER_POOL, "ask in another pool"),
+        (Demand(pool="other", count=9), Reason.OTHER_POOL, "ask in another pool"),
+        (
+            Demand(pool="default", count=9),
+            Reason.TOO_FEW_DEVICES_ON_NODE,
+            "ask for at most 8 per member, or for a gang",
+        ),
         (Demand(memory_bytes=200 * GIB), Reason.MEMORY_OVER_DEVICE, "ask for at most 79.5Gi per device"),
         (Demand(count=9), Reason.TOO_FEW_DEVICES_ON_NODE, "ask for at most 8 per member, or for a gang"),
         (Demand(count=5, topology=Topology.REQUIRE_ISLAND), Reason.NO_ISLAND, "prefer an island instead"),

@@ -1,102 +1,92 @@
-"""Compiled scoring comes in when a coordinator has become busy, keeps nobody waiting, and can do without."""
+"""Compiled scoring comes in when a coordinator has become busy, from a process of its own, and can be done without."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
 import os
+import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from aliquot.coordinator import programmes
 from aliquot.coordinator.core.placement import accelerated
 from aliquot.coordinator.upkeep import warming
 
 
 @pytest.fixture(autouse=True)
-def _collector_as_before() -> Iterator[None]:
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
-
-
-async def wanted(passes: Callable[[], int], *, devices: int = 0, settle: Callable[[], None] = lambda: None) -> None:
-    await warming.compile_when_wanted(passes, lambda: devices, settle)
-
-
-async def test_it_is_loaded_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
+def _not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warming, "LOOK_S", 0.001)
     monkeypatch.setattr(accelerated, "_loaded", [])
-    begun, others_had_a_turn = threading.Event(), threading.Event()
 
-    def load() -> str:
-        """As it is, once the event loop has turned meanwhile: it never would if this ran in it."""
-        begun.set()
-        assert others_had_a_turn.wait(60)
-        return accelerated.warm_up()
 
-    monkeypatch.setattr(warming, "warm_up", load)
-    settled: list[int] = []
+async def wanted(passes: Callable[[], int], *, devices: int = 0) -> None:
+    await warming.compile_when_wanted(passes, lambda: devices)
+
+
+async def test_it_is_loaded_once_it_is_wanted() -> None:
+    pytest.importorskip("numba")
     few, many = warming.BUSY_PASSES_PER_LOOK - 1, warming.BUSY_PASSES_PER_LOOK
     looks = iter([0, few, 2 * few, 0, many])  # a steady trickle is not busy, nor is a state that was read anew
-    loading = asyncio.create_task(wanted(lambda: next(looks), settle=lambda: settled.append(1)))
-    while not (begun.is_set() or loading.done()):
-        assert accelerated.kernel() is None
-        await asyncio.sleep(0.001)
+    await wanted(lambda: next(looks))
     assert next(looks, None) is None, "none of the looks before was at a busy coordinator"
-    others_had_a_turn.set()
-    await loading
     assert accelerated.kernel() is not None
-    assert settled == [1]
 
 
-async def test_a_large_pool_wants_it_for_a_few_requests_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_pool_wants_it_for_a_few_requests_and_not_before() -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(warming, "LOOK_S", 0.001)
-    monkeypatch.setattr(accelerated, "_loaded", [])
     looks = iter([0, 0, 1, 2, 2 + warming.LARGE_PASSES_PER_LOOK])
     await wanted(lambda: next(looks), devices=warming.LARGE_POOL)
     assert next(looks, None) is None, "it was loaded before anybody asked for anything"
     assert accelerated.kernel() is not None
 
 
-async def test_what_the_cache_holds_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_loads_it_loads_no_numba(tmp_path: Path) -> None:
+    """In a process of its own, since this one may have numba: the code needs nothing that only numba has."""
     pytest.importorskip("numba")
-    accelerated.warm_up()  # now the cache holds it
-    monkeypatch.setattr(warming, "LOOK_S", 0.001)
-    monkeypatch.setattr(accelerated, "_loaded", [])
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", None)
-    await wanted(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
-    assert accelerated.kernel() is not None
+    (tmp_path / "code").write_bytes(accelerated.compiled())
+    program = """
+import pathlib, sys
+from aliquot.coordinator.core.placement import Engine, accelerated, make_policy
+from aliquot.coordinator.core.values.types import Demand
+from tests.placement.pools import node, pool
+accelerated.load(pathlib.Path(sys.argv[1]).read_bytes())
+inventory = pool(*(node(f"n{number}", 8) for number in range(40)))
+placements = [Engine(inventory, make_policy("price"), compiled=way).place(Demand()) for way in (True, False)]
+assert placements[0] is not None and placements[0] == placements[1]
+assert not any(name.partition(".")[0] == "numba" for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "code")], check=True, timeout=60)
 
 
 @pytest.mark.slow
-async def test_it_is_compiled_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("numba")  # this process has read where its cache is
+async def test_it_is_compiled_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(warming, "LOOK_S", 0.001)
-    monkeypatch.setattr(accelerated, "_loaded", [])
-    monkeypatch.setattr(warming, "needs_compiling", lambda: True)
-    turn_s = sys.getswitchinterval()
+    made = [await programmes.run_programme(warming.__name__, b"", within_s=None) for _ in range(2)]
+    assert made[0] == made[1]
+    assert sum(name.endswith(".nbc") for _, _, names in os.walk(tmp_path) for name in names) == 1
+
+
+@pytest.mark.slow
+async def test_it_is_compiled_where_it_can_not_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose root is read-only."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     await wanted(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
-    assert any("price_kernel.score-" in name for _, _, names in os.walk(tmp_path) for name in names)
     assert accelerated.kernel() is not None
-    assert sys.getswitchinterval() == turn_s
 
 
 async def test_without_numba_scores_stay_with_numpy(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(accelerated, "_loaded", [])
-    monkeypatch.setitem(sys.modules, "aliquot.coordinator.core.placement.price_kernel", None)
-    monkeypatch.delattr("aliquot.coordinator.core.placement.price_kernel", raising=False)
+    (tmp_path / "numba.py").write_text("raise ImportError('none here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with caplog.at_level(logging.INFO):
         await wanted(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
     assert accelerated.kernel() is None
     assert "stays with NumPy" in caplog.text
+    assert "none here" in caplog.text

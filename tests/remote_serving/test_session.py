@@ -10,10 +10,14 @@ import pytest
 
 from aliquot.remote.core.window import UP_LIMITS
 from aliquot.remote.server.session import ServedSession
+from aliquot.v1 import remote_pb2
 
 
 class Idle:
-    """An engine that is never given anything."""
+    """An engine that does nothing."""
+
+    def handle(self, _: bytes) -> None:
+        """Nothing comes of it."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -41,6 +45,27 @@ def test_it_is_alone_until_somebody_comes_and_again_when_they_are_gone(session: 
     session.detach(number)
     assert not there(session)
     assert session.alone_s(time.monotonic() + 5) >= 5
+
+
+def test_all_that_is_counted_begins_at_nothing_and_counts_frames_bytes_and_returns(session: ServedSession) -> None:
+    none = dict.fromkeys(session.figures(), 0)
+    assert session.figures() == none
+    assert session.attach(0) == (1, 0), "no connection has the number that means none"
+    assert session.figures() == none, "the first connection is no return"
+    assert session.take(1, remote_pb2.RemoteUp(first=0, frames=[b"abc", b"de"]))
+    assert session.attach(0) == (2, 2)
+    assert not session.take(1, remote_pb2.RemoteUp(first=2, frames=[b"f"])), "the one before counts no more"
+    counted = session.figures()
+    assert {name: counted[name] for name in counted if counted[name] and name != "run_ahead_frames"} == {
+        "frames_up": 2,
+        "bytes_up": 5,
+        "resumed": 1,
+    }
+    session.end("STOPPED", "the test is over")
+    assert session.over
+    assert not session.take(2, remote_pb2.RemoteUp(first=2, frames=[b"f"])), "nothing more is done"
+    assert [message.end.reason for message in session.messages(2)] == ["STOPPED"]
+    assert list(session.messages(1)) == []
 
 
 def test_the_end_of_a_connection_that_counts_no_more_is_no_news(session: ServedSession) -> None:

@@ -26,7 +26,7 @@ from tools.sbom import sbom
 
 FILES = Path(__file__).resolve().parent / "files"
 EXTRAS = ("agent", "coordinator", "remote-server")
-WITHOUT = ("torch", "numba", "scipy")
+WITHOUT = ("torch", "numba", "llvmlite", "scipy")
 MOST_MIB = 60
 HARDWARE = (
     "bench/hardware.py",

@@ -43,7 +43,7 @@ AREAS = {
     "core": Area(
         (f"{_CORE}/**/*.py",),
         (*(f"tests/{name}" for name in _OF_CORE), "tests/enforce/test_cut_decisions.py"),
-        (f"{_CORE}/placement/price_kernel.py",),
+        (f"{_CORE}/placement/price_kernel.py", f"{_CORE}/placement/compiling.py"),
     ),
     "agent-core": Area(
         ("agent/aliquot/agent/core/*.py",),

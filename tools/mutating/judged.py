@@ -83,7 +83,7 @@ EQUIVALENT: dict[str, str] = {
     f"{_POOL}/tenancy/limits.py NumberReplacer 63: {_OF_MODEL}": "the number of slices is not limited",
     f"{_POOL}/tenancy/decay.py NumberReplacer 28: for _ in range(_STEPS - 1):": "a factor more that nobody uses",
     f"{_POOL}/timers.py ReplaceBinaryOperator_Mul_Add 22: if self._head * 2 > len(self._near):": _ONLY_SPEED,
-    f"{_POOL}/placement/accelerated.py NumberReplacer 19: return _loaded[0] if _loaded else None": "there is one",
+    f"{_POOL}/placement/accelerated.py NumberReplacer 19: return _loaded[0][0] if _loaded else None": "there is one",
     f"{_POOL}/placement/accelerated.py ReplaceTrueWithFalse 15: return True": "scored again, by NumPy: only speed",
     f"{_POOL}/placement/engine.py ReplaceComparisonOperator_Gt_GtE 32: if demand.gang_size > 1:": (
         "a gang of one is placed as one is"

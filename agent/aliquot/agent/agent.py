@@ -150,8 +150,9 @@ class Agent:
         await self.care.restore()
         await self._obeying.controller.restore()
         for holder in self._following.containment.sweep():
-            self.state.notes[f"leftover {holder}"] = (
-                f"processes of lease {holder.lease_id} are left, but no reservation: they count as foreign"
+            self.state.note(
+                f"leftover {holder}",
+                f"processes of lease {holder.lease_id} are left, but no reservation: they count as foreign",
             )
         await self.local.start()
         if settings.metrics_port >= 0:

@@ -46,7 +46,7 @@ from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
-from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS
+from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS, SIGNALLING
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.watchdog import Watchdog
@@ -96,8 +96,8 @@ class Following:
         """Why no process can be signalled; empty: they can."""
         if settings.containment is not ContainmentMode.PROCESS_GROUP:
             state.senses.tell(CGROUPS, self.containment.note)
-        _note(state, "signals", self.powerless)
-        _note(state, "namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
+        state.senses.tell(SIGNALLING, self.powerless)
+        state.note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
 
     def lease_of(self, pid: int) -> str:
         """The lease that a process belongs to; empty: none."""
@@ -133,7 +133,7 @@ class Looking:
         settings, backend, state, world = ground.settings, ground.backend, ground.state, ground.world
         if settings.ignore_signals:
             ignored = ", ".join(settings.ignore_signals)
-            _note(state, "ignored", f"by its settings these take no card out here: {ignored}")
+            state.note("ignored", f"by its settings these take no card out here: {ignored}")
         self.mailbox = Mailbox(state, world.clock)
         state.senses.changed = self.mailbox.request_snapshot
         holding.watchdog.tell = self.mailbox.over
@@ -296,11 +296,6 @@ def _card_at(state: NodeState, bus: str) -> str:
         if device.info.pci_bus_id and bus_of(device.info.pci_bus_id) == bus:
             return device.info.physical_uuid
     return ""
-
-
-def _note(state: NodeState, subject: str, text: str) -> None:
-    if text:
-        state.notes[subject] = text
 
 
 def _ignored(causes: Iterable[str]) -> frozenset[str]:

@@ -239,9 +239,7 @@ class Care(msgspec.Struct, eq=False, kw_only=True):
             problem, _ = await self._command(self.settings.restore, order, uuid)
             if problem:
                 log.error("what a reset of %s needed could not be put back: %s", uuid, problem)
-                self.state.notes[f"restore {uuid}"] = f"after a reset: {problem}"
-            else:
-                self.state.notes.pop(f"restore {uuid}", None)
+            self.state.note(f"restore {uuid}", f"after a reset: {problem}" if problem else "")
 
     async def _command(self, argv: Sequence[str], order: CareOrder, uuid: str) -> tuple[str, str]:
         """(why it failed or nothing, what it said last)."""

@@ -326,7 +326,7 @@ class Controller:
         subject = f"survivors {record.slice_id}"
         text = self._ender.survivors(record)
         if text and self._state.notes.get(subject) != text:
-            self._state.notes[subject] = text
+            self._state.note(subject, text)
             log.error("slice %s: %s", record.slice_id, text)
             self._books.report(record, detail=text)
 
@@ -376,7 +376,7 @@ class Controller:
             self._lived.discard(slice_id)
             self._serving.forget(slice_id)
             self._ender.forget(slice_id)
-            self._state.notes.pop(f"survivors {slice_id}", None)
+            self._state.note(f"survivors {slice_id}", "")
             self._state.actual.pop(slice_id, None)
             holder = ended.spec.holder
             last = not self._state.held(holder)

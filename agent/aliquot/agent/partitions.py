@@ -61,6 +61,7 @@ class Partitions(msgspec.Struct, eq=False):
             return []
         self.state.notes.pop("cards", None)
         if self.state.card_problems:
+            # Not by `note`: the snapshot that is being made tells it, and there need not be another.
             self.state.notes["cards"] = "; ".join(self.state.card_problems)
         return list(self.state.cards.values())
 
@@ -179,7 +180,7 @@ class Partitions(msgspec.Struct, eq=False):
 
     def _note(self, subject: str, text: str) -> None:
         log.error("%s", text)
-        self.state.notes[f"cut {subject}"] = text
+        self.state.note(f"cut {subject}", text)
 
 
 def _words(parts: tuple[Part, ...]) -> str:

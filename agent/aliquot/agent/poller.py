@@ -25,12 +25,12 @@ from aliquot.agent.core.attribution import ProcessFacts
 from aliquot.agent.core.enforcement import held_in_both
 from aliquot.agent.core.samples import HealthSample, LoadSample, MemorySample, ProcessList
 from aliquot.agent.core.signals import OFF_THE_BUS
-from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost, without
+from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost, with_unread, without
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.senses import DRIVER
+from aliquot.agent.senses import DEVICES, DRIVER
 from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -130,15 +130,10 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         found = without(found, self.left_out)
         self._discover_at = self.world.monotonic_s() + self.poll.discovery / 1000
         known, described = self.state.devices, self.state.infos()
-        devices = {info.uuid: known[info.uuid] if info.uuid in known else DeviceState(info) for info in found.devices}
-        for info in found.devices:
-            devices[info.uuid].info = info
-        cards_seen = {info.physical_uuid for info in found.devices}
-        for uuid, device in known.items():
-            # A card that could not be read is still there and still reserved; only parts of a card that
-            # answered, and cards missing without any problem, are gone.
-            if uuid not in devices and found.problems and device.info.physical_uuid not in cards_seen:
-                devices[uuid] = device
+        there = with_unread(described, found.devices, found.problems)
+        devices = {uuid: known.get(uuid) or DeviceState(info) for uuid, info in there.items()}
+        for uuid, info in there.items():
+            devices[uuid].info = info
         before = self.state.measured
         self.state.measured = {info.uuid: before.get(info.uuid) or DeviceState(info) for info in found.measured}
         cards = {card.uuid: card for card in found.cards}
@@ -154,16 +149,12 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             ("unleasable", [f"can't be leased: {text}" for text in (*found.unleasable, *shut)]),
             ("whole-only", whole_only),
             ("untold", found.untold),
-            ("devices", found.problems),
         ):
-            self.state.notes.pop(subject, None)
-            if texts:
-                self.state.notes[subject] = "; ".join(texts)
+            self.state.note(subject, "; ".join(texts))
+        self.state.senses.tell(DEVICES, "; ".join(found.problems))
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_within(self.poll.health / 1000)
-        if found.problems:
-            log.warning("devices that can't be read: %s", self.state.notes["devices"])
         if changed:
             self.mailbox.request_snapshot()
 
@@ -185,7 +176,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             await self.discover()
         except DeviceError as error:
             self._discover_at = self.world.monotonic_s() + self.poll.health / 1000
-            log.warning("devices can't be listed: %s", error.message)
+            self.state.senses.tell(DEVICES, f"they can't be listed: {error.message}")
 
     def _discover_within(self, seconds: float) -> None:
         """Devices may be others than they were."""

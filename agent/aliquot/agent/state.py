@@ -68,7 +68,7 @@ class NodeState(msgspec.Struct):
     book: Book = msgspec.field(default_factory=Book)
     actual: dict[str, Actual] = {}
     notes: dict[str, str] = {}
-    """What this agent can't do here, and why, by subject."""
+    """By subject; see `note`."""
     senses: Senses = msgspec.field(default_factory=Senses)
     happened: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     """What went wrong, latest last: damaged files, lost devices."""
@@ -87,6 +87,16 @@ class NodeState(msgspec.Struct):
     def infos(self) -> dict[str, DeviceInfo]:
         """Every device's description, by UUID."""
         return {uuid: device.info for uuid, device in self.devices.items()}
+
+    def note(self, subject: str, text: str) -> None:
+        """What this agent can't do here, and why; empty: it can again. The coordinator is told of a change."""
+        if text == self.notes.get(subject, ""):
+            return
+        if text:
+            self.notes[subject] = text
+        else:
+            del self.notes[subject]
+        self.senses.changed()
 
     def conditions(self) -> dict[str, str]:
         """All that keeps this node from being as it should, by subject: what people are told of it."""

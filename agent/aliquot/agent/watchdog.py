@@ -14,6 +14,7 @@ from aliquot.agent.core.model import Holder
 from aliquot.agent.core.overtime import Record, Seen
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
+from aliquot.agent.senses import SIGNALLING
 from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.common.clock import Clock
 from aliquot.common.tiers import Tier
@@ -123,8 +124,9 @@ class Watchdog(msgspec.Struct, eq=False):
         holder = self.containment.holder_like(decision.process.pid, decision.holder)
         outcome = self.signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
         if outcome is Outcome.FORBIDDEN:
-            self.state.notes["signals"] = (
-                "some processes of leases can't be signalled by this user: run the agent as root, or as their user"
+            self.state.senses.tell(
+                SIGNALLING,
+                "some processes of leases can't be signalled by this user: run the agent as root, or as their user",
             )
 
     def _kill_all(self, decision: Decision) -> None:

@@ -18,7 +18,7 @@ from aliquot.cli._command import ENTRY_POINTS, Command, NotInstalled
 from aliquot.cli._exits import Exit
 from aliquot.cli._parser import COMPLETE, Parser, UsageError, common
 from aliquot.cli.commands import ALL, BUILTINS, BY_ENTRY_POINT, GROUPS
-from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.errors import AliquotError
 
 DESCRIPTION = (
     "Exact parts of GPUs from one pool: ask for `0.25(A100),10Gi`, and get it placed, enforced and accounted for."
@@ -38,8 +38,18 @@ _OS_HINTS = {
     errno.EDQUOT: "the disk quota is used up: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
     errno.EROFS: "that place is read-only: name another folder (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
     errno.EACCES: "this user may not do that there: name another place (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
+    errno.EEXIST: "something else has that name: name another place",
+    errno.ENOTDIR: "a file is there, where a folder is needed: name another place",
+    errno.EISDIR: "that is a folder: name a file in it",
+    errno.ENOENT: "make its folder first, or name another place",
     errno.EMFILE: "this shell allows too few open files: `ulimit -n 4096`",
 }
+
+
+class SystemRefusal(AliquotError):
+    """The operating system does not do what a command needs."""
+
+    reason = "SYSTEM_REFUSAL"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.OK)
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        told = ConfigError(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, ""))
-        return _failed(told, as_json=args.json, code=Exit.FAILED)
+        told = SystemRefusal(f"{where}{error.strerror or error}", hint=_OS_HINTS.get(error.errno or 0, ""))
+        return _failed(told, as_json=args.json)
     except UnicodeEncodeError as error:
         # What was typed, or stands in a variable, is in another encoding than this terminal says.
         said = f"{error.object!r} can't be read as UTF-8"
@@ -78,12 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.INTERRUPTED)
 
 
-def _failed(error: AliquotError, *, as_json: bool, code: Exit | None = None) -> int:
-    """Show an error; returns the exit code, by default the error's own."""
+def _failed(error: AliquotError, *, as_json: bool) -> int:
+    """Show an error; returns its exit code."""
     from aliquot.cli._out import Out  # noqa: PLC0415 - drawing on terminals takes long to import
 
     Out(as_json=as_json).error(error)
-    return int(exits.exit_of(error) if code is None else code)
+    return int(exits.exit_of(error))
 
 
 def build_parser(commands: Sequence[Command], arguments: Sequence[str] | None = None) -> Parser:

@@ -1,7 +1,7 @@
 """What a request may have beside its GPU text, once for everybody who lets people write one.
 
 The list is a file, because the page of the console reads it as well. From it follow the options of the command line,
-the annotations of pods, and the page's form with what it shows to be typed elsewhere. The SDK's `Request` and the
+the annotations of pods, and what the page shows to be typed elsewhere. The SDK's `Request` and the
 contract declare the same fields with their types; a test compares them.
 """
 
@@ -27,8 +27,6 @@ class RequestField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metavar: str = ""
     annotation: str = ""
     """Of pods."""
-    page: str = ""
-    """Its label in the page's form."""
 
 
 REQUEST_FIELDS: Final = msgspec.json.decode(

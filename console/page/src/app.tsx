@@ -11,7 +11,8 @@ import { isOffered, Login, Offer } from "./screens/login";
 import { SCREENS, screenAt } from "./screens";
 import { Name, Waiting } from "./ui/basics";
 import { here, Link } from "./ui/router";
-import { moment, span } from "./ui/words";
+import { ago, moment } from "./ui/words";
+import { language, t, turnLanguage } from "./texts";
 
 const NEWS_MS = 20_000;
 
@@ -22,7 +23,7 @@ export function App(): JSX.Element {
     return (
       <main class="alone">
         <h1>aliquot</h1>
-        {reach.value.unreachableMs ? <Reach /> : <Waiting what="looking who you are" />}
+        {reach.value.unreachableMs ? <Reach /> : <Waiting what={t.shell.lookingWhoYouAre} />}
       </main>
     );
   }
@@ -47,7 +48,7 @@ function Frame(): JSX.Element {
   return (
     <div class="frame">
       <a class="skip" href="#content">
-        to the content
+        {t.shell.toContent}
       </a>
       <header class="top">
         <button
@@ -57,9 +58,9 @@ function Frame(): JSX.Element {
           aria-controls="places"
           onClick={() => (open.value = !open.value)}
         >
-          menu
+          {t.shell.menu}
         </button>
-        <Link to="/" class="brand" label="aliquot, to the overview">
+        <Link to="/" class="brand" label={t.shell.aliquotToOverview}>
           <span class="mark" aria-hidden="true" />
           aliquot
         </Link>
@@ -67,14 +68,17 @@ function Frame(): JSX.Element {
         <span class="who">
           <Name text={identity.value?.principal ?? ""} />
         </span>
+        <button type="button" class="small" lang={language === "en" ? "zh-CN" : "en"} onClick={turnLanguage}>
+          {t.shell.otherLanguage}
+        </button>
         <button type="button" class="small" onClick={turnTheme}>
-          light/dark
+          {t.shell.lightDark}
         </button>
         <button type="button" class="small" onClick={signOut}>
-          log out
+          {t.shell.logOut}
         </button>
       </header>
-      <nav id="places" class={open.value ? "open" : ""} aria-label="screens">
+      <nav id="places" class={open.value ? "open" : ""} aria-label={t.shell.screens}>
         <ul>
           {SCREENS.filter((each) => !each.hidden).map((each) => (
             <li>
@@ -97,7 +101,7 @@ function Frame(): JSX.Element {
 function Fresh(): JSX.Element {
   const { state, sinceMs } = stream.value;
   const late = state === "broken" || (state === "connecting" && nowMs.value - sinceMs > 3000);
-  const word = state === "live" ? "live" : late ? `not live since ${moment(sinceMs)}` : "connecting";
+  const word = state === "live" ? t.shell.live : late ? t.shell.notLiveSince(moment(sinceMs)) : t.shell.connecting;
   return (
     <span class={`fresh ${late ? "warn" : state}`} role="status">
       <span aria-hidden="true">{state === "live" ? "●" : late ? "▲" : "◌"}</span> {word}
@@ -111,8 +115,9 @@ function Reach(): JSX.Element | null {
   if (unreachableMs) {
     return (
       <p class="note warn" role="alert">
-        <strong>Since {moment(unreachableMs)} no answer comes:</strong> <bdi>{why}</bdi>{" "}
-        {heardMs ? `What you see is from ${moment(heardMs)}. ` : ""}It is asked again by itself; leases go on.
+        <strong>{t.shell.noAnswerSince(moment(unreachableMs))}</strong> <bdi>{why}</bdi>{" "}
+        {heardMs ? t.shell.seenIsFrom(moment(heardMs)) : ""}
+        {t.shell.itIsAskedAgain}
       </p>
     );
   }
@@ -120,15 +125,15 @@ function Reach(): JSX.Element | null {
   if (pool && !pool.granting) {
     return (
       <p class="note warn" role="alert">
-        <strong>The pool grants nothing at the moment:</strong> <bdi>{pool.not_granting_reason}</bdi>
+        <strong>{t.shell.poolGrantsNothingAtMoment}</strong> <bdi>{pool.not_granting_reason}</bdi>
       </p>
     );
   }
   if (newLeaderMs.value && nowMs.value - newLeaderMs.value < NEWS_MS) {
     return (
       <p class="note warn" role="status">
-        <strong>Another coordinator took the lead</strong> {span(nowMs.value - newLeaderMs.value)} ago. Leases were not
-        touched.
+        <strong>{t.shell.anotherCoordinatorLeads}</strong>{" "}
+        {t.shell.leasesWereNotTouched(ago(newLeaderMs.value, nowMs.value))}
       </p>
     );
   }

@@ -178,7 +178,6 @@ class Coordinator(Collector):
             server=self.server,
             view=self.view,
             metrics=self.metrics,
-            garbage_collector=self._garbage_collector,
             means=self._means,
             reload=self._replayed,
             reached_at=self._reached_at,

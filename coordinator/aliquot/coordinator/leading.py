@@ -24,7 +24,6 @@ from aliquot.coordinator.settings.config import Settings
 from aliquot.coordinator.settings.stores import make_compaction
 from aliquot.coordinator.upkeep.background import Background
 from aliquot.coordinator.upkeep.bookkeeping import close_books
-from aliquot.coordinator.upkeep.collector import GarbageCollector
 from aliquot.coordinator.upkeep.first_admin import ensure_admin
 from aliquot.coordinator.upkeep.fragmentation import follow_fragmentation
 from aliquot.coordinator.upkeep.price_learner import PriceLearner
@@ -58,7 +57,6 @@ class Leading:
         server: Serving,
         view: View,
         metrics: Metrics,
-        garbage_collector: GarbageCollector,
         means: Means,
         reload: Callable[[], State],
         reached_at: Callable[[], Awaitable[Sequence[str]]],
@@ -72,7 +70,6 @@ class Leading:
         self._leader_epoch = leader_epoch
         self._gate = gate
         self._server = server
-        self._garbage_collector = garbage_collector
         self._ended = ended
         self._background = Background(ended)
         view.apply(whole_state(state))
@@ -147,8 +144,8 @@ class Leading:
         prices = writer.state.prices if writer.state is not None else None
         version = prices.version if prices is not None else 0
         run("price learner", PriceLearner(self._deciding.arrivals, self._deciding.learn, version=version).run())
-        devices, settle = self._ground.view.totals.devices.__len__, self._garbage_collector.settle
-        run("compiled scoring", compile_when_wanted(self._deciding.scoring_passes, devices, settle))
+        devices = self._ground.view.totals.devices.__len__
+        run("compiled scoring", compile_when_wanted(self._deciding.scoring_passes, devices))
 
     def adopt(self, settings: Settings) -> None:
         """Go on under these, which differ from those of before only in what may change while it runs."""

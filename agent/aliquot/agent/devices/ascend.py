@@ -26,7 +26,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import vnpu
-from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry
+from aliquot.agent.devices.base import DeviceError, DeviceLost, Discovery, Geometry, with_unread
 from aliquot.agent.devices.dcmi import AI_CORES, HBM_BANDWIDTH, Chip, Dcmi, VirtualNpu
 from aliquot.agent.devices.plain import PlainBackend
 from aliquot.agent.enforce.base import Cgroups, EnforcementError, Enforcer
@@ -97,7 +97,7 @@ class AscendBackend(PlainBackend):
         cards: list[Card] = []
         problems: list[str] = []
         known: dict[str, _Known] = {}
-        chips = self.dcmi.chips()
+        chips = self.dcmi.chips(problems)
         reach = self._reach(chips)
         for index, chip in enumerate(chips):
             try:
@@ -116,9 +116,12 @@ class AscendBackend(PlainBackend):
             for info, number in devices:
                 known[info.uuid] = replace(where, number=number)
                 found.append(info)
-        self._known = known
-        self._infos = {info.uuid: info for info in found}
-        self._cards = {card.uuid: card for card in cards}
+        # What is refused here may answer when it is measured.
+        self._infos = with_unread(self._infos, found, problems)
+        named = {uuid for info in self._infos.values() for uuid in (info.uuid, info.physical_uuid)}
+        self._known = {uuid: where for uuid, where in self._known.items() if uuid in named} | known
+        self._cards = {uuid: card for uuid, card in self._cards.items() if uuid in named - known.keys()}
+        self._cards |= {card.uuid: card for card in cards}
         return Discovery(tuple(found), tuple(problems), tuple(cards))
 
     def _reach(self, chips: Sequence[Chip]) -> dict[Chip, int]:
@@ -173,7 +176,8 @@ class AscendBackend(PlainBackend):
         where = self._device(uuid)
         if where.number is None:
             return self._memory(where.chip)
-        part = next((each for each in self.dcmi.parts(where.chip) or () if each.vdev_id == where.number), None)
+        there = where.number in (self.dcmi.part_numbers(where.chip) or ())
+        part = self.dcmi.part(where.chip, where.number) if there else None
         if part is None or _template(part) != self._infos[uuid].mig_profile:
             raise DeviceLost(f"{uuid} is no part of its chip any more")
         return MemorySample(part.computing.memory_size * MIB, 0, None)

@@ -67,6 +67,19 @@ class Discovery(msgspec.Struct, frozen=True):
     """By backend, where there are several: why it does not answer; empty: it does."""
 
 
+def with_unread(
+    known: Mapping[str, DeviceInfo], found: Iterable[DeviceInfo], problems: Collection[str]
+) -> dict[str, DeviceInfo]:
+    """By UUID, what there is: what was found and, where something could not be read, what was known of cards of which
+    nothing was found. A card that can't be read is still there. Parts of one that answered, and what is missing
+    without any problem, are gone.
+    """
+    devices = {info.uuid: info for info in found}
+    seen = {info.physical_uuid for info in devices.values()}
+    unread = {uuid: info for uuid, info in known.items() if problems and info.physical_uuid not in seen}
+    return devices | unread
+
+
 def without(found: Discovery, names: Collection[str]) -> Discovery:
     """What is there, but for devices that are named by UUID, model, number or PCI address, and their parts."""
     if not names:

@@ -204,11 +204,17 @@ class Dcmi:
         offered = self._ask("dcmi_get_driver_version", buffer, ctypes.c_uint(len(buffer)))
         return buffer.value.decode(errors="replace").strip() if offered else ""
 
-    def chips(self) -> list[Chip]:
-        """All of them, in order."""
+    def chips(self, problems: list[str]) -> list[Chip]:
+        """All of them, in order; `problems` gets why those of some card are not known."""
         count, cards = ctypes.c_int(), (ctypes.c_int * _CARDS_MAX)()
         self._demand("dcmi_get_card_list", ctypes.byref(count), cards, _CARDS_MAX)
-        return [chip for card in sorted(cards[: count.value]) for chip in self._of_card(card)]
+        found: list[Chip] = []
+        for card in sorted(cards[: count.value]):
+            try:
+                found += self._of_card(card)
+            except DeviceError as error:
+                problems.append(f"NPU {card}: {error.message}")
+        return found
 
     def _of_card(self, card: int) -> Iterator[Chip]:
         count = ctypes.c_int()
@@ -285,11 +291,16 @@ class Dcmi:
 
     def parts(self, chip: Chip) -> list[VirtualNpu] | None:
         """Its virtual NPUs, by id; None: this driver divides no chips."""
+        numbers = self.part_numbers(chip)
+        return None if numbers is None else [self.part(chip, number) for number in numbers]
+
+    def part_numbers(self, chip: Chip) -> list[int] | None:
+        """Ids of its virtual NPUs."""
         total, size = Total(), ctypes.c_uint(ctypes.sizeof(Total))
         asked = (*chip, _VDEV, _TOTAL_RESOURCE, ctypes.byref(total), ctypes.byref(size))
         if not self._ask("dcmi_get_device_info", *asked):
             return None
-        return [self.part(chip, number) for number in sorted(total.vdev_id[: total.vdev_num])]
+        return sorted(total.vdev_id[: total.vdev_num])
 
     def part(self, chip: Chip, number: int) -> VirtualNpu:
         """One of its virtual NPUs."""

@@ -154,7 +154,10 @@ def _tpu_shows() -> bool:
         return False
     from aliquot.agent.devices.tpu import chips  # noqa: PLC0415 - which of them are chips: Google makes network cards, too
 
-    return bool(chips())
+    try:
+        return bool(chips())
+    except DeviceError:
+        return True  # opening it tells what can't be read
 
 
 def _is_googles(device: Path) -> bool:

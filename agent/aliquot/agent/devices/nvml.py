@@ -25,7 +25,7 @@ from aliquot.agent.core.samples import (
     RecoveryAction,
 )
 from aliquot.agent.devices import visible
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, Discovery, Geometry, with_unread
 from aliquot.agent.devices.nvml_activity import Counters, EnergyCounter, ProcessSamples
 from aliquot.agent.devices.nvml_events import EventSource
 from aliquot.agent.devices.nvml_processes import ProcessLists
@@ -75,6 +75,8 @@ class NvmlBackend:
         self._query = Query()
         self._lists = ProcessLists(self._query)
         self._handles: dict[str, object] = {}
+        self._links: dict[str, dict[int, str]] = {}
+        """As last read; see `islands`."""
         self._infos: dict[str, DeviceInfo] = {}
         self._events: EventSource | None = None
         self._process_samples = ProcessSamples(self._query)
@@ -140,7 +142,10 @@ class NvmlBackend:
             handles[uuid] = handle
             bus_ids[uuid] = bus_id_of(pci.busId) if pci is not None else ""
             physical.append((index, uuid, handle))
-        island_of = islands(self._query, handles, bus_ids)
+        # Others may be linked to it, and through it: a card that is refused is where it was.
+        unread = {info.physical_uuid: info.pci_bus_id for info in self._infos.values() if problems} | bus_ids
+        reachable = {uuid: handle for uuid, handle in self._handles.items() if uuid in unread} | handles
+        island_of = islands(self._query, reachable, unread, self._links)
         found: list[DeviceInfo] = []
         cards: list[Card] = []
         card_problems: list[str] = []
@@ -152,20 +157,29 @@ class NvmlBackend:
                     unleasable.append(f"GPU {index} ({uuid}): {why_not}")
                     continue
                 whole = self._describe(index, uuid, handle, bus_ids[uuid], island_of.get(uuid))
-                instances = self._instances(whole, handle, handles, problems)
+                refused: list[str] = []
+                instances = self._instances(whole, handle, handles, refused)
             except DeviceError as error:
                 problems.append(f"GPU {index} ({uuid}): {error.message}")
                 continue
+            problems += refused
             if instances is not None:
+                # One that is refused does not say who it is: it is one of those that were there.
+                before = [info for info in self._infos.values() if refused and info.parent_uuid == uuid]
+                kept = [info for info in before if info.uuid not in handles]
                 try:
-                    card = _card(whole, instances)
+                    card = _card(whole, [*kept, *instances])
                     instances = [self._placed(instance, card, handles) for instance in instances]
                     cards.append(card)
+                    kept = [info for info in kept if info.uuid in dict(card.parts).values()]
                 except (EnforcementError, DeviceError) as error:
                     card_problems.append(error.message)
+                instances += kept
             found += instances if instances is not None else [whole]
-        self._handles = handles
-        self._infos = {info.uuid: info for info in found}
+        # What is refused here may answer when it is measured.
+        self._infos = with_unread(self._infos, found, problems)
+        known = {uuid for info in self._infos.values() for uuid in (info.uuid, info.physical_uuid)}
+        self._handles = {uuid: handle for uuid, handle in self._handles.items() if uuid in known} | handles
         return Discovery(tuple(found), tuple(problems), tuple(cards), tuple(card_problems), tuple(unleasable))
 
     def _why_not(self, uuid: str, handle: object) -> str:
@@ -173,7 +187,7 @@ class NvmlBackend:
         if "DISPLAY" in text(self._query.demand(uuid, "Name", pynvml.nvmlDeviceGetName, handle)).upper().split():
             return _SHOWS_ONLY
         newer = self._query.ask(uuid, "MemoryInfo_v2", pynvml.nvmlDeviceGetMemoryInfo, handle, _MEMORY_V2)
-        older = newer or self._query.ask(uuid, "MemoryInfo", pynvml.nvmlDeviceGetMemoryInfo, handle)
+        older = newer or self._query.unless_refused(uuid, "MemoryInfo", pynvml.nvmlDeviceGetMemoryInfo, handle)
         if older is None:
             return "the driver does not tell its memory, as where a GPU shares the machine's: no parts can be cut of it"
         return ""
@@ -210,11 +224,11 @@ class NvmlBackend:
         self, whole: DeviceInfo, handle: object, handles: dict[str, object], problems: list[str]
     ) -> list[DeviceInfo] | None:
         """The MIG instances of a GPU; None where it is not in MIG mode. Fills in their handles."""
-        mode = self._query.ask(whole.uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle)
+        mode = self._query.unless_refused(whole.uuid, "MigMode", pynvml.nvmlDeviceGetMigMode, handle)
         if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             return None
         found = []
-        most = self._query.ask(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        most = self._query.demand(whole.uuid, "MaxMigDeviceCount", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)
         for number in range(most):
             question, ask = f"MigDeviceHandleByIndex {number}", pynvml.nvmlDeviceGetMigDeviceHandleByIndex
             try:

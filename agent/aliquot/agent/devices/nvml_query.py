@@ -29,6 +29,8 @@ NOT_OFFERED = frozenset(
 ABSENT = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA})
 """Nothing there now; may be later."""
 
+_NOT_ALLOWED = str(pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION))
+
 LOST = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 
 
@@ -72,6 +74,13 @@ class Query:
         if answer is None:
             why = self._not_offered.get((device, question), "no answer")
             raise DeviceError(f"{question}: {why}")
+        return answer
+
+    def unless_refused(self, device: str, question: str, call: Callable[..., T], *args: object) -> T | None:
+        """Like `ask`, where "not offered" would mean another device: that we may not ask is an error here."""
+        answer = self.ask(device, question, call, *args)
+        if answer is None and self._not_offered.get((device, question)) == _NOT_ALLOWED:
+            raise DeviceError(f"{question}: {_NOT_ALLOWED}")
         return answer
 
     def offers(self, device: str, question: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,37 +32,46 @@ def numa_node_of(bus_id: str) -> int | None:
     return node if node >= 0 else None
 
 
-def islands(query: Query, handles: Mapping[str, object], bus_ids: Mapping[str, str]) -> dict[str, int]:
-    """Devices that reach one another over NVLink get the same number, counted from 0. Devices without a link,
-    and those whose links could not be read, get none. Both mappings are by UUID.
+def islands(
+    query: Query, handles: Mapping[str, object], bus_ids: Mapping[str, str], known: dict[str, dict[int, str]]
+) -> dict[str, int]:
+    """Devices that reach one another over NVLink get the same number, counted from 0. Devices without a link get none.
+    All mappings are by UUID. `known`: by link, where each led when it was last read, which counts where it is refused.
     """
     uuid_at = {bus_id: uuid for uuid, bus_id in bus_ids.items()} | {_SWITCH: _SWITCH}
-    links: dict[str, list[str]] = {uuid: [] for uuid in handles}
+    links: dict[str, list[str]] = {}
     for uuid, handle in handles.items():
-        with contextlib.suppress(DeviceError):
-            links[uuid] = [uuid_at[far] for far in _peers(query, uuid, handle) if far in uuid_at]
+        own = known.setdefault(uuid, {})
+        _read_links(query, uuid, handle, own)
+        links[uuid] = [uuid_at[far] for far in own.values() if far in uuid_at]
     return joined(links)
 
 
-def _peers(query: Query, uuid: str, handle: object) -> set[str]:
+def _read_links(query: Query, uuid: str, handle: object, known: dict[int, str]) -> None:
     """Bus ids at the far ends of a device's active links; `switch` for NVSwitches, which join all that reach one."""
-    found: set[str] = set()
     for link in range(_LINKS_MAX):
         try:
             active = query.ask(uuid, f"NvLinkState {link}", pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            far = _far_end(query, uuid, handle, link) if active else ""
         except DeviceError:
             break  # fewer links than this
-        if not active:
-            continue  # one that is off, or refused, says nothing of the next
-        ask = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType
-        kind = query.ask(uuid, f"NvLinkRemoteDeviceType {link}", ask, handle, link)
-        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            found.add(_SWITCH)
-            continue
-        remote = query.ask(uuid, f"NvLinkRemotePciInfo {link}", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-        if remote is not None:
-            found.add(bus_id_of(remote.busId))
-    return found
+        if far:
+            known[link] = far
+        elif active is not None and not active:
+            known.pop(link, None)  # one that is off, or refused, says nothing of the next
+
+
+def _far_end(query: Query, uuid: str, handle: object, link: int) -> str:
+    """Empty: it is not told."""
+    ask = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType
+    try:
+        kind = query.unless_refused(uuid, f"NvLinkRemoteDeviceType {link}", ask, handle, link)
+    except DeviceError:
+        return ""
+    if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        return _SWITCH
+    remote = query.ask(uuid, f"NvLinkRemotePciInfo {link}", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+    return bus_id_of(remote.busId) if remote is not None else ""
 
 
 def links_up(query: Query, uuid: str, handle: object) -> int | None:

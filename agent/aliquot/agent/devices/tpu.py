@@ -109,7 +109,9 @@ class TpuBackend(PlainBackend):
 
 
 def chips(sys_root: Path = Path("/sys")) -> list[Chip]:
-    """Those on the bus, in its order. The functions of one chip (its cores) are one."""
+    """Those on the bus, in its order. The functions of one chip (its cores) are one. Raises `BackendUnavailable`
+    where one can't be read.
+    """
     found: dict[str, tuple[str, set[str]]] = {}
     folder = sys_root / "bus/pci/devices"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -135,5 +137,7 @@ def _files(device: Path) -> list[str]:
 def _word(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:
-        return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""  # it has left the bus; one that can't be read has not
+    except OSError as error:
+        raise BackendUnavailable(f"{path} can't be read: {error.strerror}", hint="look at lspci -d 1ae0:") from error

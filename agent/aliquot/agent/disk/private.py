@@ -24,14 +24,14 @@ def require_private(path: Path, *, secret: bool) -> None:
     if info.st_uid not in (mine, 0):
         mending = f"chown {mine} {quoted} && {mending}"
         raise SecurityError(f"{path} belongs to user {info.st_uid}, and the agent runs as {mine}", hint=mending)
+    if info.st_mode & stat.S_ISVTX:
+        mending = f"name a folder in it: {path} is meant for everybody"
     what = "read or written" if secret else "written"
     raise SecurityError(f"{path} has mode {mode:03o}: it can be {what} by others than the agent", hint=mending)
 
 
 def require_private_state(directory: Path) -> None:
     """The same of a state directory, with the node's key and all reservations in it. What is not there is no error."""
-    if directory.exists():
-        require_private(directory, secret=False)
     for name in ("pool.record", "joining.record"):
         if (path := directory / name).exists():
             require_private(path, secret=True)

@@ -159,7 +159,7 @@ class ProcessHost:
             problem = await asyncio.to_thread(_try_as, self._uid)
             if problem:
                 log.error("no lease can be served here: %s", problem)
-                self._state.notes["serving"] = f"no lease can be served here: {problem}"
+                self._state.note("serving", f"no lease can be served here: {problem}")
                 self._installed = frozenset()
                 return
         self._ahead.begin()

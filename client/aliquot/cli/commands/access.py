@@ -157,11 +157,12 @@ def _token(pool: Pool, args: argparse.Namespace, out: Out) -> None:
     addresses = args.address or reached
     known = at_home or pool.trusts_some_of(made.ca_pem)  # else there is another authority in between, which counts
     login = pool.connection_string(made.token, addresses=addresses, ca_pem=made.ca_pem if known else "")
-    out.document({"token": made.token, "login": login, "issued": made.issued})
     if args.file is not None:
         _keep(args.file, made.token, made.issued.token_id)
+        out.document({"file": str(args.file), "issued": made.issued})
         out.note(f"written to {args.file}, for nobody else to read")
     else:
+        out.document({"token": made.token, "login": login, "issued": made.issued})
         out.word(made.token if args.raw else f"aliquot login {login}")
     out.note(f"token {made.issued.token_id} of {made.issued.principal}, {words.expiry(made.issued.expires_ms)}")
     if args.file is None and not args.raw and all(map(is_local_address, addresses)):

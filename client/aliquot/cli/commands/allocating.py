@@ -109,7 +109,8 @@ def _configure_release(parser: argparse.ArgumentParser) -> None:
 def _release(pool: Pool, args: argparse.Namespace, out: Out) -> int:
     results = [_release_one(pool, lease_id, args) for lease_id in args.lease_ids]
     failed = [result for result in results if isinstance(result, PoolError)]
-    out.document({"leases": [result for result in results if isinstance(result, Lease)]})
+    if len(failed) < len(results):
+        out.document({"leases": [result for result in results if isinstance(result, Lease)]})
     for lease_id, result in zip(args.lease_ids, results, strict=True):
         if isinstance(result, PoolError):
             out.error(result)

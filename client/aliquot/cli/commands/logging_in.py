@@ -115,7 +115,8 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}", hint="name a file of text that you can read") from None
+        said = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: {said}", hint="name a file of text that you can read") from None
 
 
 def _configure_logout(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@
 import { hearTime, now } from "../live/clock";
 import { signal } from "@preact/signals";
 import type { Problem } from "./types";
+import { t } from "../texts";
 
 const BASE = "/api/v1";
 /** How long most answers may take before the page says that it does not come, in milliseconds. */
@@ -84,10 +85,10 @@ async function send(call: Call, accept: string, abort: AbortSignal | undefined):
     hearTime(response.headers.get("Date"));
   } catch (error) {
     if (abort?.aborted) throw error;
-    const why = late.aborted ? "it does not answer in time" : "it can't be reached";
+    const why = late.aborted ? t.client.notInTime : t.client.notReached;
     const { heardMs, unreachableMs } = reach.peek();
-    reach.value = { heardMs, unreachableMs: unreachableMs || now(), why: `the console: ${why}` };
-    throw new Refusal(0, { reason: "CONSOLE_UNREACHABLE", detail: `The console: ${why}.`, hint: "" });
+    reach.value = { heardMs, unreachableMs: unreachableMs || now(), why };
+    throw new Refusal(0, { reason: "CONSOLE_UNREACHABLE", detail: why, hint: "" });
   }
   if (response.ok) {
     reach.value = { heardMs: now(), unreachableMs: 0, why: "" };
@@ -113,7 +114,7 @@ function problemOf(response: Response, text: string): Partial<Problem> & { detai
     const found = JSON.parse(text) as Partial<Problem>;
     return { ...found, detail: found.detail || response.statusText, reason: found.reason || String(response.status) };
   } catch {
-    return { reason: String(response.status), detail: response.statusText || `status ${response.status}` };
+    return { reason: String(response.status), detail: response.statusText || t.client.status(response.status) };
   }
 }
 

@@ -35,6 +35,10 @@ const flags = (asked: Asked): string[] =>
 export const asRun = (asked: Asked): string =>
   [command("run", "--gpu", asked.gpu, ...flags(asked)), "--", "python train.py"].join(" ");
 
+/** A program in a lease that is there; `secret`: of whoever has just been told it. */
+export const asExec = (leaseId: string, secret: string | undefined): string =>
+  (secret ? `export ALIQUOT_LEASE_SECRET=${shell(secret)}\n` : "") + `${command("exec", "--lease", leaseId)} -- python train.py`;
+
 export const asAlloc = (asked: Asked): string => command("alloc", asked.gpu, ...flags(asked));
 
 export const asExplain = (asked: Asked): string => command("why", asked.gpu, ...flags(asked));

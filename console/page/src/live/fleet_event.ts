@@ -1,5 +1,6 @@
 /** The contract's message `FleetEvent` (proto/aliquot/v1/pool.proto), as the coordinator wrote it, read by its numbers. */
 import type { FleetChange, FleetNode } from "./fleet";
+import { t } from "../texts";
 
 export interface FleetEvent extends FleetChange {
   /** Numbers of devices mean the same in all events of one layout, in which versions count up. */
@@ -62,7 +63,7 @@ function* fieldsOf(message: Uint8Array): Generator<[number, number | Uint8Array]
   while (at.place < message.length) {
     const key = varint(message, at);
     const kind = key % 8;
-    if (kind !== 0 && kind !== 2) throw new Error(`a field of kind ${kind}, which this page can't read: reload it`);
+    if (kind !== 0 && kind !== 2) throw new Error(t.client.unreadable(kind));
     yield [Math.floor(key / 8), kind === 0 ? varint(message, at) : piece(message, at)];
   }
 }

@@ -11,7 +11,8 @@ import { Action } from "../ui/action";
 import { Copyable, Elsewhere, Empty, Fact, Field, Name, Problem, valueOf } from "../ui/basics";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, inTime, lower, moment, plural, UNKNOWN } from "../ui/words";
+import { ago, inTime, inWords, moment, UNKNOWN } from "../ui/words";
+import { t } from "../texts";
 
 const DAY_MS = 86_400_000;
 
@@ -23,26 +24,28 @@ export function Access(): JSX.Element {
   const denials = useLoaded((abort) => get<Denial[]>("/denials", undefined, abort), [], { everyMs: 10_000 });
   return (
     <>
-      <Heading title="Access and audit" />
+      <Heading title={t.common.accessAndAudit} />
       <section class="card">
-        <h2>You</h2>
+        <h2>{t.access.you}</h2>
         <dl class="facts">
-          <Fact name="Known as">
+          <Fact name={t.access.knownAs}>
             <Name text={who?.principal ?? ""} />
           </Fact>
-          <Fact name="May">{(who?.grants ?? []).map(roleWords).join("; ") || "nothing yet"}</Fact>
-          <Fact name="This session ends">{who?.expires_ms ? `${moment(who.expires_ms)}, ${inTime(who.expires_ms, nowMs.value)}` : "when you log out"}</Fact>
+          <Fact name={t.access.may}>{(who?.grants ?? []).map(roleWords).join(t.list) || t.access.nothingYet}</Fact>
+          <Fact name={t.access.thisSessionEnds}>
+            {who?.expires_ms ? `${moment(who.expires_ms)}${t.list}${inTime(who.expires_ms, nowMs.value)}` : t.access.whenYouLogOut}
+          </Fact>
         </dl>
       </section>
-      <Part title="Who may do what" of={people}>
+      <Part title={t.access.whoMayDoWhat} of={people}>
         {(rows) => (
           <>
             <Table
-              label="people and programs"
+              label={t.access.peopleAndPrograms}
               columns={[
-                { title: "Name", cell: (each: Principal) => <Name text={each.name} />, sort: (each) => each.name },
+                { title: t.common.name, cell: (each: Principal) => <Name text={each.name} />, sort: (each) => each.name },
                 {
-                  title: "Roles",
+                  title: t.access.roles,
                   cell: (each: Principal) => (
                     <span class="row">
                       {each.grants.map((grant) => (
@@ -50,16 +53,16 @@ export function Access(): JSX.Element {
                           {roleWords(grant)}
                           {may(["ADMIN", "MANAGER"], grant.scope) && (
                             <Action
-                              label="take away"
+                              label={t.access.revoke}
                               kind="small"
-                              title={`Take ${roleWords(grant)} from ${each.name}?`}
+                              title={t.access.revokeRole(roleWords(grant), each.name)}
                               call={() => ({
                                 method: "DELETE",
                                 path: "/grants",
                                 query: { principal: each.name, role: grant.role, scope: grant.scope },
                               })}
                               command={() =>
-                                command("access", "revoke", each.name, lower(grant.role), grant.scope && "--tenant", grant.scope)
+                                command("access", "revoke", each.name, grant.role.toLowerCase(), grant.scope && "--tenant", grant.scope)
                               }
                               onDone={people.reload}
                             />
@@ -69,7 +72,7 @@ export function Access(): JSX.Element {
                     </span>
                   ),
                 },
-                { title: "Tokens", cell: (each: Principal) => each.tokens, sort: (each) => each.tokens, right: true },
+                { title: t.access.tokensTitle, cell: (each: Principal) => each.tokens, sort: (each) => each.tokens, right: true },
               ]}
               rows={rows}
               keyOf={(each) => each.name}
@@ -78,33 +81,33 @@ export function Access(): JSX.Element {
           </>
         )}
       </Part>
-      <Part title="Tokens" of={tokens}>
+      <Part title={t.access.tokensTitle} of={tokens}>
         {(rows) => (
           <Table
-            label="tokens"
+            label={t.access.tokens}
             columns={[
-              { title: "Of", cell: (each: Token) => <Name text={each.principal} />, sort: (each) => each.principal },
-              { title: "For", cell: (each: Token) => <Name text={each.note} fallback={UNKNOWN} />, minor: true },
-              { title: "Made", cell: (each: Token) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
+              { title: t.access.of, cell: (each: Token) => <Name text={each.principal} />, sort: (each) => each.principal },
+              { title: t.access.for, cell: (each: Token) => <Name text={each.note} fallback={UNKNOWN} />, minor: true },
+              { title: t.access.made, cell: (each: Token) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
               {
-                title: "Ends",
-                cell: (each: Token) => (each.expires_ms ? inTime(each.expires_ms, nowMs.value) : "never"),
+                title: t.common.ends,
+                cell: (each: Token) => (each.expires_ms ? inTime(each.expires_ms, nowMs.value) : t.common.never),
                 sort: (each) => each.expires_ms || Infinity,
                 right: true,
               },
-              { title: "By", cell: (each: Token) => <Name text={each.issued_by} />, minor: true },
+              { title: t.access.issuedBy, cell: (each: Token) => <Name text={each.issued_by} />, minor: true },
               {
                 title: "",
                 cell: (each: Token) => (
                   <Action
-                    label="End"
+                    label={t.access.revoke}
                     kind="small"
-                    title={`End ${each.principal}’s token ${each.token_id}?`}
+                    title={t.access.revokeToken(each.principal, each.token_id)}
                     consequences={
                       each.token_id === who?.token_id ? (
-                        <p class="note warn">It is the one of this session: you are logged out.</p>
+                        <p class="note warn">{t.access.itIsOneOfThis}</p>
                       ) : (
-                        <p>What was opened with it ends within a second. Leases stay.</p>
+                        <p>{t.access.whatWasOpenedWithIt}</p>
                       )
                     }
                     call={() => ({ method: "DELETE", path: `/tokens/${encodeURIComponent(each.token_id)}` })}
@@ -119,36 +122,36 @@ export function Access(): JSX.Element {
           />
         )}
       </Part>
-      <Part title="Who did what" of={audit}>
+      <Part title={t.access.whoDidWhat} of={audit}>
         {(found) => (
           <Table
-            label="who changed what, the latest first"
+            label={t.access.whoChangedWhatLatestFirst}
             columns={[
-              { title: "When", cell: (each) => moment(each.at_ms), sort: (each) => each.at_ms },
-              { title: "Who", cell: (each) => <Name text={each.principal} />, sort: (each) => each.principal },
-              { title: "What", cell: (each) => each.action, sort: (each) => each.action },
-              { title: "On", cell: (each) => <Name text={each.subject} /> },
-              { title: "From", cell: (each) => <span class="code dim">{each.peer}</span>, minor: true },
+              { title: t.access.when, cell: (each) => moment(each.at_ms), sort: (each) => each.at_ms },
+              { title: t.access.who, cell: (each) => <Name text={each.principal} />, sort: (each) => each.principal },
+              { title: t.access.what, cell: (each) => <span class="code">{each.action}</span>, sort: (each) => each.action },
+              { title: t.access.on, cell: (each) => <Name text={each.subject} /> },
+              { title: t.access.from, cell: (each) => <span class="code dim">{each.peer}</span>, minor: true },
             ]}
             rows={found.entries}
             keyOf={(each) => each.number}
           />
         )}
       </Part>
-      <Part title="Refused lately" of={denials}>
+      <Part title={t.access.refusedLately} of={denials}>
         {(rows) => (
           <Table
-            label="what was refused lately"
+            label={t.access.refusedLabel}
             columns={[
-              { title: "When", cell: (each: Denial) => moment(each.at_ms), sort: (each) => each.at_ms },
-              { title: "Who", cell: (each: Denial) => <Name text={each.principal} fallback="not known" /> },
-              { title: "Reason", cell: (each: Denial) => each.reason },
-              { title: "What", cell: (each: Denial) => <Name text={each.message} /> },
-              { title: "Times", cell: (each: Denial) => each.times, right: true },
+              { title: t.access.when, cell: (each: Denial) => moment(each.at_ms), sort: (each) => each.at_ms },
+              { title: t.access.who, cell: (each: Denial) => <Name text={each.principal} fallback={t.common.notKnown} /> },
+              { title: t.common.reason, cell: (each: Denial) => each.reason },
+              { title: t.access.what, cell: (each: Denial) => <Name text={each.message} /> },
+              { title: t.access.times, cell: (each: Denial) => each.times, right: true },
             ]}
             rows={rows}
             keyOf={(each) => `${each.at_ms} ${each.principal} ${each.method} ${each.reason}`}
-            empty="Nothing was refused."
+            empty={t.access.nothingWasRefused}
           />
         )}
       </Part>
@@ -158,7 +161,7 @@ export function Access(): JSX.Element {
 }
 
 const roleWords = (grant: { role: string; scope: string }): string =>
-  `${lower(grant.role)}${grant.scope ? ` of ${grant.scope}` : ""}`;
+  grant.scope ? t.access.roleOf(inWords(grant.role), grant.scope) : inWords(grant.role);
 
 /** What somebody may not see is left out in one line, not with an alarm. */
 function Part<T>(props: { title: string; of: Loaded<T>; children: (value: T) => JSX.Element }): JSX.Element {
@@ -168,10 +171,10 @@ function Part<T>(props: { title: string; of: Loaded<T>; children: (value: T) => 
       <h2>{props.title}</h2>
       {error instanceof Refusal && error.status === 403 ? (
         <Empty>
-          This is for others: <bdi>{error.message}</bdi>.
+          {t.access.forOthers(<bdi>{error.message}</bdi>)}
         </Empty>
       ) : (
-        <Shown of={props.of} what="asking">
+        <Shown of={props.of} what={t.access.asking}>
           {props.children}
         </Shown>
       )}
@@ -211,27 +214,27 @@ function LetIn(props: { onDone: () => void }): JSX.Element {
     void (form.value = { ...form.value, [field]: valueOf(event) });
   return (
     <details>
-      <summary>let somebody in</summary>
+      <summary>{t.access.inviteSomebody}</summary>
       <form onSubmit={send}>
         <div class="grid">
-          <Field label="Name">
+          <Field label={t.common.name}>
             <input required value={principal} onInput={set("principal")} />
           </Field>
-          <Field label="Role">
+          <Field label={t.access.role}>
             <select value={role} onChange={set("role")}>
               {["VIEWER", "USER", "MANAGER", "OPERATOR", "ADMIN", "METRICS"].map((each) => (
-                <option value={each}>{each.toLowerCase()}</option>
+                <option value={each}>{inWords(each)}</option>
               ))}
             </select>
           </Field>
-          <Field label="Tenant">
-            <input value={scope} onInput={set("scope")} placeholder="the whole pool" />
+          <Field label={t.common.tenant}>
+            <input value={scope} onInput={set("scope")} placeholder={t.common.wholePool} />
           </Field>
-          <Field label="Good for, days">
+          <Field label={t.access.goodForDays}>
             <input type="number" min="0" step="any" value={days} onInput={set("days")} />
           </Field>
           <button class="primary" aria-disabled={busy.value}>
-            Make a token
+            {t.access.makeToken}
           </button>
         </div>
       </form>
@@ -239,9 +242,9 @@ function LetIn(props: { onDone: () => void }): JSX.Element {
       {issued.value && (
         <div class="note good">
           <p>
-            It is shown once. Good for {plural(1, "person")}: <Name text={issued.value.issued.principal} />.
+            {t.access.shownOnce(<Name text={issued.value.issued.principal} />)}
           </p>
-          <Copyable label="token" text={issued.value.token} />
+          <Copyable label={t.access.token} text={issued.value.token} />
         </div>
       )}
       <Elsewhere

@@ -5,7 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { ask, newKey, Refusal, type Call } from "../api/client";
 import { asAlloc, asExplain, asPython, asRun, curl } from "../api/commands";
 import { compose, parse, type Amounts } from "../api/grammar";
-import { asked as askedBy, fields, isNumber } from "../api/request";
+import { asked as askedBy, fields, isNumber, labelOf } from "../api/request";
 import type { Asked, Explanation, Lease, Status, Tenancy } from "../api/types";
 import { get } from "../api/client";
 import { nowMs } from "../live/clock";
@@ -15,10 +15,11 @@ import { status } from "../live/session";
 import { Copyable, Elsewhere, Field, Name, Problem, valueOf } from "../ui/basics";
 import { Heading } from "../ui/screen";
 import { go, leaseAddress, Link, nodeAddress, param, setParams } from "../ui/router";
-import { bytes, inTime, moment, plural, share, shortId } from "../ui/words";
+import { bytes, inTime, inWords, moment, share, shortId } from "../ui/words";
 import { asYaml } from "../api/yaml";
 import { costOf } from "../api/cost";
 import { Free } from "./free";
+import { t } from "../texts";
 
 const TYPING_MS = 180;
 
@@ -31,12 +32,12 @@ export function Ask(): JSX.Element {
   const pool = status.value;
   return (
     <>
-      <Heading title="Would it run now?" />
+      <Heading title={t.common.wouldItRunNow} />
       <div class="columns">
-        <section aria-label="what you want">
+        <section aria-label={t.ask.wants}>
           <Form gpu={gpu} pool={pool} tenancy={tenancy.value} />
         </section>
-        <section aria-label="the answer">
+        <section aria-label={t.ask.answer}>
           <Answer asked={asked} answer={answer} tenancy={tenancy.value} />
         </section>
       </div>
@@ -55,10 +56,10 @@ const INPUTS: Record<string, Record<string, unknown>> = {
   queue: { list: "queues" },
   gang_size: { min: 1, placeholder: "1" },
   priority: { min: -1000, max: 1000, placeholder: "0" },
-  time_limit_s: { min: 1, placeholder: "never" },
+  time_limit_s: { min: 1, placeholder: t.common.never },
   name: { maxLength: 128 },
 };
-const IN_FORM = fields.filter((field) => field.page);
+const IN_FORM = fields.filter((field) => labelOf(field));
 
 interface Explained {
   value: Explanation | undefined;
@@ -113,7 +114,7 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
   const tenants = props.tenancy?.tenants.map((each) => each.spec.name) ?? [];
   return (
     <form class="card" onSubmit={(event) => event.preventDefault()}>
-      <Field label="What you want" hint="share of a device, models, memory: 0.25(A100),10Gi · 2x0.5,20Gi · 1g.10gb">
+      <Field label={t.ask.whatYouWant} hint={t.ask.shareOfDeviceModelsMemory}>
         <input
           class="big"
           spellcheck={false}
@@ -124,7 +125,7 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
       </Field>
       {!parsed.odd && (
         <div class="grid">
-          <Field label="Share of a device">
+          <Field label={t.ask.shareOfDevice}>
             <input
               type="number"
               min="0.001"
@@ -134,17 +135,17 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
               onInput={(event) => change({ share: valueOf(event) })}
             />
           </Field>
-          <Field label="Memory, GiB">
+          <Field label={t.ask.memoryGib}>
             <input
               type="number"
               min="0"
               step="1"
-              placeholder="goes with the share"
+              placeholder={t.ask.goesWithShare}
               value={parsed.memoryGi}
               onInput={(event) => change({ memoryGi: valueOf(event) })}
             />
           </Field>
-          <Field label="Devices on one node">
+          <Field label={t.ask.devicesOnOneNode}>
             <input
               type="number"
               min="1"
@@ -153,9 +154,9 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
               onInput={(event) => change({ count: valueOf(event) })}
             />
           </Field>
-          <Field label="Model">
+          <Field label={t.common.model}>
             <select value={parsed.models} onChange={(event) => change({ models: valueOf(event) })}>
-              <option value="">any</option>
+              <option value="">{t.ask.any}</option>
               {models.map((model) => (
                 <option value={model}>{model}</option>
               ))}
@@ -165,15 +166,15 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
         </div>
       )}
       <details open={IN_FORM.some((field) => param(field.name))}>
-        <summary>more</summary>
+        <summary>{t.ask.more}</summary>
         <div class="grid">
           {IN_FORM.filter((field) => field.kind !== "flag").map((field) => (
-            <Field label={field.page}>
+            <Field label={labelOf(field) ?? ""}>
               {field.kind === "tier" ? (
                 <select value={param(field.name)} onChange={(event) => setParams({ [field.name]: valueOf(event) })}>
-                  <option value="">anything</option>
+                  <option value="">{t.ask.anything}</option>
                   {["WATCHDOG", "PRELOAD", "MPS", "DRIVER", "MIG"].map((tier) => (
-                    <option value={tier}>{tier.toLowerCase()}</option>
+                    <option value={tier}>{inWords(tier)}</option>
                   ))}
                 </select>
               ) : (
@@ -188,7 +189,7 @@ function Form(props: { gpu: string; pool: Status | undefined; tenancy: Tenancy |
                 checked={param(field.name) !== ""}
                 onChange={(event) => setParams({ [field.name]: event.currentTarget.checked ? "yes" : "" })}
               />
-              {field.page}
+              {labelOf(field)}
             </label>
           ))}
         </div>
@@ -211,14 +212,14 @@ function Answer(props: { asked: Asked; answer: Explained; tenancy: Tenancy | und
   const { value, error, old } = props.answer;
   const kind = error ? "bad" : !value ? "none" : value.fits_now ? "good" : value.impossible ? "bad" : "wait";
   const word = error
-    ? "This can't be asked"
+    ? t.ask.thisCantBeAsked
     : !value
       ? "…"
       : value.fits_now
-        ? "Yes, now"
+        ? t.ask.yesNow
         : value.impossible
-          ? "Never in this pool as it is"
-          : "Not now: it would wait";
+          ? t.ask.neverInThisPoolAs
+          : t.ask.notNowItWouldWait;
   const mark = { good: "✓", bad: "✕", wait: "◔", none: "…" }[kind];
   return (
     <div class={`card answer ${kind}${old ? " old" : ""}`}>
@@ -249,8 +250,11 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
               <Link to={nodeAddress(part.node_id)}>
                 <Name text={part.node_name} />
               </Link>{" "}
-              {part.device_model}: <strong>{share(part.share_milli)}</strong> of a device,{" "}
-              <strong>{bytes(part.memory_bytes)}</strong>
+              {t.ask.where(
+                part.device_model,
+                <strong>{share(part.share_milli)}</strong>,
+                <strong>{bytes(part.memory_bytes)}</strong>,
+              )}
               <span class="dim code"> {shortId(part.device_uuid)}</span>
             </li>
           ))}
@@ -259,12 +263,12 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
       {value.placement_note && <p class="dim">{value.placement_note}</p>}
       {value.missing.length > 0 && (
         <>
-          <h3>The smallest change</h3>
+          <h3>{t.ask.smallestChange}</h3>
           <ul class="plain changes">
             {value.missing.map((each) => (
               <li>
                 <strong>
-                  <bdi>{each.smallest_change || "none helps"}</bdi>
+                  <bdi>{each.smallest_change || t.ask.noneHelps}</bdi>
                 </strong>
                 <span class="dim">
                   {" "}
@@ -278,30 +282,30 @@ function Reasons(props: { value: Explanation; asked: Asked; tenancy: Tenancy | u
       <dl class="facts">
         {!value.fits_now && !value.impossible && (
           <div class="fact">
-            <dt>Expected start</dt>
+            <dt>{t.common.expectedStart}</dt>
             <dd>
               {value.expected_start_ms
-                ? `${inTime(value.expected_start_ms, nowMs.value)} (${moment(value.expected_start_ms)})`
-                : value.start_unknown || "not known"}
+                ? t.ask.startsAt(inTime(value.expected_start_ms, nowMs.value), moment(value.expected_start_ms))
+                : value.start_unknown || t.common.notKnown}
             </dd>
           </div>
         )}
         {value.queue_position > 0 && (
           <div class="fact">
-            <dt>Place in line</dt>
+            <dt>{t.common.placeInLine}</dt>
             <dd>
-              {value.queue_position} of {value.queue_length}
+              {t.ask.placeOf(value.queue_position, value.queue_length)}
             </dd>
           </div>
         )}
         <div class="fact">
-          <dt>Cost</dt>
+          <dt>{t.common.cost}</dt>
           <dd>{cost}</dd>
         </div>
         {value.would_preempt.length > 0 && (
           <div class="fact">
-            <dt>Would take back</dt>
-            <dd>{plural(value.would_preempt.length, "lease")} of lower priority</dd>
+            <dt>{t.ask.wouldTakeBack}</dt>
+            <dd>{t.ask.ofLowerPriority(t.counts.leases(value.would_preempt.length))}</dd>
           </div>
         )}
       </dl>
@@ -341,9 +345,9 @@ function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
       <Problem error={error.value} />
       <div class="row">
         <button type="button" class="primary" aria-disabled={busy.value} onClick={send}>
-          {busy.value ? "asking …" : props.fitsNow ? "Ask for it" : "Ask for it, and wait"}
+          {busy.value ? t.ask.askingForIt : props.fitsNow ? t.ask.askForIt : t.ask.askForItAndWait}
         </button>
-        <span class="dim">It stands until you release it{props.asked.time_limit_s ? ", or its time is up" : ""}.</span>
+        <span class="dim">{props.asked.time_limit_s ? t.ask.standsForItsTime : t.ask.stands}</span>
       </div>
       <Elsewhere call={{ ...call, key: "any-word-of-yours" }} command={asAlloc(props.asked)} />
     </>
@@ -353,17 +357,17 @@ function AskForIt(props: { asked: Asked; fitsNow: boolean }): JSX.Element {
 function HowToUse(props: { asked: Asked }): JSX.Element {
   const kind = useSignal("run");
   const texts: Record<string, [string, string]> = {
-    run: ["Command line", asRun(props.asked)],
+    run: [t.ask.asRun, asRun(props.asked)],
     python: ["Python", asPython(props.asked)],
-    yaml: ["Kubernetes", asYaml(props.asked)],
-    why: ["Ask only", asExplain(props.asked)],
+    yaml: [t.ask.inKubernetes, asYaml(props.asked)],
+    why: [t.ask.askOnly, asExplain(props.asked)],
     curl: ["curl", curl({ method: "POST", path: "/leases:explain", body: props.asked })],
   };
   const [label, text] = texts[kind.value] ?? ["", ""];
   return (
     <section class="card">
-      <h2>How to use it</h2>
-      <div class="tabs" role="group" aria-label="how to use it">
+      <h2>{t.common.howToUseIt}</h2>
+      <div class="tabs" role="group" aria-label={t.ask.howToUseGroup}>
         {Object.entries(texts).map(([name, [title]]) => (
           <button type="button" aria-pressed={kind.value === name} onClick={() => (kind.value = name)}>
             {title}

@@ -10,7 +10,8 @@ import { Elsewhere, Empty, Field, valueOf } from "../ui/basics";
 import { param, setParams } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { plural, share } from "../ui/words";
+import { inWords, share } from "../ui/words";
+import { t } from "../texts";
 
 const LEVELS = 6;
 const HOURS = 24;
@@ -38,24 +39,24 @@ export function Calendar(): JSX.Element {
   const names = (all.value?.series ?? []).filter((each) => each.kind).map(nameOf);
   return (
     <>
-      <Heading title="Calendar of demand" />
+      <Heading title={t.common.calendarOfDemand} />
       <div class="row">
-        <Field label="Of">
+        <Field label={t.calendar.of}>
           <select value={series} onChange={(event) => setParams({ series: valueOf(event) })}>
-            <option value="">the whole pool</option>
+            <option value="">{t.common.wholePool}</option>
             {[...new Set([...names, ...(series ? [series] : [])])].sort().map((name) => (
-              <option value={name}>{name.replace("/", " ")}</option>
+              <option value={name}>{titleOf(name)}</option>
             ))}
           </select>
         </Field>
-        <Field label="Show">
+        <Field label={t.calendar.show}>
           <select value={usual ? "usual" : ""} onChange={(event) => setParams({ show: valueOf(event) })}>
-            <option value="">the next 7 days</option>
-            <option value="usual">as it usually was</option>
+            <option value="">{t.calendar.next7Days}</option>
+            <option value="usual">{t.calendar.asItUsuallyWas}</option>
           </select>
         </Field>
       </div>
-      <Shown of={one} what="reading the forecast">
+      <Shown of={one} what={t.calendar.readingForecast}>
         {(found) => <Demand key={`${series} ${usual}`} found={found} usual={usual} />}
       </Shown>
       <Elsewhere
@@ -65,6 +66,11 @@ export function Calendar(): JSX.Element {
     </>
   );
 }
+
+const titleOf = (name: string): string => {
+  const [kind = "", ...rest] = name.split("/");
+  return `${inWords(kind)} ${rest.join("/")}`;
+};
 
 const nameOf = (each: ForecastSeries): string => `${each.kind}/${each.name}`;
 
@@ -76,17 +82,17 @@ function Demand(props: { found: Forecast; usual: boolean }): JSX.Element {
   if (!series || !known) return <Empty>{missing(found, usual)}</Empty>;
   return (
     <section class="card">
-      <h2>{usual ? "Mean of each hour of the week" : "Expected demand, hour by hour"}</h2>
+      <h2>{usual ? t.calendar.meanOfEachHourOf : t.calendar.expectedDemandHourByHour}</h2>
       {!usual && <p class="dim">{madeBy(series)}</p>}
       <Heat days={days} usual={usual} />
       <details>
-        <summary>the same as text</summary>
+        <summary>{t.calendar.sameAsText}</summary>
         <Table
-          label="peaks by day"
+          label={t.calendar.peaksByDay}
           columns={[
-            { title: "Day", cell: (day: Day) => day.title },
-            { title: "Most", cell: (day: Day) => said(extreme(day, 1), usual), right: true },
-            { title: "Least", cell: (day: Day) => said(extreme(day, -1), usual), right: true },
+            { title: t.calendar.day, cell: (day: Day) => day.title },
+            { title: t.calendar.most, cell: (day: Day) => said(extreme(day, 1), usual), right: true },
+            { title: t.calendar.least, cell: (day: Day) => said(extreme(day, -1), usual), right: true },
           ]}
           rows={days}
           keyOf={(day) => day.title}
@@ -98,19 +104,19 @@ function Demand(props: { found: Forecast; usual: boolean }): JSX.Element {
 
 /** Why there is nothing to show. */
 function missing(found: Forecast, usual: boolean): string {
-  if (!found.hours_known) return "No hour of demand is known yet: the first is taken down when a full hour is over.";
-  if (usual) return "Nothing is known of this one’s past.";
+  if (!found.hours_known) return t.calendar.noHourOfDemandIs;
+  if (usual) return t.calendar.nothingIsKnownOfThis;
   if (!found.from_ms)
-    return `There is no forecast yet: ${plural(found.hours_known, "hour")} of demand are known. One is made after each hour, unless the coordinator’s setting forecast is off.`;
-  return "There is no forecast of this one: nothing was asked for, or 100 others have more demand.";
+    return t.calendar.noForecastYet(found.hours_known);
+  return t.calendar.thereIsNoForecastOf;
 }
 
 function madeBy(series: ForecastSeries): string {
   if (series.method === "last")
-    return `Less than ${FIRST_FORECAST_HOURS} hours are known: this is the last value, and its bounds are not known.`;
+    return t.calendar.lastValue(FIRST_FORECAST_HOURS);
   if (series.method === "withdrawn")
-    return "Bounds of the latest week did not hold what came, so the forecast has withdrawn itself: this is the last value, with headroom as its upper bound.";
-  return "Held and waited for, in devices. Bounds, known for the first 24 hours, hold nine outcomes of ten.";
+    return t.calendar.boundsOfLatestWeekDid;
+  return t.calendar.heldAndWaitedForIn;
 }
 
 function ahead(hours: readonly ForecastHour[]): Day[] {
@@ -118,13 +124,16 @@ function ahead(hours: readonly ForecastHour[]): Day[] {
   for (const hour of hours) {
     if (hour.past) continue;
     const at = new Date(hour.start_ms);
-    const title = at.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+    const title = at.toLocaleDateString(t.locale, { weekday: "short", day: "numeric", month: "short" });
     put(days, title, at.getHours(), hour.milli === null ? null : { milli: hour.milli, low: hour.low_milli, high: hour.high_milli });
   }
   return [...days.values()];
 }
 
-const WEEK = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+/** From Monday on, which the first of January 2024 was. */
+const WEEK = Array.from({ length: 7 }, (_, day) =>
+  new Date(Date.UTC(2024, 0, 1 + day)).toLocaleDateString(t.locale, { weekday: "long", timeZone: "UTC" }),
+);
 
 function week(hours: readonly ForecastHour[]): Day[] {
   const seen = new Map<number, number[]>();
@@ -166,14 +175,15 @@ const clock = (hour: number): string => `${String(hour).padStart(2, "0")}:00`;
 const devices = (milli: number): string => share(Math.round(milli / 10) * 10);
 
 function said(found: { hour: number; cell: Cell } | null, usual: boolean): string {
-  if (!found) return "not known";
-  return `${devices(found.cell.milli)} at ${clock(found.hour)}${bounds(found.cell, usual)}`;
+  if (!found) return t.common.notKnown;
+  return t.calendar.at(devices(found.cell.milli), clock(found.hour), bounds(found.cell, usual));
 }
 
 function bounds(cell: Cell, usual: boolean): string {
   if (cell.high === null) return "";
-  const low = cell.low === null ? "" : `${devices(cell.low)} to `;
-  return usual ? ` (${low}${devices(cell.high)} seen)` : ` (${cell.low === null ? "up to " : low}${devices(cell.high)})`;
+  const high = devices(cell.high);
+  if (cell.low === null) return usual ? t.calendar.seenUpTo(high) : t.calendar.upTo(high);
+  return (usual ? t.calendar.seenFromTo : t.calendar.fromTo)(devices(cell.low), high);
 }
 
 /** A grid of which one cell at a time is in the order of Tab; arrows, Home and End go from there. */
@@ -188,7 +198,8 @@ function Heat(props: { days: Day[]; usual: boolean }): JSX.Element {
   }, [at.value]);
   const words = (day: number, hour: number): string => {
     const cell = days[day]?.cells[hour];
-    return `${days[day]?.title ?? ""}, ${clock(hour)}: ${cell ? `${devices(cell.milli)} devices${bounds(cell, usual)}` : "not known"}`;
+    const said = cell ? t.calendar.devices(devices(cell.milli)) + bounds(cell, usual) : t.common.notKnown;
+    return t.calendar.cell(days[day]?.title ?? "", clock(hour), said);
   };
   const keys = (event: KeyboardEvent): void => {
     const { day, hour } = at.value;
@@ -205,7 +216,7 @@ function Heat(props: { days: Day[]; usual: boolean }): JSX.Element {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   return (
     <>
-      <div class="heat" role="grid" aria-label={`demand by day and hour, ${zone}`} ref={own} onKeyDown={keys}>
+      <div class="heat" role="grid" aria-label={t.calendar.gridIn(zone)} ref={own} onKeyDown={keys}>
         <div class="heat-row" role="row">
           <span class="heat-day" role="columnheader">
             {zone}
@@ -246,13 +257,13 @@ function Heat(props: { days: Day[]; usual: boolean }): JSX.Element {
           <span class="heat-cell level-0" /> 0
         </span>
         <span>
-          <span class={`heat-cell level-${LEVELS - 1}`} /> {devices(top)} devices
+          <span class={`heat-cell level-${LEVELS - 1}`} /> {t.calendar.devices(devices(top))}
         </span>
         <span>
-          <span class="heat-cell unknown" /> not known
+          <span class="heat-cell unknown" /> {t.common.notKnown}
         </span>
         <span>
-          <span class="heat-cell level-0 most" /> most of its day
+          <span class="heat-cell level-0 most" /> {t.calendar.mostOfItsDay}
         </span>
       </p>
     </>

@@ -7,23 +7,20 @@ import { nowMs } from "../live/clock";
 import { identity, may } from "../live/session";
 import { Action } from "../ui/action";
 import { Field, valueOf } from "../ui/basics";
-import { inTime, moment, span } from "../ui/words";
+import { inTime, inUnit, moment, span } from "../ui/words";
+import { t } from "../texts";
 
 const MORE: [string, number][] = [
-  ["30 minutes", 1800],
-  ["1 hour", 3600],
-  ["2 hours", 7200],
-  ["4 hours", 14_400],
-  ["8 hours", 28_800],
-  ["a day", 86_400],
-  ["3 days", 259_200],
+  [inUnit(30, "minute"), 1800],
+  ...[1, 2, 4, 8].map((hours): [string, number] => [inUnit(hours, "hour"), 3600 * hours]),
+  ...[1, 3].map((days): [string, number] => [inUnit(days, "day"), 86_400 * days]),
 ];
 
 /** When it ends, as things are. */
 export function endOf(lease: Lease, now: number): string {
-  if (!lease.time_limit_s) return "when it is released";
-  if (!lease.ends_ms) return `${span(1000 * lease.time_limit_s)} after it is granted`;
-  return `${inTime(lease.ends_ms, now)}, at ${moment(lease.ends_ms)}`;
+  if (!lease.time_limit_s) return t.extending.whenItIsReleased;
+  if (!lease.ends_ms) return t.extending.afterGrant(span(1000 * lease.time_limit_s));
+  return t.extending.at(inTime(lease.ends_ms, now), moment(lease.ends_ms));
 }
 
 export function Extend(props: { lease: Lease; onDone: () => void }): JSX.Element | null {
@@ -36,14 +33,14 @@ export function Extend(props: { lease: Lease; onDone: () => void }): JSX.Element
   const path = `/leases/${encodeURIComponent(lease.lease_id)}:extend`;
   return (
     <Action
-      label="Extend"
+      label={t.extending.extend}
       kind="primary"
-      title="Let it run longer?"
+      title={t.extending.letItRunLonger}
       reason
       consequences={
         <>
-          <p>It ends {endOf(lease, nowMs.value)}.</p>
-          <Field label="How much longer">
+          <p>{t.extending.itEnds(endOf(lease, nowMs.value))}</p>
+          <Field label={t.extending.howMuchLonger}>
             <select value={more.value} onChange={(event) => (more.value = valueOf(event))}>
               {MORE.map(([title, seconds]) => (
                 <option key={seconds} value={String(seconds)}>
@@ -52,7 +49,7 @@ export function Extend(props: { lease: Lease; onDone: () => void }): JSX.Element
               ))}
             </select>
           </Field>
-          {lease.ends_ms > 0 && <p class="dim">Then it ends at {moment(lease.ends_ms + 1000 * more_s)}.</p>}
+          {lease.ends_ms > 0 && <p class="dim">{t.extending.thenItEnds(moment(lease.ends_ms + 1000 * more_s))}</p>}
         </>
       }
       // In all, so that it can be sent again.

@@ -11,14 +11,11 @@ import { FleetMap, type Shown } from "../ui/fleet_map";
 import { go, Link, nodeAddress, param, setParams } from "../ui/router";
 import { Heading } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
-import { count, moment, share, UNKNOWN } from "../ui/words";
+import { count, inWords, moment, share, UNKNOWN } from "../ui/words";
+import { t } from "../texts";
 
 /** Which column the picture shows. */
-const VIEWS: [string, string][] = [
-  ["", "leased share"],
-  ["memory", "leased memory"],
-  ["use", "measured use"],
-];
+const VIEWS = Object.entries(t.fleet.views);
 
 export function Fleet(): JSX.Element {
   const { columns, version, error, atMs, awayMs, live } = useFleet();
@@ -31,24 +28,23 @@ export function Fleet(): JSX.Element {
   );
   return (
     <>
-      <Heading title="Fleet">
-        <div class="tabs" role="group" aria-label="as a picture or as a table">
+      <Heading title={t.common.fleet}>
+        <div class="tabs" role="group" aria-label={t.fleet.asPictureOrAsTable}>
           <button type="button" aria-pressed={param("as") === ""} onClick={() => setParams({ as: "" })}>
-            picture
+            {t.fleet.picture}
           </button>
           <button type="button" aria-pressed={param("as") === "table"} onClick={() => setParams({ as: "table" })}>
-            table
+            {t.fleet.table}
           </button>
         </div>
       </Heading>
       {error !== null && <Problem error={error} />}
       {(!live || awayMs > 0) && atMs > 0 && (
         <p class="stale" role="status">
-          As of {moment(atMs)}: {awayMs ? `no coordinator answers since ${moment(awayMs)}` : "the stream broke"}. It goes on
-          by itself.
+          {awayMs ? t.fleet.noCoordinator(moment(atMs), moment(awayMs)) : t.fleet.streamBroke(moment(atMs))}
         </p>
       )}
-      {!columns.size && !error && (atMs ? <Empty>No node has joined yet.</Empty> : <Waiting what="receiving the fleet" />)}
+      {!columns.size && !error && (atMs ? <Empty>{t.fleet.noNodeHasJoinedYet}</Empty> : <Waiting what={t.fleet.receivingFleet} />)}
       {columns.size > 0 && (
         <>
           <Totals columns={columns} version={version} />
@@ -58,7 +54,7 @@ export function Fleet(): JSX.Element {
           ) : (
             <section class="card">
               <div class="row between">
-                <div class="tabs" role="group" aria-label="what the colour says">
+                <div class="tabs" role="group" aria-label={t.fleet.whatColourSays}>
                   {VIEWS.map(([name, title]) => (
                     <button type="button" aria-pressed={view === name} onClick={() => setParams({ view: name })}>
                       {title}
@@ -66,7 +62,7 @@ export function Fleet(): JSX.Element {
                   ))}
                 </div>
                 <span class="dim">
-                  {count(shown.devices)} devices on {count(shown.nodes.length)} nodes
+                  {t.fleet.devicesOnNodes(t.counts.devices(shown.devices), t.counts.nodes(shown.nodes.length))}
                 </span>
               </div>
               <FleetMap
@@ -121,15 +117,17 @@ function chosen(columns: Columns, wanted: Wanted): Shown {
 const keyOf = (node: FleetNode): string =>
   `${node.pool}\u0000${node.models[0] ?? ""}\u0000${node.name.replace(/\d+/g, (digits) => digits.padStart(10, "0"))}`;
 
+const stateOf = (state: number | undefined): string => inWords(STATES[state ?? 0] ?? t.fleet.unknown);
+
 function describe(columns: Columns, node: FleetNode, at: number): string {
   const number = node.first + at;
   const use = columns.use[number] ?? UNKNOWN_USE;
   return [
-    `${node.name}, device ${at}, ${columns.modelOf(node, at)}: ${STATES[columns.states[number] ?? 0] ?? "unknown"}`,
-    `${columns.shares[number] ?? 0} % leased`,
-    `memory ${columns.memory[number] ?? 0} % leased`,
-    use === UNKNOWN_USE ? "use unknown" : `${use} % busy`,
-  ].join("; ");
+    t.fleet.deviceIs(node.name, at, columns.modelOf(node, at), stateOf(columns.states[number])),
+    t.fleet.percentLeased(columns.shares[number] ?? 0),
+    t.fleet.memoryPercentLeased(columns.memory[number] ?? 0),
+    use === UNKNOWN_USE ? t.fleet.useUnknown : t.fleet.percentBusy(use),
+  ].join(t.list);
 }
 
 function Totals(props: { columns: Columns; version: number }): JSX.Element {
@@ -155,26 +153,26 @@ function Totals(props: { columns: Columns; version: number }): JSX.Element {
   return (
     <section class="card">
       <dl class="facts">
-        <Fact name="Devices">
+        <Fact name={t.common.devices}>
           <span class="big-number">{count(devices)}</span>
         </Fact>
-        <Fact name="Leased">
+        <Fact name={t.fleet.leased}>
           <span class="big-number">{devices ? `${Math.round(leased / devices)} %` : UNKNOWN}</span>
         </Fact>
-        <Fact name="Wholly free">
+        <Fact name={t.fleet.whollyFree}>
           <span class="big-number">{count(free)}</span>
         </Fact>
-        <Fact name="Busy, of those measured">
+        <Fact name={t.fleet.busyOfThoseMeasured}>
           <span class="big-number">{measured ? `${Math.round(busy / measured)} %` : UNKNOWN}</span>
         </Fact>
         {[...byState.entries()].filter(([state, number]) => state > 1 && number > 0).map(([state, number]) => (
-          <Fact name={(STATES[state] ?? "unknown").replace(/^./, (letter) => letter.toUpperCase())}>
+          <Fact name={stateOf(state).replace(/^./, (letter) => letter.toUpperCase())}>
             <button type="button" class="plain link big-number" onClick={() => setParams({ state: STATES[state] ?? "" })}>
               {count(number)}
             </button>
           </Fact>
         ))}
-        <Fact name="Requests that wait">
+        <Fact name={t.fleet.requestsThatWait}>
           <span class="big-number">{status.value ? count(status.value.queued) : UNKNOWN}</span>
         </Fact>
       </dl>
@@ -190,24 +188,24 @@ function Filters(props: { columns: Columns }): JSX.Element {
       models: [...new Set(nodes.flatMap((node) => node.models))].sort(),
     };
   }, [props.columns, props.columns.layout]);
-  const select = (name: string, label: string, options: readonly string[]): JSX.Element => (
+  const select = (name: string, label: string, options: readonly string[], titleOf = (option: string) => option): JSX.Element => (
     <Field label={label}>
       <select value={param(name)} onChange={(event) => setParams({ [name]: valueOf(event) })}>
-        <option value="">all</option>
+        <option value="">{t.fleet.all}</option>
         {options.map((option) => (
-          <option value={option}>{option}</option>
+          <option value={option}>{titleOf(option)}</option>
         ))}
       </select>
     </Field>
   );
   return (
     <div class="grid">
-      <Field label="Node">
-        <input type="search" placeholder="name or id" value={param("q")} onInput={(event) => setParams({ q: valueOf(event) })} />
+      <Field label={t.common.node}>
+        <input type="search" placeholder={t.fleet.nameOrId} value={param("q")} onInput={(event) => setParams({ q: valueOf(event) })} />
       </Field>
-      {select("model", "Model", models)}
-      {select("pool", "Pool", pools)}
-      {select("state", "State", STATES.slice(1))}
+      {select("model", t.common.model, models)}
+      {select("pool", t.common.pool, pools)}
+      {select("state", t.common.state, STATES.slice(1), inWords)}
     </div>
   );
 }
@@ -234,7 +232,7 @@ function AsTable(props: { columns: Columns; version: number; shown: Shown }): JS
   const number = (row: Row): number => row.node.first + row.at;
   const table: Column<Row>[] = [
     {
-      title: "Node",
+      title: t.common.node,
       cell: ({ node }) => (
         <Link to={nodeAddress(node.node_id)}>
           <Name text={node.name} />
@@ -242,23 +240,23 @@ function AsTable(props: { columns: Columns; version: number; shown: Shown }): JS
       ),
       sort: ({ node }) => node.name,
     },
-    { title: "Device", cell: ({ at }) => at, sort: ({ at }) => at, right: true },
-    { title: "Model", cell: ({ node, at }) => columns.modelOf(node, at), sort: ({ node, at }) => columns.modelOf(node, at) },
-    { title: "State", cell: (row) => STATES[columns.states[number(row)] ?? 0], sort: (row) => columns.states[number(row)] ?? 0 },
+    { title: t.common.device, cell: ({ at }) => at, sort: ({ at }) => at, right: true },
+    { title: t.common.model, cell: ({ node, at }) => columns.modelOf(node, at), sort: ({ node, at }) => columns.modelOf(node, at) },
+    { title: t.common.state, cell: (row) => stateOf(columns.states[number(row)]), sort: (row) => columns.states[number(row)] ?? 0 },
     {
-      title: "Leased",
+      title: t.fleet.leased,
       cell: (row) => share(10 * (columns.shares[number(row)] ?? 0)),
       sort: (row) => columns.shares[number(row)] ?? 0,
       right: true,
     },
     {
-      title: "Memory leased",
+      title: t.fleet.memoryLeased,
       cell: (row) => `${columns.memory[number(row)] ?? 0} %`,
       sort: (row) => columns.memory[number(row)] ?? 0,
       right: true,
     },
     {
-      title: "Busy",
+      title: t.common.busy,
       cell: (row) => {
         const use = columns.use[number(row)] ?? UNKNOWN_USE;
         return use === UNKNOWN_USE ? UNKNOWN : `${use} %`;
@@ -266,19 +264,19 @@ function AsTable(props: { columns: Columns; version: number; shown: Shown }): JS
       sort: (row) => ((columns.use[number(row)] ?? UNKNOWN_USE) + 1) % 256,
       right: true,
     },
-    { title: "Pool", cell: ({ node }) => <Name text={node.pool} />, sort: ({ node }) => node.pool, minor: true },
+    { title: t.common.pool, cell: ({ node }) => <Name text={node.pool} />, sort: ({ node }) => node.pool, minor: true },
   ];
   return (
     <>
       <p class="dim" role="status">
-        {count(made.value.length)} devices
+        {t.counts.devices(made.value.length)}
       </p>
       <Table
-        label="devices"
+        label={t.fleet.devices}
         columns={table}
         rows={made.value}
         keyOf={(row) => row.node.first + row.at}
-        empty="No device is like this."
+        empty={t.fleet.noDeviceIsLikeThis}
       />
     </>
   );

@@ -11,26 +11,14 @@ import { Elsewhere, Fact, Name, State } from "../ui/basics";
 import { leaseAddress, Link } from "../ui/router";
 import { Shown } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
-import { inTime, money, plural, share, shortId, span, UNKNOWN } from "../ui/words";
+import { inTime, inWords, money, share, shortId, span, UNKNOWN } from "../ui/words";
+import { byWord, t } from "../texts";
 
 const HOUR_MS = 3_600_000;
 const QUIET = ["HELD", "IDLE", "HUNG", "GHOST"];
 const EXEMPT_S = 4 * 3600;
 
-const MEANING: Record<string, string> = {
-  ACTIVE: "Its programs do something.",
-  HELD: "No process of it is there.",
-  IDLE: "Processes are there, and none has done anything.",
-  HUNG: "It is busy without a pause, at the power of a device that does nothing: perhaps it waits for another.",
-  GHOST: "No process of it is there, and its device says that it is busy.",
-};
-
-const FOLLOWS: Record<string, string> = {
-  notify: "its holder is told",
-  lend: "its share is lent",
-  suspend: "it goes back to its queue",
-  release: "it is ended",
-};
+const actionOf = (word: string): string => byWord(t.idleness.actions, word) ?? word;
 
 type LeaseUse = NonNullable<Lease["use"]>;
 
@@ -49,40 +37,40 @@ export function Idleness(props: { lease: Lease; onDone: () => void }): JSX.Eleme
   return (
     <section class="card">
       <div class="row between">
-        <h2>What it makes of it</h2>
+        <h2>{t.idleness.whatItMakesOfIt}</h2>
         <Exempt lease={lease} onDone={props.onDone} />
       </div>
       <dl class="facts">
-        <Fact name="State">
-          <Doing use={use} /> {use && use.since_ms > 0 && <span class="dim">for {span(now - use.since_ms)}</span>}
+        <Fact name={t.common.state}>
+          <Doing use={use} /> {use && use.since_ms > 0 && <span class="dim">{t.idleness.forSpan(span(now - use.since_ms))}</span>}
         </Fact>
-        <Fact name="Efficiency">{permille(use?.efficiency_permille ?? null)}</Fact>
-        <Fact name="Score">{use ? scored(use) : "unknown"}</Fact>
-        <Fact name="What follows">{use ? follows(use, now) : "nothing"}</Fact>
+        <Fact name={t.idleness.efficiency}>{permille(use?.efficiency_permille ?? null)}</Fact>
+        <Fact name={t.idleness.score}>{use ? scored(use) : t.idleness.scoreUnknown}</Fact>
+        <Fact name={t.idleness.whatFollows}>{use ? follows(use, now) : t.common.nothing}</Fact>
         {use && use.warned > 0 && (
-          <Fact name="Warnings">
-            {use.warned}, of which {use.told} reached somebody
+          <Fact name={t.idleness.warnings}>
+            {t.idleness.warned(use.warned, use.told)}
           </Fact>
         )}
       </dl>
-      <p class="dim">{MEANING[use?.state ?? ""] ?? "It was not measured for long enough, or can’t be: nothing follows from that."}</p>
+      <p class="dim">{byWord(t.idleness.meaning, use?.state ?? "") ?? t.idleness.itWasNotMeasuredFor}</p>
     </section>
   );
 }
 
 function follows(use: LeaseUse, now: number): string {
   const told = [];
-  if (use.lent) told.push(use.lent_memory ? "its share and memory are lent meanwhile" : "its share is lent meanwhile");
-  if (use.act_ms > 0) told.push(`${FOLLOWS[use.action] ?? use.action} ${inTime(use.act_ms, now)}`);
-  if (use.exempt_until_ms > now) told.push(`nothing for ${span(use.exempt_until_ms - now)}: ${use.exempt_reason || "it is exempt"}`);
-  return told.join("; ") || "nothing";
+  if (use.lent) told.push(use.lent_memory ? t.idleness.shareAndMemoryLent : t.idleness.shareLent);
+  if (use.act_ms > 0) told.push(t.idleness.actsIn(actionOf(use.action), inTime(use.act_ms, now)));
+  if (use.exempt_until_ms > now) told.push(t.idleness.exemptFor(span(use.exempt_until_ms - now), use.exempt_reason || t.idleness.itIsExempt));
+  return told.join(t.list) || t.common.nothing;
 }
 
 /** The score that dashboards know, and what it is called. */
 const scored = (use: LeaseUse): string =>
-  use.score_permille === null ? "unknown" : `${use.score_permille / 10}, ${use.utilisation}`;
+  use.score_permille === null ? t.idleness.scoreUnknown : `${use.score_permille / 10}${t.list}${inWords(use.utilisation)}`;
 
-const permille = (value: number | null): string => (value === null ? "not known yet" : `${Math.round(value / 10)} %`);
+const permille = (value: number | null): string => (value === null ? t.idleness.notKnownYet : t.idleness.percent(Math.round(value / 10)));
 
 function Exempt(props: { lease: Lease; onDone: () => void; small?: boolean }): JSX.Element | null {
   const { lease } = props;
@@ -92,11 +80,11 @@ function Exempt(props: { lease: Lease; onDone: () => void; small?: boolean }): J
   const for_s = ends ? 0 : EXEMPT_S;
   return (
     <Action
-      label={ends ? "End exemption" : "Leave it alone"}
-      title={ends ? "Let idleness have consequences again?" : "Let its idleness have no consequences for four hours?"}
+      label={ends ? t.idleness.endExemption : t.idleness.leaveItAlone}
+      title={ends ? t.idleness.letIdlenessHaveConsequencesAgain : t.idleness.letItsIdlenessHaveNo}
       kind="small"
       reason={!ends}
-      consequences={<p>{ends ? "Warnings begin anew." : "Nobody is warned, nothing is lent or ended; it is paid for all the same."}</p>}
+      consequences={<p>{ends ? t.idleness.warningsBeginAnew : t.idleness.nobodyIsWarnedNothingIs}</p>}
       call={(reason) => ({ method: "POST", path: `/leases/${encodeURIComponent(lease.lease_id)}:exempt`, body: { for_s, reason } })}
       command={(reason) =>
         command("exempt", lease.lease_id, ...(ends ? ["--end"] : ["--for", "4h"]), reason && "--reason", reason)
@@ -115,8 +103,8 @@ export function Waste(props: { tenant: string }): JSX.Element {
   });
   return (
     <section class="card">
-      <h2>Held for nothing now</h2>
-      <Shown of={loaded} what="looking what is used">
+      <h2>{t.idleness.heldForNothingNow}</h2>
+      <Shown of={loaded} what={t.idleness.lookingWhatIsUsed}>
         {(report) => <Rows report={report} onDone={loaded.reload} />}
       </Shown>
       <Elsewhere
@@ -135,25 +123,28 @@ function Rows(props: { report: UseReport; onDone: () => void }): JSX.Element {
     <>
       {rows.length > 0 && (
         <p>
-          <span class="big-number">{hours.toFixed(1)}</span> <span class="dim">GPU hours, {money(spent, currency)}, in </span>
-          {plural(rows.length + left_out, "lease")}
+          {t.idleness.wasted(
+            <span class="big-number">{hours.toFixed(1)}</span>,
+            money(spent, currency),
+            t.counts.leases(rows.length + left_out),
+          )}
         </p>
       )}
       <Table
-        label="leases that do nothing"
+        label={t.idleness.leasesThatDoNothing}
         columns={columnsOf(currency, props.onDone)}
         rows={rows}
         keyOf={(row) => row.lease.lease_id}
-        empty="As far as it is measured, everything that is held is used."
+        empty={t.idleness.asFarAsItIs}
       />
-      {left_out > 0 && <p class="dim">{plural(left_out, "lease")} that waste less are not shown.</p>}
+      {left_out > 0 && <p class="dim">{t.idleness.leftOut(t.counts.leases(left_out))}</p>}
     </>
   );
 }
 
 const columnsOf = (currency: string, onDone: () => void): Column<UseRow>[] => [
   {
-    title: "Lease",
+    title: t.common.lease,
     cell: ({ lease }) => (
       <Link to={leaseAddress(lease.lease_id)}>
         {lease.name ? <Name text={lease.name} /> : <span class="code">{shortId(lease.lease_id)}</span>}
@@ -161,43 +152,44 @@ const columnsOf = (currency: string, onDone: () => void): Column<UseRow>[] => [
     ),
     sort: ({ lease }) => lease.name || lease.lease_id,
   },
-  { title: "Tenant", cell: ({ lease }) => <Name text={lease.tenant} />, sort: ({ lease }) => lease.tenant, minor: true },
-  { title: "By", cell: ({ lease }) => <Name text={lease.asked_by} />, sort: ({ lease }) => lease.asked_by, minor: true, spare: true },
-  { title: "State", cell: ({ lease }) => <Doing use={lease.use} />, sort: ({ lease }) => lease.use?.state ?? "" },
+  { title: t.common.tenant, cell: ({ lease }) => <Name text={lease.tenant} />, sort: ({ lease }) => lease.tenant, minor: true },
+  { title: t.common.owner, cell: ({ lease }) => <Name text={lease.asked_by} />, sort: ({ lease }) => lease.asked_by, minor: true, spare: true },
+  { title: t.common.state, cell: ({ lease }) => <Doing use={lease.use} />, sort: ({ lease }) => lease.use?.state ?? "" },
   {
-    title: "Score",
+    title: t.idleness.score,
     cell: ({ lease }) => (lease.use ? scored(lease.use) : UNKNOWN),
     sort: ({ lease }) => lease.use?.score_permille ?? 1001,
     right: true,
     minor: true,
     spare: true,
   },
-  { title: "For", cell: (row) => span(row.idle_ms), sort: (row) => row.idle_ms, right: true },
+  { title: t.common.for, cell: (row) => span(row.idle_ms), sort: (row) => row.idle_ms, right: true },
   {
-    title: "Share",
+    title: t.common.share,
     cell: ({ lease }) => share(lease.slices.reduce((sum, part) => sum + part.share_milli, 0)),
     right: true,
     minor: true,
     spare: true,
   },
   {
-    title: "GPU hours",
+    title: t.common.gpuHours,
     cell: (row) => (row.wasted_milli_ms / 1000 / HOUR_MS).toFixed(2),
     sort: (row) => row.wasted_milli_ms,
     right: true,
   },
   {
-    title: "Cost",
+    title: t.common.cost,
     cell: (row) => <span class="nowrap">{money(row.wasted_micro, currency)}</span>,
     sort: (row) => row.wasted_micro,
     right: true,
     minor: true,
   },
   {
-    title: "What follows",
+    title: t.idleness.whatFollows,
     cell: (row) => {
-      const said = row.lease.use ? follows(row.lease.use, nowMs.value) : "nothing";
-      return <span class="dim">{said === "nothing" ? `${FOLLOWS[row.policy] ?? row.policy} after ${span(row.policy_after_ms)}` : said}</span>;
+      const said = row.lease.use ? follows(row.lease.use, nowMs.value) : t.common.nothing;
+      const later = t.idleness.actsAfter(actionOf(row.policy), span(row.policy_after_ms));
+      return <span class="dim">{said === t.common.nothing ? later : said}</span>;
     },
     wide: true,
     minor: true,

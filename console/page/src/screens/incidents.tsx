@@ -10,8 +10,9 @@ import { Elsewhere, Empty, Fact, Name, State } from "../ui/basics";
 import { Link, nodeAddress, param, setParams } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
-import { ago, count, lower, moment, plural, shortId, span, UNKNOWN } from "../ui/words";
+import { ago, count, inWords, moment, shortId, span, UNKNOWN } from "../ui/words";
 import { DeviceCare } from "./node";
+import { t } from "../texts";
 
 export function Incidents(): JSX.Element {
   const number = Number(param("number")) || 0;
@@ -21,14 +22,14 @@ export function Incidents(): JSX.Element {
   });
   return (
     <>
-      <Heading title={number ? `Incident ${number}` : "Health and incidents"}>
+      <Heading title={number ? t.incidents.number(number) : t.common.healthAndIncidents}>
         {number > 0 && (
           <button type="button" onClick={() => setParams({ number: "" })}>
-            All incidents
+            {t.incidents.allIncidents}
           </button>
         )}
       </Heading>
-      <Shown of={loaded} what="asking for the health of the cards">
+      <Shown of={loaded} what={t.common.askingForHealthOfCards}>
         {(health) => (number ? <Story health={health} reload={loaded.reload} /> : <All health={health} />)}
       </Shown>
       <Elsewhere
@@ -46,48 +47,48 @@ function All(props: { health: Health }): JSX.Element {
     <>
       <section class="card">
         <dl class="facts">
-          <Fact name="Open incidents">
+          <Fact name={t.common.openIncidents}>
             <span class="big-number">{count(health.open_count)}</span>
           </Fact>
           {nodes.map(([state, number]) => (
-            <Fact name={`Nodes ${lower(state)}`}>
+            <Fact name={t.incidents.nodesIn(inWords(state))}>
               <span class="big-number">{count(number)}</span>
             </Fact>
           ))}
-          <Fact name="Mean time to repair">{health.mttr_ms === null ? UNKNOWN : span(health.mttr_ms)}</Fact>
-          <Fact name="95 % within">{health.mttr_p95_ms === null ? UNKNOWN : span(health.mttr_p95_ms)}</Fact>
-          <Fact name="Between two of one card">{health.mtbf_ms === null ? UNKNOWN : span(health.mtbf_ms)}</Fact>
+          <Fact name={t.incidents.meanTimeToRepair}>{health.mttr_ms === null ? UNKNOWN : span(health.mttr_ms)}</Fact>
+          <Fact name={t.incidents.n95Within}>{health.mttr_p95_ms === null ? UNKNOWN : span(health.mttr_p95_ms)}</Fact>
+          <Fact name={t.incidents.betweenTwoOfOneCard}>{health.mtbf_ms === null ? UNKNOWN : span(health.mtbf_ms)}</Fact>
         </dl>
       </section>
       <section class="card">
-        <h2>Open</h2>
+        <h2>{t.incidents.open}</h2>
         <Table
-          label="open incidents"
+          label={t.incidents.openLabel}
           columns={OPEN}
           rows={health.open}
           keyOf={(each) => each.number}
-          empty={<Empty>No card is out of service, and none on probation.</Empty>}
+          empty={<Empty>{t.incidents.noCardIsOutOf}</Empty>}
         />
       </section>
       <section class="card">
-        <h2>Over</h2>
+        <h2>{t.incidents.resolved}</h2>
         <Table
-          label="incidents that are over"
+          label={t.incidents.resolvedLabel}
           columns={CLOSED}
           rows={health.closed}
           keyOf={(each) => each.number}
-          empty="None yet."
+          empty={t.incidents.noneYet}
         />
       </section>
       {health.causes.length > 0 && (
         <section class="card">
-          <h2>By cause</h2>
+          <h2>{t.incidents.byCause}</h2>
           <Table
-            label="incidents by cause"
+            label={t.incidents.incidentsByCause}
             columns={[
-              { title: "Cause", cell: (each) => each.cause, sort: (each) => each.cause },
-              { title: "Incidents", cell: (each) => count(each.incidents), sort: (each) => each.incidents, right: true },
-              { title: "Cards out for", cell: (each) => span(each.out_ms), sort: (each) => each.out_ms, right: true },
+              { title: t.incidents.cause, cell: (each) => each.cause, sort: (each) => each.cause },
+              { title: t.incidents.incidents, cell: (each) => count(each.incidents), sort: (each) => each.incidents, right: true },
+              { title: t.incidents.cardsOutFor, cell: (each) => span(each.out_ms), sort: (each) => each.out_ms, right: true },
             ]}
             rows={health.causes}
             keyOf={(each) => each.cause}
@@ -99,13 +100,13 @@ function All(props: { health: Health }): JSX.Element {
 }
 
 const number: Column<Incident> = {
-  title: "Incident",
+  title: t.incidents.incident,
   cell: (each) => <Link to={`/incidents?number=${each.number}`}>{each.number}</Link>,
   sort: (each) => each.number,
 };
-const cause: Column<Incident> = { title: "Cause", cell: (each) => each.cause, sort: (each) => each.cause };
+const cause: Column<Incident> = { title: t.incidents.cause, cell: (each) => each.cause, sort: (each) => each.cause };
 const where: Column<Incident> = {
-  title: "Node",
+  title: t.common.node,
   cell: (each) => (
     <Link to={nodeAddress(each.node_id)}>
       <Name text={each.node_name} fallback={each.node_id} />
@@ -114,7 +115,7 @@ const where: Column<Incident> = {
   sort: (each) => each.node_name,
 };
 const cards: Column<Incident> = {
-  title: "Cards",
+  title: t.incidents.cards,
   cell: (each) => `${each.model} × ${each.uuids.length}`,
   sort: (each) => each.uuids.length,
   minor: true,
@@ -122,12 +123,12 @@ const cards: Column<Incident> = {
 
 const OPEN: Column<Incident>[] = [
   number,
-  { title: "State", cell: (each) => <State word={each.state} />, sort: (each) => each.state },
+  { title: t.common.state, cell: (each) => <State word={each.state} />, sort: (each) => each.state },
   cause,
   where,
   cards,
-  { title: "Age", cell: (each) => ago(each.opened_ms, nowMs.value), sort: (each) => -each.opened_ms, right: true },
-  { title: "Waits for", cell: (each) => <bdi>{each.waits_for || each.reason}</bdi>, minor: true },
+  { title: t.incidents.age, cell: (each) => ago(each.opened_ms, nowMs.value), sort: (each) => -each.opened_ms, right: true },
+  { title: t.incidents.waitsFor, cell: (each) => <bdi>{each.waits_for || each.reason}</bdi>, minor: true },
 ];
 
 const CLOSED: Column<Incident>[] = [
@@ -136,51 +137,50 @@ const CLOSED: Column<Incident>[] = [
   where,
   cards,
   {
-    title: "Out for",
+    title: t.incidents.outForTitle,
     cell: (each) => (each.back_ms ? span(each.back_ms - each.opened_ms) : UNKNOWN),
     sort: (each) => each.back_ms - each.opened_ms,
     right: true,
   },
-  { title: "Over", cell: (each) => ago(each.closed_ms, nowMs.value), sort: (each) => -each.closed_ms, right: true },
-  { title: "Outcome", cell: (each) => <bdi>{each.outcome}</bdi> },
+  { title: t.incidents.resolved, cell: (each) => ago(each.closed_ms, nowMs.value), sort: (each) => -each.closed_ms, right: true },
+  { title: t.incidents.outcome, cell: (each) => <bdi>{each.outcome}</bdi> },
 ];
 
 function Story(props: { health: Health; reload: () => void }): JSX.Element {
   const found = [...props.health.open, ...props.health.closed][0];
-  if (!found) return <Empty>There is no such incident, or it is over and was forgotten.</Empty>;
+  if (!found) return <Empty>{t.incidents.thereIsNoSuchIncident}</Empty>;
   return (
     <section class="card">
       <dl class="facts">
-        <Fact name="State">{found.closed_ms ? "over" : <State word={found.state} />}</Fact>
-        <Fact name="Cause">{found.cause}</Fact>
-        <Fact name="Severity">{lower(found.severity)}</Fact>
-        <Fact name="Reaches">{lower(found.scope === "UNSPECIFIED" ? "the device" : found.scope)}</Fact>
-        <Fact name="Remedy">{found.remedy === "UNSPECIFIED" ? "none: it waits for good signs" : lower(found.remedy)}</Fact>
-        <Fact name="Node">
+        <Fact name={t.common.state}>{found.closed_ms ? t.incidents.isResolved : <State word={found.state} />}</Fact>
+        <Fact name={t.incidents.cause}>{found.cause}</Fact>
+        <Fact name={t.incidents.severity}>{inWords(found.severity)}</Fact>
+        <Fact name={t.incidents.reaches}>{found.scope === "UNSPECIFIED" ? t.incidents.theDevice : inWords(found.scope)}</Fact>
+        <Fact name={t.incidents.remedy}>{found.remedy === "UNSPECIFIED" ? t.incidents.noneItWaitsForGood : inWords(found.remedy)}</Fact>
+        <Fact name={t.common.node}>
           <Link to={nodeAddress(found.node_id)}>
             <Name text={found.node_name} fallback={found.node_id} />
           </Link>
         </Fact>
-        <Fact name="Opened">
-          {moment(found.opened_ms)}
-          {found.opened_by ? ` by ${found.opened_by}` : ""}
+        <Fact name={t.incidents.opened}>
+          {found.opened_by ? t.incidents.openedBy(moment(found.opened_ms), found.opened_by) : moment(found.opened_ms)}
         </Fact>
-        <Fact name="Cards">{plural(found.uuids.length, "card")}</Fact>
+        <Fact name={t.incidents.cards}>{t.counts.cards(found.uuids.length)}</Fact>
       </dl>
       <p>
         <bdi>{found.reason}</bdi>
       </p>
       {found.waits_for && (
         <p class="note warn">
-          It waits for <bdi>{found.waits_for}</bdi>.
+          {t.incidents.itWaitsFor(<bdi>{found.waits_for}</bdi>)}
         </p>
       )}
-      <h3>How it went</h3>
+      <h3>{t.incidents.howItWent}</h3>
       <ol class="story">
         {found.steps.map((step) => (
           <li>
             <time dateTime={new Date(step.at_ms).toISOString()}>{moment(step.at_ms)}</time>
-            {lower(step.state === "UNSPECIFIED" ? "well" : step.state)}: <bdi>{step.text}</bdi>
+            {step.state === "UNSPECIFIED" ? t.incidents.well : inWords(step.state)}: <bdi>{step.text}</bdi>
           </li>
         ))}
       </ol>

@@ -16,6 +16,7 @@ import { WhatIf } from "./whatif";
 import { Empty } from "../ui/basics";
 import { Heading } from "../ui/screen";
 import { Link } from "../ui/router";
+import { t } from "../texts";
 
 export interface Screen {
   path: string;
@@ -27,22 +28,22 @@ export interface Screen {
 }
 
 export const SCREENS: readonly Screen[] = [
-  { path: "/", title: "Overview", Show: Overview },
-  { path: "/ask", title: "Would it run now?", Show: Ask },
-  { path: "/leases", title: "My leases", Show: Leases },
-  { path: "/lease", title: "Lease", Show: Lease, hidden: true, parent: "/leases" },
-  { path: "/fleet", title: "Fleet", Show: Fleet },
-  { path: "/node", title: "Node", Show: Node, hidden: true, parent: "/fleet" },
-  { path: "/queues", title: "Queues and tenants", Show: Queues },
-  { path: "/incidents", title: "Health and incidents", Show: Incidents },
-  { path: "/use", title: "Use and money", Show: Use },
-  { path: "/calendar", title: "Calendar of demand", Show: Calendar },
-  { path: "/maintenance", title: "Maintenance", Show: Maintenance },
-  { path: "/access", title: "Access and audit", Show: Access },
-  { path: "/what-if", title: "What if", Show: WhatIf },
+  { path: "/", title: t.common.overview, Show: Overview },
+  { path: "/ask", title: t.common.wouldItRunNow, Show: Ask },
+  { path: "/leases", title: t.common.myLeases, Show: Leases },
+  { path: "/lease", title: t.common.lease, Show: Lease, hidden: true, parent: "/leases" },
+  { path: "/fleet", title: t.common.fleet, Show: Fleet },
+  { path: "/node", title: t.common.node, Show: Node, hidden: true, parent: "/fleet" },
+  { path: "/queues", title: t.common.queuesAndTenants, Show: Queues },
+  { path: "/incidents", title: t.common.healthAndIncidents, Show: Incidents },
+  { path: "/use", title: t.common.useAndMoney, Show: Use },
+  { path: "/calendar", title: t.common.calendarOfDemand, Show: Calendar },
+  { path: "/maintenance", title: t.common.maintenance, Show: Maintenance },
+  { path: "/access", title: t.common.accessAndAudit, Show: Access },
+  { path: "/what-if", title: t.common.whatIf, Show: WhatIf },
 ];
 
-const ABSENT: Screen = { path: "", title: "Not found", Show: NotFound };
+const ABSENT: Screen = { path: "", title: t.index.notFound, Show: NotFound };
 const FIRST = SCREENS[0] ?? ABSENT;
 
 /** `/login` is where one-time codes arrive: who is signed in sees the first screen there. */
@@ -52,9 +53,9 @@ export const screenAt = (path: string): Screen =>
 function NotFound(): JSX.Element {
   return (
     <>
-      <Heading title="Nothing is at this address" />
+      <Heading title={t.index.nothingIsAtThisAddress} />
       <Empty>
-        <Link to="/">Overview</Link>
+        <Link to="/">{t.common.overview}</Link>
       </Empty>
     </>
   );

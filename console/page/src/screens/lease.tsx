@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
-import { command, shell } from "../api/commands";
+import { asExec, command } from "../api/commands";
 import type { Explanation, Lease as LeaseValue, Slice, Timeline } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
@@ -14,11 +14,12 @@ import { Bar, Copyable, Elsewhere, Fact, Name, State } from "../ui/basics";
 import { Link, nodeAddress, param } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, bytes, inTime, lower, moment, plural, share, shortId, span, UNKNOWN } from "../ui/words";
+import { ago, bytes, inTime, inWords, moment, share, shortId, span, UNKNOWN } from "../ui/words";
 import { Spark, useHistory } from "../ui/spark";
 import { endOf, Extend } from "./extending";
 import { Idleness } from "./idleness";
 import { observed, sharesOf } from "./leases";
+import { t } from "../texts";
 
 const FRESH_MS = 3000;
 
@@ -31,7 +32,7 @@ export function Lease(): JSX.Element {
   const lease = loaded.value;
   return (
     <>
-      <Heading title={lease?.name ? <Name text={lease.name} /> : `Lease ${shortId(id)}`}>
+      <Heading title={lease?.name ? <Name text={lease.name} /> : t.lease.leaseId(shortId(id))}>
         {lease && (
           <div class="row">
             <Extend lease={lease} onDone={loaded.reload} />
@@ -39,7 +40,7 @@ export function Lease(): JSX.Element {
           </div>
         )}
       </Heading>
-      <Shown of={loaded} what="reading the lease">
+      <Shown of={loaded} what={t.lease.readingLease}>
         {(value) => <Shows key={id} lease={value} reload={loaded.reload} />}
       </Shown>
     </>
@@ -55,20 +56,17 @@ function Ending(props: { lease: LeaseValue; onDone: () => void }): JSX.Element |
   const waits = lease.state === "QUEUED";
   return (
     <Action
-      label={waits ? "Withdraw" : "Release"}
-      title={waits ? "Stop waiting?" : "Release this lease?"}
+      label={waits ? t.common.withdraw : t.lease.release}
+      title={waits ? t.lease.stopWaiting : t.lease.releaseThisLease}
       kind="danger"
       reason
       consequences={
         <p>
           {waits
-            ? "It gives up its place in line."
-            : `What runs in it is stopped: first SIGTERM, then SIGKILL. It holds ${sharesOf(lease)} of a device.`}
+            ? t.lease.itGivesUpItsPlace
+            : t.lease.whatRunsIsStopped(sharesOf(lease))}
           {!mine && (
-            <strong>
-              {" "}
-              It is <bdi>{lease.asked_by || "somebody else"}</bdi>’s.
-            </strong>
+            <strong>{t.lease.itIsOf(<bdi>{lease.asked_by || t.lease.somebodyElse}</bdi>)}</strong>
           )}
         </p>
       }
@@ -87,42 +85,42 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
     <>
       <section class="card">
         <dl class="facts">
-          <Fact name="State">
+          <Fact name={t.common.state}>
             <State word={lease.state} />
           </Fact>
-          <Fact name="Asked for">
+          <Fact name={t.common.askedFor}>
             <code>{lease.gpu}</code>
-            {lease.gang_size > 1 ? `, ${lease.gang_size} members` : ""}
+            {lease.gang_size > 1 ? t.lease.ofMembers(t.counts.members(lease.gang_size)) : ""}
           </Fact>
-          <Fact name="By">
+          <Fact name={t.common.owner}>
             <Name text={lease.asked_by} fallback={UNKNOWN} />
           </Fact>
-          <Fact name="Tenant">
+          <Fact name={t.common.tenant}>
             <Name text={lease.tenant} fallback={UNKNOWN} />
           </Fact>
-          <Fact name="Queue">
+          <Fact name={t.common.queue}>
             <Name text={lease.queue} fallback={UNKNOWN} />
-            {lease.priority ? `, priority ${lease.priority}` : ""}
+            {lease.priority ? t.lease.withPriority(lease.priority) : ""}
           </Fact>
-          <Fact name="Asked">{ago(lease.created_ms, now)}</Fact>
-          <Fact name={lease.ended_ms ? "Held" : "Held for"}>
+          <Fact name={t.lease.asked}>{ago(lease.created_ms, now)}</Fact>
+          <Fact name={lease.ended_ms ? t.lease.held : t.lease.heldFor}>
             {lease.granted_ms ? span((lease.ended_ms || now) - lease.granted_ms) : UNKNOWN}
           </Fact>
-          {lease.state !== "ENDED" && !lease.redacted && <Fact name="Ends">{endOf(lease, now)}</Fact>}
-          <Fact name="Id">
+          {lease.state !== "ENDED" && !lease.redacted && <Fact name={t.common.ends}>{endOf(lease, now)}</Fact>}
+          <Fact name={t.common.id}>
             <span class="code">{lease.lease_id}</span>
           </Fact>
         </dl>
-        {lease.redacted && <p class="dim">It is another tenant’s: only what sums and places need is shown.</p>}
+        {lease.redacted && <p class="dim">{t.lease.itIsAnotherTenantsOnly}</p>}
         {lease.end_reason && (
           <p class="note bad">
-            <strong>Ended: {lower(lease.end_reason)}.</strong> <bdi>{lease.end_detail}</bdi>
-            {lease.exit_code != null && ` Exit code ${lease.exit_code}.`}
+            <strong>{t.lease.endedFor(inWords(lease.end_reason))}</strong> <bdi>{lease.end_detail}</bdi>
+            {lease.exit_code != null && t.lease.exitCode(lease.exit_code)}
           </p>
         )}
         {limited && lease.state !== "ENDED" && (
           <p class="note warn" role="alert">
-            Part of it will be stopped {inTime(Math.max(...lease.slices.map((part) => part.deadline_ms)), now)}:{" "}
+            {t.lease.partWillBeStopped(inTime(Math.max(...lease.slices.map((part) => part.deadline_ms)), now))}{" "}
             <bdi>{lease.slices.find((part) => part.deadline_ms)?.reason}</bdi>
           </p>
         )}
@@ -149,28 +147,28 @@ function Waits(props: { why: Explanation }): JSX.Element {
   const { why } = props;
   return (
     <section class="card">
-      <h2>Why it waits</h2>
+      <h2>{t.common.whyItWaits}</h2>
       <p>
         <bdi>{why.summary}</bdi>
       </p>
       <dl class="facts">
-        <Fact name="Expected start">
+        <Fact name={t.common.expectedStart}>
           {why.expected_start_ms
-            ? `${inTime(why.expected_start_ms, nowMs.value)}, ${moment(why.expected_start_ms)}`
-            : why.start_unknown || "not known"}
+            ? t.ask.startsAt(inTime(why.expected_start_ms, nowMs.value), moment(why.expected_start_ms))
+            : why.start_unknown || t.common.notKnown}
         </Fact>
-        <Fact name="Nine times of ten">
+        <Fact name={t.lease.nineTimesOfTen}>
           {why.earliest_start_ms && why.latest_start_ms
-            ? `${inTime(why.earliest_start_ms, nowMs.value)} to ${inTime(why.latest_start_ms, nowMs.value)}`
-            : "not known yet: too few waits have ended"}
+            ? t.lease.fromTo(inTime(why.earliest_start_ms, nowMs.value), inTime(why.latest_start_ms, nowMs.value))
+            : t.lease.notKnownYetTooFew}
         </Fact>
-        <Fact name="Place in line">{why.queue_position ? `${why.queue_position} of ${why.queue_length}` : UNKNOWN}</Fact>
+        <Fact name={t.common.placeInLine}>{why.queue_position ? t.ask.placeOf(why.queue_position, why.queue_length) : UNKNOWN}</Fact>
       </dl>
       <ul class="plain changes">
         {why.missing.map((each) => (
           <li>
             <strong>
-              <bdi>{each.smallest_change || "nothing smaller helps"}</bdi>
+              <bdi>{each.smallest_change || t.lease.nothingSmallerHelps}</bdi>
             </strong>{" "}
             <span class="dim">
               – {each.device_class}: <bdi>{each.detail}</bdi>
@@ -189,15 +187,15 @@ function Parts(props: { lease: LeaseValue }): JSX.Element {
   const history = useHistory(used, props.lease.lease_id);
   return (
     <section class="card">
-      <h2>What it holds, and what it uses</h2>
+      <h2>{t.lease.whatItHoldsAndWhat}</h2>
       <p class="row between">
         <span>
-          <span class="big-number">{bytes(used)}</span> <span class="dim">used of {bytes(reserved)} reserved</span>
+          <span class="big-number">{bytes(used)}</span> <span class="dim">{t.lease.usedOf(bytes(reserved))}</span>
         </span>
-        <span class="dim">while this page is open</span>
+        <span class="dim">{t.lease.whilePageIsOpen}</span>
       </p>
-      <Spark values={history} limit={reserved} label={`memory used, ${bytes(used)} of ${bytes(reserved)}`} />
-      <Table label="parts of the lease" columns={PARTS} rows={slices} keyOf={(part) => part.slice_id} />
+      <Spark values={history} limit={reserved} label={t.lease.memoryUsed(bytes(used), bytes(reserved))} />
+      <Table label={t.lease.partsOfLease} columns={PARTS} rows={slices} keyOf={(part) => part.slice_id} />
       {[...new Set(slices.flatMap((part) => part.tier_notes))].map((note) => (
         <p class="dim">
           <bdi>{note}</bdi>
@@ -209,7 +207,7 @@ function Parts(props: { lease: LeaseValue }): JSX.Element {
 
 const PARTS = [
   {
-    title: "Node",
+    title: t.common.node,
     cell: (part: Slice) => (
       <Link to={nodeAddress(part.node_id)}>
         <Name text={part.node_name} />
@@ -218,7 +216,7 @@ const PARTS = [
     sort: (part: Slice) => part.node_name,
   },
   {
-    title: "Device",
+    title: t.common.device,
     cell: (part: Slice) => (
       <span>
         {part.mig_profile || part.device_model} <span class="code dim">{shortId(part.device_uuid)}</span>
@@ -226,14 +224,14 @@ const PARTS = [
     ),
     minor: true,
   },
-  { title: "State", cell: (part: Slice) => <State word={part.state} /> },
-  { title: "Share", cell: (part: Slice) => share(part.share_milli), right: true },
+  { title: t.common.state, cell: (part: Slice) => <State word={part.state} /> },
+  { title: t.common.share, cell: (part: Slice) => share(part.share_milli), right: true },
   {
-    title: "Memory",
+    title: t.lease.memory,
     cell: (part: Slice) => (
       <span>
         <Bar
-          label={`${bytes(part.observed_bytes)} of ${bytes(part.memory_bytes)}`}
+          label={t.common.partOf(bytes(part.observed_bytes), bytes(part.memory_bytes))}
           parts={[
             {
               milli: Math.round((1000 * (part.observed_bytes ?? 0)) / Math.max(1, part.memory_bytes)),
@@ -241,17 +239,17 @@ const PARTS = [
             },
           ]}
         />{" "}
-        {bytes(part.observed_bytes)} <span class="dim">of {bytes(part.memory_bytes)}</span>
+        {bytes(part.observed_bytes)} <span class="dim">{t.common.ofWhole(bytes(part.memory_bytes))}</span>
       </span>
     ),
   },
   {
-    title: "Busy",
+    title: t.common.busy,
     cell: (part: Slice) =>
       part.observed_utilisation_percent === null ? UNKNOWN : `${part.observed_utilisation_percent} %`,
     right: true,
   },
-  { title: "Limit held by", cell: (part: Slice) => lower(part.tier === "UNSPECIFIED" ? "not known yet" : part.tier) },
+  { title: t.lease.limitHeldBy, cell: (part: Slice) => part.tier === "UNSPECIFIED" ? t.idleness.notKnownYet : inWords(part.tier) },
 ];
 
 function Using(props: { lease: LeaseValue }): JSX.Element {
@@ -261,24 +259,24 @@ function Using(props: { lease: LeaseValue }): JSX.Element {
   const nodes = [...new Set(props.lease.slices.map((part) => part.node_name))];
   return (
     <section class="card">
-      <h2>How to use it</h2>
+      <h2>{t.common.howToUseIt}</h2>
       {secret && (
         <p class="note warn">
-          The secret below is told once, to whoever asked for the lease: this tab forgets it when it is closed.
+          {t.lease.secretBelowIsToldOnce}
         </p>
       )}
       {nodes.length > 0 && endpoints.length === 0 && (
         <p>
-          Programs start on <Name text={nodes.slice(0, 4).join(", ")} />:
+          {t.lease.programsStartOn(<Name text={nodes.slice(0, 4).join(", ")} />)}
         </p>
       )}
       <Copyable
-        label="command line"
-        text={`${secret ? `export ALIQUOT_LEASE_SECRET=${shell(secret)}\n` : ""}aliquot exec --lease ${shell(id)} -- python train.py`}
+        label={t.common.commandLine}
+        text={asExec(id, secret)}
       />
       {endpoints.map((endpoint) => (
         <p>
-          It is served at <code>{endpoint}</code>.
+          {t.lease.servedAt(<code>{endpoint}</code>)}
         </p>
       ))}
     </section>
@@ -297,7 +295,7 @@ function Life(props: { lease: LeaseValue }): JSX.Element {
   const loaded = useLoaded((abort) => get<Timeline>(path, undefined, abort), [lease.lease_id, lease.seq]);
   const facts = loaded.value?.steps.map((step) => ({
     atMs: step.at_ms,
-    text: step.detail ? `${lower(step.what)}: ${step.detail}` : lower(step.what),
+    text: step.detail ? t.lease.stepOf(inWords(step.what), step.detail) : inWords(step.what),
   }));
   const shown = useSignal<Step[]>([]);
   useEffect(() => {
@@ -306,7 +304,7 @@ function Life(props: { lease: LeaseValue }): JSX.Element {
   const steps = shown.value.length ? shown.value : known(lease);
   return (
     <section class="card">
-      <h2>Log of its life</h2>
+      <h2>{t.lease.logOfItsLife}</h2>
       <ol class="story">
         {steps.map((step) => (
           <li>
@@ -315,25 +313,24 @@ function Life(props: { lease: LeaseValue }): JSX.Element {
           </li>
         ))}
       </ol>
-      {loaded.value && !loaded.value.complete && <p class="dim">Earlier facts were compacted away.</p>}
+      {loaded.value && !loaded.value.complete && <p class="dim">{t.lease.earlierFactsWereCompactedAway}</p>}
     </section>
   );
 }
 
 function known(lease: LeaseValue): Step[] {
-  const steps: Step[] = [{ atMs: lease.created_ms, text: `asked for by ${lease.asked_by || "somebody"}` }];
+  const steps: Step[] = [{ atMs: lease.created_ms, text: t.lease.askedForBy(lease.asked_by || t.lease.somebody) }];
   if (lease.granted_ms) {
     const waited = span(lease.granted_ms - lease.created_ms);
-    const again = lease.requeues ? `, after it went back to its queue ${plural(lease.requeues, "time")}` : "";
-    steps.push({ atMs: lease.granted_ms, text: `granted, after ${waited}${again}` });
+    steps.push({ atMs: lease.granted_ms, text: t.lease.grantedAfter(waited, lease.requeues) });
   }
-  if (lease.active_ms) steps.push({ atMs: lease.active_ms, text: "became active" });
+  if (lease.active_ms) steps.push({ atMs: lease.active_ms, text: t.lease.becameActive });
   for (const part of lease.slices) {
-    if (part.reason) steps.push({ atMs: part.since_ms, text: `${part.node_name}: ${lower(part.state)}: ${part.reason}` });
+    if (part.reason) steps.push({ atMs: part.since_ms, text: t.lease.stepOf(`${part.node_name} ${inWords(part.state)}`, part.reason) });
   }
   if (lease.ended_ms) {
-    const by = lease.ended_by ? ` by ${lease.ended_by}` : "";
-    steps.push({ atMs: lease.ended_ms, text: `ended${by}: ${lower(lease.end_reason)} ${lease.end_detail}`.trim() });
+    const why = `${inWords(lease.end_reason)} ${lease.end_detail}`.trim();
+    steps.push({ atMs: lease.ended_ms, text: t.lease.endedBy(lease.ended_by, why) });
   }
   return steps.sort((a, b) => a.atMs - b.atMs);
 }

@@ -12,17 +12,14 @@ import { leaseAddress, Link, param, setParams } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Doing } from "./idleness";
 import { Table, type Column } from "../ui/table";
-import { bytes, count, inTime, share, shortId, span, UNKNOWN } from "../ui/words";
+import { bytes, count, inTime, inWords, share, shortId, span, UNKNOWN } from "../ui/words";
+import { t } from "../texts";
 
 /** So many pages of 1,000 are fetched: who has more narrows it down by tenant or node. */
 const PAGES_MAX = 5;
 const FRESH_MS = 6000;
 
-const VIEWS: [string, string][] = [
-  ["", "mine"],
-  ["all", "all that I may see"],
-  ["ended", "mine, ended"],
-];
+const VIEWS = Object.entries(t.leases.views);
 
 interface Found {
   leases: Lease[];
@@ -58,13 +55,13 @@ export function Leases(): JSX.Element {
   });
   return (
     <>
-      <Heading title="My leases">
+      <Heading title={t.common.myLeases}>
         <Link to="/ask" class="button primary">
-          Ask for one
+          {t.leases.askForOne}
         </Link>
       </Heading>
       <div class="row">
-        <div class="tabs" role="group" aria-label="which leases">
+        <div class="tabs" role="group" aria-label={t.leases.whichLeases}>
           {VIEWS.map(([name, title]) => (
             <button type="button" aria-pressed={view === name} onClick={() => setParams({ view: name })}>
               {title}
@@ -74,13 +71,13 @@ export function Leases(): JSX.Element {
         <input
           class="grow"
           type="search"
-          aria-label="search by name, id, node or model"
-          placeholder="name, id, node, model"
+          aria-label={t.leases.searchByNameIdNode}
+          placeholder={t.leases.nameIdNodeModel}
           value={param("q")}
           onInput={(event) => setParams({ q: event.currentTarget.value })}
         />
       </div>
-      <Shown of={loaded} what="listing leases">
+      <Shown of={loaded} what={t.common.listingLeases}>
         {(found) => <List found={found} mine={mine} me={me} words={words} ended={view === "ended"} />}
       </Shown>
       <Elsewhere
@@ -100,23 +97,23 @@ function List(props: { found: Found; mine: boolean; me: string; words: string; e
         .reverse(),
     [props.found, props.mine, props.me, props.words],
   );
-  const shown = props.ended ? COLUMNS.filter((each) => each.title !== "Used" && each.title !== "Does") : COLUMNS;
+  const shown = props.ended ? COLUMNS.filter((each) => each.title !== t.leases.used && each.title !== t.leases.activity) : COLUMNS;
   return (
     <>
-      {props.found.cut && <p class="stale">Only the first {count(props.found.leases.length)} are here: narrow it down.</p>}
+      {props.found.cut && <p class="stale">{t.leases.onlyTheFirst(count(props.found.leases.length))}</p>}
       <Table
-        label="leases"
+        label={t.leases.leases}
         columns={shown}
         rows={rows}
         keyOf={(lease) => lease.lease_id}
         empty={
           props.words ? (
-            "No lease has these words."
+            t.leases.noLeaseHasTheseWords
           ) : props.ended ? (
-            "None of yours has ended lately."
+            t.leases.noneOfYoursHasEnded
           ) : (
             <Empty>
-              Nothing is held or waits. <Link to="/ask">Would it run now?</Link>
+              {t.leases.nothingHeld(<Link to="/ask">{t.common.wouldItRunNow}</Link>)}
             </Empty>
           )
         }
@@ -133,7 +130,7 @@ const textOf = (lease: Lease): string =>
 
 export const COLUMNS: Column<Lease>[] = [
   {
-    title: "Lease",
+    title: t.common.lease,
     cell: (lease) => (
       <Link to={leaseAddress(lease.lease_id)}>
         {lease.name ? <Name text={lease.name} /> : <span class="code">{shortId(lease.lease_id)}</span>}
@@ -141,15 +138,15 @@ export const COLUMNS: Column<Lease>[] = [
     ),
     sort: (lease) => lease.name || lease.lease_id,
   },
-  { title: "State", cell: (lease) => <State word={lease.state} />, sort: (lease) => lease.state },
-  { title: "Asked for", cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
-  { title: "Where, or why not", cell: (lease) => <Where lease={lease} />, wide: true },
-  { title: "Used", cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
-  { title: "Does", cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
-  { title: "Tier", cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true, spare: true },
-  { title: "Tenant", cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
+  { title: t.common.state, cell: (lease) => <State word={lease.state} />, sort: (lease) => lease.state },
+  { title: t.common.askedFor, cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
+  { title: t.leases.whereOrWhyNot, cell: (lease) => <Where lease={lease} />, wide: true },
+  { title: t.leases.used, cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
+  { title: t.leases.activity, cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
+  { title: t.leases.tier, cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true, spare: true },
+  { title: t.common.tenant, cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
   {
-    title: "For",
+    title: t.common.for,
     cell: (lease) => span((lease.ended_ms || nowMs.value) - (lease.granted_ms || lease.created_ms)),
     sort: (lease) => -(lease.granted_ms || lease.created_ms),
     right: true,
@@ -158,13 +155,13 @@ export const COLUMNS: Column<Lease>[] = [
 
 function Where(props: { lease: Lease }): JSX.Element {
   const { lease } = props;
-  if (lease.state === "ENDED") return <span class="dim">{lease.end_reason.toLowerCase().replaceAll("_", " ")}</span>;
+  if (lease.state === "ENDED") return <span class="dim">{inWords(lease.end_reason)}</span>;
   if (lease.state === "QUEUED") return <Why id={lease.lease_id} />;
   const nodes = [...new Set(lease.slices.map((part) => part.node_name))];
   return (
     <span>
       <Name text={nodes.slice(0, 3).join(", ")} />
-      {nodes.length > 3 ? ` and ${nodes.length - 3} more` : ""}{" "}
+      {nodes.length > 3 ? t.leases.andMore(nodes.length - 3) : ""}{" "}
       <span class="dim">{[...new Set(lease.slices.map((part) => part.device_model))].join(", ")}</span>
     </span>
   );
@@ -180,11 +177,13 @@ export function Why(props: { id: string }): JSX.Element {
     <span class="two-lines">
       {start ? (
         <strong>
-          starts {inTime(start, nowMs.value)}
           {why.earliest_start_ms && why.latest_start_ms
-            ? ` (${inTime(why.earliest_start_ms, nowMs.value)} to ${inTime(why.latest_start_ms, nowMs.value)})`
-            : ""}
-          :{" "}
+            ? t.leases.startsBetween(
+                inTime(start, nowMs.value),
+                inTime(why.earliest_start_ms, nowMs.value),
+                inTime(why.latest_start_ms, nowMs.value),
+              )
+            : t.leases.starts(inTime(start, nowMs.value))}
         </strong>
       ) : (
         ""
@@ -204,17 +203,17 @@ function Used(props: { slices: readonly Slice[] }): JSX.Element {
   const reserved = props.slices.reduce((sum, part) => sum + part.memory_bytes, 0);
   const used = observed(props.slices);
   if (!reserved) return <span class="dim">{UNKNOWN}</span>;
-  if (used === null) return <span class="dim">{bytes(reserved)}, use unknown</span>;
+  if (used === null) return <span class="dim">{t.leases.useUnknown(bytes(reserved))}</span>;
   const milli = Math.round((1000 * used) / reserved);
   return (
     <span class="nowrap">
-      <Bar label={`${bytes(used)} used of ${bytes(reserved)}`} parts={[{ milli, kind: milli > 1000 ? "alert" : "observed" }]} />{" "}
-      {bytes(used)} <span class="dim">of {bytes(reserved)}</span>
+      <Bar label={t.leases.usedOf(bytes(used), bytes(reserved))} parts={[{ milli, kind: milli > 1000 ? "alert" : "observed" }]} />{" "}
+      {bytes(used)} <span class="dim">{t.common.ofWhole(bytes(reserved))}</span>
     </span>
   );
 }
 
 const tiers = (slices: readonly Slice[]): string =>
-  [...new Set(slices.map((part) => part.tier.toLowerCase()))].filter((tier) => tier !== "unspecified").join(", ") || UNKNOWN;
+  [...new Set(slices.map((part) => part.tier))].filter((tier) => tier !== "UNSPECIFIED").map(inWords).join(t.list) || UNKNOWN;
 
 export const sharesOf = (lease: Lease): string => share(lease.slices.reduce((sum, part) => sum + part.share_milli, 0));

@@ -7,6 +7,7 @@ import type { LoginOffer } from "../api/types";
 import { ended, signIn } from "../live/session";
 import { Field, Problem, valueOf } from "../ui/basics";
 import { here } from "../ui/router";
+import { t } from "../texts";
 
 const REVOKED = "TOKEN_REVOKED";
 
@@ -31,6 +32,7 @@ export function Offer(): JSX.Element | null {
   const error = useSignal<unknown>(null);
   const offer = offered.value;
   if (!offer) return null;
+  const name = <bdi>{offer.principal || t.login.nobody}</bdi>;
   const accept = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy.value) return;
@@ -50,16 +52,15 @@ export function Offer(): JSX.Element | null {
         <span class="mark" aria-hidden="true" /> aliquot
       </h1>
       <p>
-        This link signs this browser in as <strong><bdi>{offer.principal || "nobody"}</bdi></strong>. What you do then is
-        done in that name. Go on only if you made the link, with <code>aliquot console</code>.
+        {t.login.linkSignsIn(<strong>{name}</strong>, <code>aliquot console</code>)}
       </p>
       <Problem error={error.value} />
       <form onSubmit={accept}>
         <button class="primary" autofocus aria-disabled={busy.value}>
-          Sign in as <bdi>{offer.principal || "nobody"}</bdi>
+          {t.login.signInAs(name)}
         </button>
         <button type="button" onClick={() => (offered.value = null)}>
-          Not me
+          {t.login.notMe}
         </button>
       </form>
     </main>
@@ -72,7 +73,7 @@ export function Login(): JSX.Element {
   const error = useSignal<unknown>(null);
   const offer = useSignal<LoginOffer | null>(null);
   useEffect(() => {
-    document.title = "Sign in · aliquot";
+    document.title = `${t.login.signIn} · aliquot`;
     get<LoginOffer>("/login").then(
       (found) => (offer.value = found),
       () => undefined,
@@ -99,7 +100,7 @@ export function Login(): JSX.Element {
       </h1>
       {ended.value && (
         <p class="note warn" role="status">
-          Your session {ended.value === REVOKED ? "was ended" : "has ended"}. Sign in again; this page stays where it was.
+          {ended.value === REVOKED ? t.login.sessionWasEnded : t.login.sessionHasEnded}
         </p>
       )}
       {reach.value.unreachableMs > 0 && (
@@ -111,13 +112,13 @@ export function Login(): JSX.Element {
       {offer.value?.issuer && (
         <>
           <a class="button primary" href={`/login/oidc?back=${encodeURIComponent(back)}`}>
-            Sign in with <bdi>{hostOf(offer.value.issuer)}</bdi>
+            {t.login.signInWith(<bdi>{hostOf(offer.value.issuer)}</bdi>)}
           </a>
-          <p class="dim center">or</p>
+          <p class="dim center">{t.login.or}</p>
         </>
       )}
       <form onSubmit={send}>
-        <Field label="Token" hint="alq_…, as `aliquot access token` gives it; this browser keeps a session of its own, not the token">
+        <Field label={t.login.token} hint={t.login.alqAsAliquotAccessToken}>
           <input
             type="password"
             autocomplete="off"
@@ -128,11 +129,11 @@ export function Login(): JSX.Element {
           />
         </Field>
         <button class="primary" aria-disabled={busy.value}>
-          {busy.value ? "signing in …" : "Sign in"}
+          {busy.value ? t.login.signingIn : t.login.signIn}
         </button>
       </form>
       <p class="dim">
-        At a terminal, <code>aliquot console</code> opens this page and signs you in by itself.
+        {t.login.atATerminal(<code>aliquot console</code>)}
       </p>
     </main>
   );

@@ -12,7 +12,8 @@ import { Elsewhere, Field, Name, Problem, State, valueOf } from "../ui/basics";
 import { Link, nodeAddress } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { inTime, lower, moment, plural, span } from "../ui/words";
+import { inTime, inWords, moment, span } from "../ui/words";
+import { t } from "../texts";
 
 export function Maintenance(): JSX.Element {
   const loaded = useLoaded((abort) => get<Window[]>("/maintenance", undefined, abort), [], {
@@ -21,16 +22,16 @@ export function Maintenance(): JSX.Element {
   });
   return (
     <>
-      <Heading title="Maintenance" />
-      <Shown of={loaded} what="listing windows">
+      <Heading title={t.common.maintenance} />
+      <Shown of={loaded} what={t.maintenance.listingWindows}>
         {(windows) => (
           <Table
-            label="maintenance windows"
+            label={t.maintenance.windowsLabel}
             columns={[
-              { title: "Window", cell: (each: Window) => <Name text={each.window.name} />, sort: (each: Window) => each.window.name },
-              { title: "Phase", cell: (each: Window) => <Phase word={each.phase} />, sort: (each: Window) => each.phase },
+              { title: t.maintenance.window, cell: (each: Window) => <Name text={each.window.name} />, sort: (each: Window) => each.window.name },
+              { title: t.maintenance.phase, cell: (each: Window) => <Phase word={each.phase} />, sort: (each: Window) => each.phase },
               {
-                title: "Begins",
+                title: t.maintenance.begins,
                 cell: (each: Window) => (
                   <span>
                     {moment(each.starts_ms)} <span class="dim">({inTime(each.starts_ms, nowMs.value)})</span>
@@ -38,19 +39,19 @@ export function Maintenance(): JSX.Element {
                 ),
                 sort: (each: Window) => each.starts_ms,
               },
-              { title: "For", cell: (each: Window) => span(each.ends_ms - each.starts_ms), right: true, minor: true },
-              { title: "Nodes", cell: (each: Window) => <Nodes window={each} />, sort: (each: Window) => each.nodes },
-              { title: "Runs there", cell: (each: Window) => plural(each.slices, "part"), right: true },
-              { title: "Reason", cell: (each: Window) => <Name text={each.window.reason} />, minor: true },
+              { title: t.common.for, cell: (each: Window) => span(each.ends_ms - each.starts_ms), right: true, minor: true },
+              { title: t.maintenance.nodes, cell: (each: Window) => <Nodes window={each} />, sort: (each: Window) => each.nodes },
+              { title: t.maintenance.runsThere, cell: (each: Window) => t.counts.parts(each.slices), right: true },
+              { title: t.common.reason, cell: (each: Window) => <Name text={each.window.reason} />, minor: true },
               {
                 title: "",
                 cell: (each: Window) =>
                   operates.value && (
                     <Action
-                      label="Withdraw"
+                      label={t.common.withdraw}
                       kind="small"
-                      title={`Withdraw ${each.window.name}?`}
-                      consequences={<p>Its nodes are open again, and nothing is ended for it.</p>}
+                      title={t.maintenance.withdrawWindow(each.window.name)}
+                      consequences={<p>{t.maintenance.itsNodesAreOpenAgain}</p>}
                       call={() => ({ method: "DELETE", path: `/maintenance/${encodeURIComponent(each.window.name)}` })}
                       command={() => command("maintenance", "rm", each.window.name)}
                       onDone={loaded.reload}
@@ -60,7 +61,7 @@ export function Maintenance(): JSX.Element {
             ]}
             rows={windows}
             keyOf={(each) => each.window.name}
-            empty="No window is planned."
+            empty={t.maintenance.noWindowIsPlanned}
           />
         )}
       </Shown>
@@ -71,7 +72,7 @@ export function Maintenance(): JSX.Element {
 }
 
 const Phase = (props: { word: string }): JSX.Element =>
-  props.word === "CLOSED" || props.word === "DRAINING" ? <State word={props.word} /> : <span>{lower(props.word)}</span>;
+  props.word === "CLOSED" || props.word === "DRAINING" ? <State word={props.word} /> : <span>{inWords(props.word)}</span>;
 
 function Nodes(props: { window: Window }): JSX.Element {
   const ids = props.window.node_ids;
@@ -84,7 +85,7 @@ function Nodes(props: { window: Window }): JSX.Element {
           </Link>{" "}
         </span>
       ))}
-      {props.window.nodes > Math.min(2, ids.length) && `and ${props.window.nodes - Math.min(2, ids.length)} more`}
+      {props.window.nodes > Math.min(2, ids.length) && t.maintenance.andMore(props.window.nodes - Math.min(2, ids.length))}
     </span>
   );
 }
@@ -119,26 +120,26 @@ function NewWindow(props: { onDone: () => void }): JSX.Element {
     void (form.value = { ...form.value, [field]: valueOf(event) });
   return (
     <section class="card">
-      <h2>A new window</h2>
+      <h2>{t.maintenance.newWindow}</h2>
       <form onSubmit={send}>
         <div class="grid">
-          <Field label="Name">
+          <Field label={t.common.name}>
             <input required value={name} onInput={set("name")} />
           </Field>
-          <Field label={`Begins (${zone})`}>
+          <Field label={t.maintenance.beginsIn(zone)}>
             <input type="datetime-local" required value={start} onInput={set("start")} />
           </Field>
-          <Field label="Ends">
+          <Field label={t.maintenance.ends}>
             <input type="datetime-local" required value={end} onInput={set("end")} />
           </Field>
-          <Field label="Nodes, by id or name">
+          <Field label={t.maintenance.nodesByIdOrName}>
             <input required value={nodes} onInput={set("nodes")} />
           </Field>
-          <Field label="Reason, for people">
+          <Field label={t.common.reasonForPeople}>
             <input value={reason} onInput={set("reason")} />
           </Field>
           <button class="primary" aria-disabled={busy.value}>
-            Declare
+            {t.common.declare}
           </button>
         </div>
       </form>

@@ -11,7 +11,9 @@ import { Bar, Elsewhere, Fact, Name, State } from "../ui/basics";
 import { leaseAddress, Link, param } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, bytes, inTime, lower, moment, plural, share, shortId, UNKNOWN, vendorTitle } from "../ui/words";
+import { ago, bytes, inTime, inWords, moment, share, shortId, UNKNOWN, vendorTitle } from "../ui/words";
+import { t } from "../texts";
+import { Spark, useHistory } from "../ui/spark";
 
 const FRESH_MS = 4000;
 
@@ -39,10 +41,10 @@ export function Node(): JSX.Element {
   const seen = loaded.value;
   return (
     <>
-      <Heading title={seen ? <Name text={seen.node.name || id} /> : "Node"}>
+      <Heading title={seen ? <Name text={seen.node.name || id} /> : t.common.node}>
         {seen && operates.value && <Care seen={seen} onDone={loaded.reload} />}
       </Heading>
-      <Shown of={loaded} what="reading the node">
+      <Shown of={loaded} what={t.node.readingNode}>
         {(value) => <Shows seen={value} reload={loaded.reload} />}
       </Shown>
     </>
@@ -57,17 +59,17 @@ function Care(props: { seen: Seen; onDone: () => void }): JSX.Element {
     <>
       {closed ? (
         <Action
-          label="Open again"
-          title="Place leases here again?"
+          label={t.node.openAgain}
+          title={t.node.placeLeasesHereAgain}
           call={() => ({ method: "POST", path: `${path}:uncordon` })}
           command={() => command("uncordon", node.name)}
           onDone={props.onDone}
         />
       ) : (
         <Action
-          label="Cordon"
-          title="Place nothing new here?"
-          consequences={<p>What runs stays.</p>}
+          label={t.node.cordon}
+          title={t.node.placeNothingNewHere}
+          consequences={<p>{t.node.whatRunsStays}</p>}
           reason
           call={(reason) => ({ method: "POST", path: `${path}:cordon`, body: { reason } })}
           command={(reason) => command("cordon", node.name, reason && "--reason", reason)}
@@ -76,9 +78,9 @@ function Care(props: { seen: Seen; onDone: () => void }): JSX.Element {
       )}
       {!node.draining && (
         <Action
-          label="Drain"
+          label={t.node.drain}
           kind="danger"
-          title={`Drain ${node.name}?`}
+          title={t.node.drainNode(node.name)}
           reason
           consequences={<Victims leases={leases} />}
           call={(reason) => ({ method: "POST", path: `${path}:drain`, body: { reason, grace_s: 0 } })}
@@ -92,12 +94,12 @@ function Care(props: { seen: Seen; onDone: () => void }): JSX.Element {
 
 /** Who would be ended, before it is done. */
 function Victims(props: { leases: Lease[] }): JSX.Element {
-  if (!props.leases.length) return <p>Nothing runs here: nobody is disturbed.</p>;
+  if (!props.leases.length) return <p>{t.node.nothingRunsHereNobodyIs}</p>;
   return (
     <div>
       <p class="note warn">
-        <strong>{plural(props.leases.length, "lease")} here would be ended</strong>, each with its grace; those that may be
-        taken back wait again in their queue.
+        <strong>{t.node.wouldBeEnded(t.counts.leases(props.leases.length))}</strong>
+        {t.node.eachWithItsGrace}
       </p>
       <ul class="plain">
         {props.leases.map((lease) => (
@@ -106,7 +108,7 @@ function Victims(props: { leases: Lease[] }): JSX.Element {
               <Name text={lease.name} fallback={shortId(lease.lease_id)} />
             </Link>{" "}
             <span class="dim">
-              <bdi>{lease.tenant}</bdi>, by <bdi>{lease.asked_by}</bdi>
+              {t.node.ofTenantBy(<bdi>{lease.tenant}</bdi>, <bdi>{lease.asked_by}</bdi>)}
             </span>
           </li>
         ))}
@@ -122,22 +124,22 @@ function Shows(props: { seen: Seen; reload: () => void }): JSX.Element {
     <>
       <section class="card">
         <dl class="facts">
-          <Fact name="State">
+          <Fact name={t.common.state}>
             <State word={node.state} />
-            {node.draining ? ", draining" : node.cordoned ? ", cordoned" : ""}
+            {node.draining ? t.node.draining : node.cordoned ? t.node.cordoned : ""}
           </Fact>
-          <Fact name="Last heard">{ago(node.last_heard_ms, now)}</Fact>
-          <Fact name="Pool">
+          <Fact name={t.node.lastHeard}>{ago(node.last_heard_ms, now)}</Fact>
+          <Fact name={t.common.pool}>
             <Name text={node.pool} fallback={UNKNOWN} />
           </Fact>
-          <Fact name="Failure domain">
+          <Fact name={t.node.failureDomain}>
             <Name text={node.failure_domain} fallback={UNKNOWN} />
           </Fact>
-          <Fact name="Driver">{node.driver_version || UNKNOWN}</Fact>
-          <Fact name="Agent">{node.agent_version || UNKNOWN}</Fact>
+          <Fact name={t.node.driver}>{node.driver_version || UNKNOWN}</Fact>
+          <Fact name={t.node.agent}>{node.agent_version || UNKNOWN}</Fact>
           <Fact name="CPU">{node.cpu_milli === null ? UNKNOWN : share(node.cpu_milli)}</Fact>
-          <Fact name="Host memory">{bytes(node.host_memory_bytes)}</Fact>
-          <Fact name="Id">
+          <Fact name={t.node.hostMemory}>{bytes(node.host_memory_bytes)}</Fact>
+          <Fact name={t.common.id}>
             <span class="code">{node.node_id}</span>
           </Fact>
         </dl>
@@ -148,19 +150,27 @@ function Shows(props: { seen: Seen; reload: () => void }): JSX.Element {
         )}
         {node.closure && (
           <p class="note warn">
-            Maintenance <bdi>{node.closure.window}</bdi> {lower(node.closure.phase)}: from {moment(node.closure.starts_ms)},{" "}
-            {inTime(node.closure.starts_ms, now)}, until {moment(node.closure.ends_ms)}.
+            {t.node.closedFrom(
+              <bdi>{node.closure.window}</bdi>,
+              inWords(node.closure.phase),
+              moment(node.closure.starts_ms),
+              inTime(node.closure.starts_ms, now),
+              moment(node.closure.ends_ms),
+            )}
           </p>
         )}
       </section>
-      <section class="devices" aria-label="cards">
+      <section class="devices" aria-label={t.node.cards}>
         {node.devices.map((device) => (
           <Card key={device.uuid} device={device} leases={leases} reload={props.reload} />
         ))}
       </section>
       {node.cards.map((card) => (
         <p class="dim">
-          Card <span class="code">{shortId(card.uuid)}</span> is cut into {card.parts.map((part) => part.profile).join(", ") || "nothing"}
+          {t.node.cardIsCutInto(
+            <span class="code">{shortId(card.uuid)}</span>,
+            card.parts.map((part) => part.profile).join(", ") || t.common.nothing,
+          )}
           {card.problem && (
             <>
               : <bdi>{card.problem}</bdi>
@@ -169,12 +179,12 @@ function Shows(props: { seen: Seen; reload: () => void }): JSX.Element {
         </p>
       ))}
       <section class="card">
-        <h2>Leases here</h2>
+        <h2>{t.node.leasesHere}</h2>
         <Table
-          label="leases on this node"
+          label={t.node.leasesOnThisNode}
           columns={[
             {
-              title: "Lease",
+              title: t.common.lease,
               cell: (lease: Lease) => (
                 <Link to={leaseAddress(lease.lease_id)}>
                   <Name text={lease.name} fallback={shortId(lease.lease_id)} />
@@ -182,15 +192,15 @@ function Shows(props: { seen: Seen; reload: () => void }): JSX.Element {
               ),
               sort: (lease: Lease) => lease.name || lease.lease_id,
             },
-            { title: "State", cell: (lease: Lease) => <State word={lease.state} />, sort: (lease: Lease) => lease.state },
-            { title: "Tenant", cell: (lease: Lease) => <Name text={lease.tenant} />, sort: (lease: Lease) => lease.tenant },
-            { title: "By", cell: (lease: Lease) => <Name text={lease.asked_by} />, minor: true },
-            { title: "Asked for", cell: (lease: Lease) => <code>{lease.gpu}</code>, minor: true },
-            { title: "Since", cell: (lease: Lease) => ago(lease.granted_ms, now), right: true },
+            { title: t.common.state, cell: (lease: Lease) => <State word={lease.state} />, sort: (lease: Lease) => lease.state },
+            { title: t.common.tenant, cell: (lease: Lease) => <Name text={lease.tenant} />, sort: (lease: Lease) => lease.tenant },
+            { title: t.common.owner, cell: (lease: Lease) => <Name text={lease.asked_by} />, minor: true },
+            { title: t.common.askedFor, cell: (lease: Lease) => <code>{lease.gpu}</code>, minor: true },
+            { title: t.common.since, cell: (lease: Lease) => ago(lease.granted_ms, now), right: true },
           ]}
           rows={leases}
           keyOf={(lease) => lease.lease_id}
-          empty="Nobody holds anything here."
+          empty={t.node.nobodyHoldsAnythingHere}
         />
       </section>
       <Elsewhere
@@ -207,6 +217,8 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
     lease.slices.filter((part) => part.device_uuid === device.uuid).map((part) => ({ lease, part })),
   );
   const readings = device.telemetry;
+  const busy = readings.gpu_utilisation_percent === null ? UNKNOWN : `${readings.gpu_utilisation_percent} %`;
+  const history = useHistory(readings.gpu_utilisation_percent, device.uuid);
   const total = Math.max(1, device.memory_total_bytes);
   const milliOf = (count: number): number => Math.round((1000 * count) / total);
   return (
@@ -219,49 +231,50 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
       </div>
       <div class="parts">
         <span class="row between">
-          <span class="dim">share</span>
+          <span class="dim">{t.node.share}</span>
           <span>
-            {share(device.leased_share_milli)} <span class="dim">of {share(device.compute_milli)}</span>
+            {share(device.leased_share_milli)} <span class="dim">{t.common.ofWhole(share(device.compute_milli))}</span>
           </span>
         </span>
         <Bar
           wide
-          label={`${share(device.leased_share_milli)} of ${share(device.compute_milli)} is leased`}
+          label={t.node.isLeased(share(device.leased_share_milli), share(device.compute_milli))}
           parts={parts.map((each, at) => ({
             milli: Math.round((1000 * each.part.share_milli) / Math.max(1, device.compute_milli)),
             kind: at % 2 ? "other" : "share",
           }))}
         />
         <span class="row between">
-          <span class="dim">leased</span>
+          <span class="dim">{t.node.leased}</span>
           <span>
-            <span class="dim">memory</span> {bytes(device.leased_memory_bytes)} <span class="dim">of {bytes(device.memory_total_bytes)}</span>
+            <span class="dim">{t.node.memory}</span> {bytes(device.leased_memory_bytes)} <span class="dim">{t.common.ofWhole(bytes(device.memory_total_bytes))}</span>
           </span>
         </span>
         <Bar
           wide
-          label={`${bytes(device.leased_memory_bytes)} of ${bytes(device.memory_total_bytes)} is leased`}
+          label={t.node.isLeased(bytes(device.leased_memory_bytes), bytes(device.memory_total_bytes))}
           parts={[
             { milli: milliOf(device.leased_memory_bytes), kind: "memory" },
             { milli: milliOf(device.foreign_bytes), kind: "alert" },
           ]}
         />
         <span class="row between">
-          <span class="dim">used</span>
+          <span class="dim">{t.node.used}</span>
           <span>
-            <span class="dim">memory</span> {bytes(readings.memory_used_bytes)}
+            <span class="dim">{t.node.memory}</span> {bytes(readings.memory_used_bytes)}
           </span>
         </span>
         <Bar
           wide
-          label={`${bytes(readings.memory_used_bytes)} is used`}
+          label={t.node.isUsed(bytes(readings.memory_used_bytes))}
           parts={[{ milli: milliOf(readings.memory_used_bytes ?? 0), kind: "observed" }]}
         />
       </div>
+      <Spark values={history} limit={100} label={t.node.busyWhileOpen(busy)} />
       <dl class="facts tight">
-        <Fact name="Busy">{readings.gpu_utilisation_percent === null ? UNKNOWN : `${readings.gpu_utilisation_percent} %`}</Fact>
-        <Fact name="Temperature">{readings.temperature_c === null ? UNKNOWN : `${readings.temperature_c} °C`}</Fact>
-        <Fact name="Power">{readings.power_mw === null ? UNKNOWN : `${Math.round(readings.power_mw / 1000)} W`}</Fact>
+        <Fact name={t.common.busy}>{busy}</Fact>
+        <Fact name={t.node.temperature}>{readings.temperature_c === null ? UNKNOWN : `${readings.temperature_c} °C`}</Fact>
+        <Fact name={t.node.power}>{readings.power_mw === null ? UNKNOWN : `${Math.round(readings.power_mw / 1000)} W`}</Fact>
       </dl>
       {parts.length > 0 && (
         <ul class="plain">
@@ -271,13 +284,13 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
                 <Name text={lease.name} fallback={shortId(lease.lease_id)} />
               </Link>{" "}
               <span class="dim">
-                {share(part.share_milli)}, {bytes(part.memory_bytes)}, {lower(part.tier)}
+                {[share(part.share_milli), bytes(part.memory_bytes), inWords(part.tier)].join(t.list)}
               </span>
             </li>
           ))}
         </ul>
       )}
-      {device.foreign_bytes > 0 && <p class="note warn">{bytes(device.foreign_bytes)} is held outside any lease.</p>}
+      {device.foreign_bytes > 0 && <p class="note warn">{t.node.heldOutside(bytes(device.foreign_bytes))}</p>}
       {device.health_reason && (
         <p class="note bad">
           <bdi>{device.health_reason}</bdi>
@@ -285,7 +298,7 @@ function Card(props: { device: Device; leases: Lease[]; reload: () => void }): J
       )}
       <div class="row between">
         <span class="dim code">{shortId(device.uuid)}</span>
-        {device.incident > 0 && <Link to={`/incidents?number=${device.incident}`}>incident {device.incident}</Link>}
+        {device.incident > 0 && <Link to={`/incidents?number=${device.incident}`}>{t.node.incident(device.incident)}</Link>}
         {operates.value && <DeviceCare device={device} onDone={props.reload} />}
       </div>
     </article>
@@ -298,9 +311,9 @@ export function DeviceCare(props: { device: { uuid: string; standing: string }; 
   if (standing !== "UNSPECIFIED" && standing !== "PROBATION") {
     return (
       <Action
-        label="Return"
+        label={t.node.return}
         kind="small"
-        title="Take this card back into service?"
+        title={t.node.takeThisCardBackInto}
         reason
         call={(reason) => ({ method: "POST", path: `${path}:return`, body: { reason } })}
         command={(reason) => command("device", "return", uuid, reason && "--reason", reason)}
@@ -310,10 +323,10 @@ export function DeviceCare(props: { device: { uuid: string; standing: string }; 
   }
   return (
     <Action
-      label="Quarantine"
+      label={t.node.quarantine}
       kind="small"
-      title="Take this card out of service?"
-      consequences={<p>It gets nothing new until it is returned. What runs on it goes on.</p>}
+      title={t.node.takeThisCardOutOf}
+      consequences={<p>{t.node.itGetsNothingNewUntil}</p>}
       reason
       call={(reason) => ({ method: "POST", path: `${path}:quarantine`, body: { reason, drain: false } })}
       command={(reason) => command("device", "quarantine", uuid, reason && "--reason", reason)}

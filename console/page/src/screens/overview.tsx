@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { get } from "../api/client";
 import { command } from "../api/commands";
 import { compose, parse } from "../api/grammar";
-import type { Forecast, Health, Lease, Page, Status, Tenancy } from "../api/types";
+import type { Health, Lease, Page, Status, Tenancy } from "../api/types";
 import { nowMs } from "../live/clock";
 import { useLoaded } from "../live/loading";
 import { identity, status } from "../live/session";
@@ -12,14 +12,14 @@ import { go, Link, nodeAddress } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Spark, useHistory } from "../ui/spark";
 import { Table, type Column } from "../ui/table";
-import { ago, count, lower, percent, plural, share } from "../ui/words";
+import { ago, count, inWords, percent, share } from "../ui/words";
+import { Day } from "./day";
 import { Free } from "./free";
 import { allLeases, COLUMNS, Why } from "./leases";
+import { t } from "../texts";
 
 const FRESH_MS = 10_000;
-const FORECAST_MS = 300_000;
 const SHOWN_MAX = 6;
-const HOURS = 24;
 
 export function Overview(): JSX.Element {
   const pool = status.value;
@@ -29,12 +29,12 @@ export function Overview(): JSX.Element {
   });
   return (
     <>
-      <Heading title="Overview">
+      <Heading title={t.common.overview}>
         <Link to="/ask" class="button primary">
-          Ask for GPUs
+          {t.overview.askForGpus}
         </Link>
       </Heading>
-      {pool ? <Tiles pool={pool} openIncidents={health.value?.open_count} /> : <Waiting what="asking the pool" />}
+      {pool ? <Tiles pool={pool} openIncidents={health.value?.open_count} /> : <Waiting what={t.overview.askingPool} />}
       <div class="columns">
         <Use pool={pool} />
         <Wrong health={health.value} />
@@ -55,31 +55,31 @@ function Tiles(props: { pool: Status; openIncidents: number | undefined }): JSX.
   const [whole, leased] = [sum(pool, "capacity_share_milli"), sum(pool, "leased_share_milli")];
   const nodes = Object.entries(pool.nodes_by_state);
   const ready = pool.nodes_by_state.READY ?? 0;
-  const others = nodes.filter(([state]) => state !== "READY").map(([state, number]) => `${count(number)} ${lower(state)}`);
+  const others = nodes.filter(([state]) => state !== "READY").map(([state, number]) => t.overview.inState(count(number), inWords(state)));
   return (
-    <section class="tiles" aria-label="the pool in numbers">
-      <Tile to="/fleet" name="GPUs in use" number={percent(leased, whole)}>
+    <section class="tiles" aria-label={t.overview.poolInNumbers}>
+      <Tile to="/fleet" name={t.overview.gpusInUse} number={percent(leased, whole)}>
         <Bar
-          label={`${share(leased)} of ${share(whole)} GPUs are in use`}
+          label={t.overview.gpusAreInUse(share(leased), share(whole))}
           parts={[{ milli: whole ? Math.round((1000 * leased) / whole) : 0, kind: "share" }]}
           wide
         />
-        {share(leased)} of {share(whole)}
+        {t.common.partOf(share(leased), share(whole))}
       </Tile>
-      <Tile to="/ask" name="Free" number={share(whole - leased)}>
-        {whole ? "GPUs, whole and in parts" : "no node has joined yet"}
+      <Tile to="/ask" name={t.common.free} number={share(whole - leased)}>
+        {whole ? t.overview.gpusWholeAndInParts : t.overview.noNodeHasJoinedYet}
       </Tile>
-      <Tile to="/leases?view=all" name="Leases" number={count(pool.leases - pool.queued)}>
-        hold something
+      <Tile to="/leases?view=all" name={t.overview.leases} number={count(pool.leases - pool.queued)}>
+        {t.overview.holdSomething}
       </Tile>
-      <Tile to="/queues" name="Waiting" number={count(pool.queued)}>
-        {pool.queued === 1 ? "request" : "requests"}
+      <Tile to="/queues" name={t.overview.waiting} number={count(pool.queued)}>
+        {t.overview.requests(pool.queued)}
       </Tile>
-      <Tile to="/fleet" name="Nodes ready" number={count(ready)}>
-        {others.join(", ") || "and no others"}
+      <Tile to="/fleet" name={t.overview.nodesReady} number={count(ready)}>
+        {others.join(t.list) || t.overview.andNoOthers}
       </Tile>
-      <Tile to="/incidents" name="Open incidents" number={openIncidents === undefined ? "…" : count(openIncidents)}>
-        {openIncidents ? "cards that are out or doubtful" : "all cards are well"}
+      <Tile to="/incidents" name={t.common.openIncidents} number={openIncidents === undefined ? "…" : count(openIncidents)}>
+        {openIncidents ? t.overview.cardsThatAreOutOr : t.overview.allCardsAreWell}
       </Tile>
     </section>
   );
@@ -95,32 +95,17 @@ function Tile(props: { to: string; name: string; number: string; children: Compo
   );
 }
 
-/** In the last minutes as this page saw it, and in the last day as the pool remembers it. */
+/** As this page saw it, and in the last day as the pool remembers it. */
 function Use(props: { pool: Status | undefined }): JSX.Element {
   const { pool } = props;
   const leased = useHistory(pool ? sum(pool, "leased_share_milli") : null, "pool");
   const whole = pool ? sum(pool, "capacity_share_milli") : 0;
-  const day = useLoaded((abort) => get<Forecast>("/forecast?series=", undefined, abort), [], { everyMs: FORECAST_MS });
-  const past = (day.value?.series[0]?.hours ?? []).filter((hour) => hour.past).slice(-HOURS);
-  const demand = past.map((hour) => hour.milli);
-  const known = demand.filter((milli) => milli !== null);
   return (
     <section class="card">
-      <h2>GPUs in use</h2>
-      <Spark values={leased} limit={whole} label={`In use during the last minutes, of ${share(whole)} GPUs`} />
-      <p class="dim">While this page is open, up to five minutes. The line is what there is: {share(whole)}.</p>
-      <h3>Held or waited for, last {HOURS} hours</h3>
-      {known.length > 1 ? (
-        <>
-          <Spark values={demand} kept={HOURS} limit={whole} label={`Demand by the hour, of ${share(whole)} GPUs`} />
-          <p class="dim">
-            From {share(Math.min(...known))} to {share(Math.max(...known))} GPUs.{" "}
-            <Link to="/calendar">What is expected</Link>
-          </p>
-        </>
-      ) : (
-        <p class="dim">Not known yet: the pool adds up each hour once it is over.</p>
-      )}
+      <h2>{t.overview.gpusInUse}</h2>
+      <Spark values={leased} limit={whole} label={t.overview.inUseLately(share(whole))} />
+      <p class="dim">{t.overview.whilePageIsOpen(share(whole))}</p>
+      <Day series="" limit={whole} />
     </section>
   );
 }
@@ -135,27 +120,30 @@ function Wrong(props: { health: Health | undefined }): JSX.Element {
   const nothing = health && !health.open.length && !alerts.length && !slices && !silent.length;
   return (
     <section class="card">
-      <h2>What is wrong</h2>
-      {!health && <Waiting what="asking for the health of the cards" />}
-      {nothing && <p class="state good">✓ Nothing that the pool knows of</p>}
+      <h2>{t.overview.whatIsWrong}</h2>
+      {!health && <Waiting what={t.common.askingForHealthOfCards} />}
+      {nothing && <p class="state good">{t.overview.nothingThatPoolKnowsOf}</p>}
       <ul class="plain">
         {health?.open.slice(0, SHOWN_MAX).map((incident) => (
           <li key={incident.number}>
-            <State word={incident.state} /> <Link to={`/incidents?number=${incident.number}`}>{lower(incident.cause)}</Link> on{" "}
-            <Link to={nodeAddress(incident.node_id)}>
-              <Name text={incident.node_name} />
-            </Link>{" "}
+            <State word={incident.state} />{" "}
+            {t.overview.causeOn(
+              <Link to={`/incidents?number=${incident.number}`}>{inWords(incident.cause)}</Link>,
+              <Link to={nodeAddress(incident.node_id)}>
+                <Name text={incident.node_name} />
+              </Link>,
+            )}{" "}
             <span class="dim">{ago(incident.opened_ms, nowMs.value)}</span>
           </li>
         ))}
         {silent.map(([state, number]) => (
           <li key={state}>
-            <State word={state} /> <Link to="/fleet?as=table">{plural(number, "node")}</Link>
+            <State word={state} /> <Link to="/fleet?as=table">{t.counts.nodes(number)}</Link>
           </li>
         ))}
         {slices > 0 && (
           <li>
-            <Link to="/incidents">{plural(slices, "slice")}</Link> that the books do not know
+            {t.overview.slicesUnknown(<Link to="/incidents">{t.counts.slices(slices)}</Link>)}
           </li>
         )}
         {alerts.slice(0, SHOWN_MAX).map((alert) => (
@@ -176,24 +164,24 @@ function Mine(): JSX.Element {
   });
   return (
     <section class="card">
-      <h2>My leases</h2>
-      <Shown of={loaded} what="listing leases">
+      <h2>{t.common.myLeases}</h2>
+      <Shown of={loaded} what={t.common.listingLeases}>
         {({ leases }) => {
           const mine = leases.filter((lease) => lease.asked_by === me).reverse();
           return (
             <>
               <Table
-                label="my leases"
+                label={t.overview.mineLabel}
                 columns={COLUMNS}
                 rows={mine.slice(0, SHOWN_MAX)}
                 keyOf={(lease) => lease.lease_id}
                 empty={
                   <Empty>
-                    You hold nothing, and wait for nothing. <Link to="/ask">Would it run now?</Link>
+                    {t.overview.youHoldNothing(<Link to="/ask">{t.common.wouldItRunNow}</Link>)}
                   </Empty>
                 }
               />
-              {mine.length > SHOWN_MAX && <Link to="/leases">All {count(mine.length)}</Link>}
+              {mine.length > SHOWN_MAX && <Link to="/leases">{t.overview.all(count(mine.length))}</Link>}
             </>
           );
         }}
@@ -212,20 +200,20 @@ function Waits(): JSX.Element | null {
   if (!loaded.value?.items.length) return null;
   return (
     <section class="card">
-      <h2>Waiting, and why</h2>
+      <h2>{t.overview.waitingAndWhy}</h2>
       <Table
-        label="waiting requests"
+        label={t.overview.waitingRequests}
         columns={WAITING}
         rows={loaded.value.items}
         keyOf={(lease) => lease.lease_id}
       />
-      {loaded.value.next_token && <Link to="/queues">All that waits</Link>}
+      {loaded.value.next_token && <Link to="/queues">{t.overview.allThatWaits}</Link>}
     </section>
   );
 }
 
 const WAITING: Column<Lease>[] = [
-  ...COLUMNS.filter((each) => each.title === "Lease" || each.title === "Asked for" || each.title === "Tenant"),
-  { title: "Why", cell: (lease) => <Why id={lease.lease_id} />, wide: true },
-  { title: "Since", cell: (lease) => ago(lease.created_ms, nowMs.value), right: true },
+  ...COLUMNS.filter((each) => [t.common.lease, t.common.askedFor, t.common.tenant].includes(each.title)),
+  { title: t.common.why, cell: (lease) => <Why id={lease.lease_id} />, wide: true },
+  { title: t.common.since, cell: (lease) => ago(lease.created_ms, nowMs.value), right: true },
 ];

@@ -11,8 +11,9 @@ import { Bar, Dialog, Elsewhere, Field, Name, Problem, valueOf } from "../ui/bas
 import { leaseAddress, Link } from "../ui/router";
 import { Heading, Shown } from "../ui/screen";
 import { Table } from "../ui/table";
-import { ago, bytes, count, moment, share, shortId, UNKNOWN } from "../ui/words";
+import { ago, bytes, count, inWords, moment, share, shortId, UNKNOWN } from "../ui/words";
 import { allLeases, Why } from "./leases";
+import { t } from "../texts";
 
 type Tenant = Tenancy["tenants"][number];
 type Queue = Tenancy["queues"][number];
@@ -27,13 +28,13 @@ export function Queues(): JSX.Element {
   });
   return (
     <>
-      <Heading title="Queues and tenants" />
-      <Shown of={tenancy} what="reading what is declared">
+      <Heading title={t.common.queuesAndTenants} />
+      <Shown of={tenancy} what={t.queues.readingWhatIsDeclared}>
         {(value) => <Declared tenancy={value} reload={tenancy.reload} />}
       </Shown>
       <section class="card">
-        <h2>Who is next</h2>
-        <Shown of={waiting} what="listing who waits">
+        <h2>{t.queues.whoIsNext}</h2>
+        <Shown of={waiting} what={t.queues.listingWhoWaits}>
           {(found) => <Line leases={found.leases} />}
         </Shown>
       </section>
@@ -55,27 +56,27 @@ function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element 
         </p>
       ))}
       <section class="card">
-        <h2>Tenants</h2>
+        <h2>{t.queues.tenantsTitle}</h2>
         <p class="legend">
           <span>
-            <span class="swatch share" /> within its guarantee
+            <span class="swatch share" /> {t.queues.withinGuarantee}
           </span>
           <span>
-            <span class="swatch memory" /> borrowed
+            <span class="swatch memory" /> {t.queues.borrowedPart}
           </span>
-          <span>of {share(capacity)} devices</span>
+          <span>{t.queues.ofDevices(share(capacity))}</span>
         </p>
         <Table
-          label="tenants"
+          label={t.queues.tenants}
           columns={[
-            { title: "Tenant", cell: (each: Tenant) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
-            { title: "Holds", cell: (each: Tenant) => <Holds tenant={each} whole={most} />, sort: (each) => each.use.share_milli },
-            { title: "Guaranteed", cell: (each: Tenant) => amount(inForce(each).guaranteed), sort: (each) => inForce(each).guaranteed.share_milli ?? 0, right: true },
-            { title: "Borrowed", cell: (each: Tenant) => share(borrowed(each)), sort: borrowed, right: true },
-            { title: "Limit", cell: (each: Tenant) => <Limit of={each} />, minor: true, right: true },
-            { title: "Weight", cell: (each: Tenant) => each.spec.quota.weight, sort: (each) => each.spec.quota.weight, minor: true, right: true },
-            { title: "Budget used", cell: (each: Tenant) => (each.spec.budget ? `${each.budget_permille / 10} %` : UNKNOWN), minor: true, right: true },
-            { title: "Wait", cell: (each: Tenant) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
+            { title: t.common.tenant, cell: (each: Tenant) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
+            { title: t.queues.holds, cell: (each: Tenant) => <Holds tenant={each} whole={most} />, sort: (each) => each.use.share_milli },
+            { title: t.queues.guaranteed, cell: (each: Tenant) => amount(inForce(each).guaranteed), sort: (each) => inForce(each).guaranteed.share_milli ?? 0, right: true },
+            { title: t.queues.borrowed, cell: (each: Tenant) => share(borrowed(each)), sort: borrowed, right: true },
+            { title: t.queues.limit, cell: (each: Tenant) => <Limit of={each} />, minor: true, right: true },
+            { title: t.queues.weight, cell: (each: Tenant) => each.spec.quota.weight, sort: (each) => each.spec.quota.weight, minor: true, right: true },
+            { title: t.queues.budgetUsed, cell: (each: Tenant) => (each.spec.budget ? `${each.budget_permille / 10} %` : UNKNOWN), minor: true, right: true },
+            { title: t.queues.wait, cell: (each: Tenant) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
             {
               title: "",
               cell: (each: Tenant) => may(["MANAGER", "ADMIN"], parentOf(each.spec.name)) && <Edit kind="tenants" item={each} onDone={props.reload} />,
@@ -84,47 +85,47 @@ function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element 
           rows={tenancy.tenants}
           keyOf={(each) => each.spec.name}
           empty={
-            <>
-              No tenant is declared: everybody may ask, nothing is guaranteed. <code>aliquot apply -f pool.yaml</code> declares some.
-            </>
+            <>{t.queues.noTenant(<code>aliquot apply -f pool.yaml</code>)}</>
           }
         />
         {holders.length > 0 && (
           <p class="dim">
-            Not declared: {holders.map((each) => `${each.tenant || "nobody’s"} holds ${share(each.leased_share_milli)}`).join(", ")}.
+            {t.queues.notDeclared(
+              holders.map((each) => t.queues.holderHolds(each.tenant, share(each.leased_share_milli))).join(t.list),
+            )}
           </p>
         )}
       </section>
       <section class="card">
-        <h2>Queues</h2>
+        <h2>{t.queues.queuesTitle}</h2>
         <Table
-          label="queues"
+          label={t.queues.queues}
           columns={[
-            { title: "Queue", cell: (each: Queue) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
-            { title: "Below", cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
-            { title: "Order", cell: (each: Queue) => each.spec.policy.replaceAll("_", " ") || "priority" },
-            { title: "In use", cell: (each: Queue) => share(each.use.share_milli), sort: (each) => each.use.share_milli, right: true },
-            { title: "Guaranteed", cell: (each: Queue) => amount(inForce(each).guaranteed), right: true, minor: true },
-            { title: "Limit", cell: (each: Queue) => <Limit of={each} />, right: true },
-            { title: "Weight", cell: (each: Queue) => each.spec.quota.weight, right: true, minor: true },
-            { title: "Wait", cell: (each: Queue) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
+            { title: t.common.queue, cell: (each: Queue) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
+            { title: t.queues.parent, cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
+            { title: t.queues.order, cell: (each: Queue) => inWords(each.spec.policy || "priority") },
+            { title: t.common.inUse, cell: (each: Queue) => share(each.use.share_milli), sort: (each) => each.use.share_milli, right: true },
+            { title: t.queues.guaranteed, cell: (each: Queue) => amount(inForce(each).guaranteed), right: true, minor: true },
+            { title: t.queues.limit, cell: (each: Queue) => <Limit of={each} />, right: true },
+            { title: t.queues.weight, cell: (each: Queue) => each.spec.quota.weight, right: true, minor: true },
+            { title: t.queues.wait, cell: (each: Queue) => count(each.use.waiting), sort: (each) => each.use.waiting, right: true },
             { title: "", cell: (each: Queue) => administers.value && <Edit kind="queues" item={each} onDone={props.reload} /> },
           ]}
           rows={tenancy.queues}
           keyOf={(each) => each.spec.name}
-          empty="No queue is declared: requests wait in the queue default."
+          empty={t.queues.noQueueIsDeclaredRequests}
         />
       </section>
       {tenancy.holds.length > 0 && (
         <section class="card">
-          <h2>Kept for somebody</h2>
+          <h2>{t.queues.keptForSomebody}</h2>
           <Table
-            label="capacity that is kept"
+            label={t.queues.capacityThatIsKept}
             columns={[
-              { title: "For", cell: (each) => <Link to={leaseAddress(each.owner)}>{shortId(each.owner)}</Link> },
-              { title: "Why", cell: (each) => each.kind.toLowerCase() },
-              { title: "Devices", cell: (each) => count(each.device_uuids.length), right: true },
-              { title: "Leases that go", cell: (each) => count(each.victims.length), right: true },
+              { title: t.queues.for, cell: (each) => <Link to={leaseAddress(each.owner)}>{shortId(each.owner)}</Link> },
+              { title: t.common.why, cell: (each) => inWords(each.kind) },
+              { title: t.common.devices, cell: (each) => count(each.device_uuids.length), right: true },
+              { title: t.queues.leasesThatGo, cell: (each) => count(each.victims.length), right: true },
             ]}
             rows={tenancy.holds}
             keyOf={(each) => `${each.owner} ${each.kind}`}
@@ -160,12 +161,11 @@ const inForce = (each: Tenant | Queue): Tenant["spec"]["quota"] => each.use.wind
 function Limit(props: { of: Tenant | Queue }): JSX.Element {
   const windows = props.of.use.windows;
   return (
-    <span title={windows ? windows.window || "outside of its windows" : undefined}>
+    <span title={windows ? windows.window || t.queues.outsideOfItsWindows : undefined}>
       {amount(inForce(props.of).limit)}
       {windows && windows.until_ms > 0 && windows.next && (
         <span class="dim">
-          {" "}
-          until {moment(windows.until_ms).slice(0, -3)}, then {amount(windows.next.limit)}
+          {t.queues.untilThen(moment(windows.until_ms).slice(0, -3), amount(windows.next.limit))}
         </span>
       )}
     </span>
@@ -179,7 +179,7 @@ function Holds(props: { tenant: Tenant; whole: number }): JSX.Element {
   return (
     <span>
       <Bar
-        label={`${share(own)} within its guarantee, ${share(borrowed(tenant))} borrowed`}
+        label={t.queues.ownAndBorrowed(share(own), share(borrowed(tenant)))}
         parts={[
           { milli: milli(own), kind: "share" },
           { milli: milli(borrowed(tenant)), kind: "memory" },
@@ -195,28 +195,28 @@ function Line(props: { leases: Lease[] }): JSX.Element {
   return (
     <>
       <Table
-        label="requests that wait"
+        label={t.queues.requestsThatWait}
         columns={[
           {
-            title: "Request",
+            title: t.queues.request,
             cell: (each: Lease) => (
               <Link to={leaseAddress(each.lease_id)}>
                 <Name text={each.name} fallback={shortId(each.lease_id)} />
               </Link>
             ),
           },
-          { title: "Asks for", cell: (each: Lease) => <code>{each.gpu}</code> },
-          { title: "Tenant", cell: (each: Lease) => <Name text={each.tenant} fallback={UNKNOWN} />, sort: (each) => each.tenant },
-          { title: "Queue", cell: (each: Lease) => <Name text={each.queue} fallback={UNKNOWN} />, sort: (each) => each.queue, minor: true },
-          { title: "Priority", cell: (each: Lease) => each.priority, sort: (each) => each.priority, right: true, minor: true },
-          { title: "Since", cell: (each: Lease) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
-          { title: "Why it waits", cell: (each: Lease) => (each.redacted ? UNKNOWN : <Why id={each.lease_id} />), wide: true },
+          { title: t.queues.asksFor, cell: (each: Lease) => <code>{each.gpu}</code> },
+          { title: t.common.tenant, cell: (each: Lease) => <Name text={each.tenant} fallback={UNKNOWN} />, sort: (each) => each.tenant },
+          { title: t.common.queue, cell: (each: Lease) => <Name text={each.queue} fallback={UNKNOWN} />, sort: (each) => each.queue, minor: true },
+          { title: t.queues.priority, cell: (each: Lease) => each.priority, sort: (each) => each.priority, right: true, minor: true },
+          { title: t.common.since, cell: (each: Lease) => ago(each.created_ms, nowMs.value), sort: (each) => each.created_ms, right: true },
+          { title: t.common.whyItWaits, cell: (each: Lease) => (each.redacted ? UNKNOWN : <Why id={each.lease_id} />), wide: true },
         ]}
         rows={rows.slice(0, WAITING_SHOWN)}
         keyOf={(each) => each.lease_id}
-        empty="Nobody waits."
+        empty={t.queues.nobodyWaits}
       />
-      {rows.length > WAITING_SHOWN && <p class="dim">and {count(rows.length - WAITING_SHOWN)} more</p>}
+      {rows.length > WAITING_SHOWN && <p class="dim">{t.queues.andMore(count(rows.length - WAITING_SHOWN))}</p>}
     </>
   );
 }
@@ -250,7 +250,7 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
     return { method: "PUT", path: "/tenancy", body: { [props.kind]: [{ ...spec, quota }] } };
   };
   const words = (text: string, memory: number | null): string =>
-    memory === null ? text.trim() || "none" : `${text.trim()},${memory}`;
+    memory === null ? text.trim() || t.common.none : `${text.trim()},${memory}`;
   const asCommand = (): string =>
     command(
       "quota", props.kind === "tenants" ? "tenant" : "queue", spec.name,
@@ -277,31 +277,31 @@ function Edit(props: { kind: "tenants" | "queues"; item: Tenant | Queue; onDone:
   };
   return (
     <>
-      <button type="button" class="small" onClick={begin} aria-label={`edit ${spec.name}`}>
-        edit
+      <button type="button" class="small" onClick={begin} aria-label={t.queues.editName(spec.name)}>
+        {t.queues.edit}
       </button>
       {open.value && (
-        <Dialog title={`What ${spec.name} may use`} onClose={() => (open.value = false)}>
+        <Dialog title={t.queues.whatItMayUse(spec.name)} onClose={() => (open.value = false)}>
           <form onSubmit={send}>
             <div class="grid">
-              <Field label="Guaranteed, devices">
-                <input type="number" min="0" step="any" value={form.value.guaranteed} onInput={set("guaranteed")} placeholder="nothing" />
+              <Field label={t.queues.guaranteedDevices}>
+                <input type="number" min="0" step="any" value={form.value.guaranteed} onInput={set("guaranteed")} placeholder={t.common.nothing} />
               </Field>
-              <Field label="Limit, devices">
-                <input type="number" min="0" step="any" value={form.value.limit} onInput={set("limit")} placeholder="none" />
+              <Field label={t.queues.limitDevices}>
+                <input type="number" min="0" step="any" value={form.value.limit} onInput={set("limit")} placeholder={t.common.none} />
               </Field>
-              <Field label="Weight">
+              <Field label={t.queues.weight}>
                 <input type="number" min="1" step="1" required value={form.value.weight} onInput={set("weight")} />
               </Field>
             </div>
             <Problem error={error.value} />
-            {tried.value && <p class="note good">The pool would take it. Declare it?</p>}
+            {tried.value && <p class="note good">{t.queues.poolWouldTakeItDeclare}</p>}
             <div class="row end">
-              <button class="primary">{tried.value ? "Declare" : "Try"}</button>
+              <button class="primary">{tried.value ? t.common.declare : t.queues.try}</button>
             </div>
             {spec.quota.windows.length > 0 && (
               <p class="dim">
-                Outside of its windows, which stay as they are: <bdi>{spec.quota.windows.map((each) => each.when).join("; ")}</bdi>.
+                {t.queues.outsideWindows(<bdi>{spec.quota.windows.map((each) => each.when).join("; ")}</bdi>)}
               </p>
             )}
             <Elsewhere call={call()} command={asCommand()} />

@@ -13,6 +13,8 @@ import { Table, type Column } from "../ui/table";
 import { money, percent, UNKNOWN } from "../ui/words";
 import { Free } from "./free";
 import { Waste } from "./idleness";
+import { t } from "../texts";
+import { Day } from "./day";
 
 const HOUR_MS = 3_600_000;
 const READS_BILLS = ["MANAGER", "OPERATOR", "ADMIN", "VIEWER", "USER"];
@@ -31,12 +33,12 @@ export function Use(): JSX.Element {
   );
   return (
     <>
-      <Heading title="Use and money" />
+      <Heading title={t.common.useAndMoney} />
       <div class="row">
-        <Field label="Tenant">
+        <Field label={t.common.tenant}>
           <input list="payers" value={tenant} onChange={(event) => setParams({ tenant: valueOf(event) })} />
         </Field>
-        <Field label="Month">
+        <Field label={t.use.month}>
           <input type="month" value={month} max={thisMonth()} onChange={(event) => setParams({ month: valueOf(event) })} />
         </Field>
         <datalist id="payers">
@@ -46,15 +48,21 @@ export function Use(): JSX.Element {
         </datalist>
       </div>
       {!tenant ? (
-        <Empty>Name a tenant to see its bill.</Empty>
+        <Empty>{t.use.nameTenantToSeeIts}</Empty>
       ) : loaded.error instanceof Refusal && loaded.error.status === 403 ? (
         <Empty>
-          Bills of <Name text={tenant} /> are not for you to see: <bdi>{loaded.error.message}</bdi>
+          {t.use.billsHidden(<Name text={tenant} />, <bdi>{loaded.error.message}</bdi>)}
         </Empty>
       ) : (
-        <Shown of={loaded} what="adding up">
+        <Shown of={loaded} what={t.use.addingUp}>
           {(invoice) => (invoice ? <Bill invoice={invoice} /> : null)}
         </Shown>
+      )}
+      {tenant && (
+        <section class="card">
+          <h2>{t.use.lastDayOf(<Name text={tenant} />)}</h2>
+          <Day series={`tenant/${tenant}`} />
+        </section>
       )}
       <Waste tenant={tenant} />
       <Free pool={status.value} />
@@ -102,30 +110,30 @@ function Bill(props: { invoice: Invoice }): JSX.Element {
     <>
       <section class="card">
         <dl class="facts">
-          <Fact name="To pay">
+          <Fact name={t.use.toPay}>
             <span class="big-number">{money(invoice.total_micro, invoice.currency)}</span>
           </Fact>
-          <Fact name="Paid">
+          <Fact name={t.use.paid}>
             <span class="big-number">{money(invoice.paid_micro, invoice.currency)}</span>
           </Fact>
-          <Fact name="GPU hours held">
+          <Fact name={t.use.gpuHoursHeld}>
             <span class="big-number">{hours(held).toFixed(2)}</span>
           </Fact>
-          <Fact name="of these busy">
+          <Fact name={t.use.ofTheseBusy}>
             <span class="big-number">{watched ? hours(busy).toFixed(2) : UNKNOWN}</span>
           </Fact>
         </dl>
         <div class="parts">
           <span class="row between">
-            <span class="dim">time that was held, and used</span>
-            <span>{watched ? percent(busy, held) : "not known"}</span>
+            <span class="dim">{t.use.timeThatWasHeldAnd}</span>
+            <span>{watched ? percent(busy, held) : t.common.notKnown}</span>
           </span>
-          <Bar wide label="part of the time held that was used" parts={[{ milli: permille(busy, held), kind: "observed" }]} />
+          <Bar wide label={t.use.partOfTimeHeldThat} parts={[{ milli: permille(busy, held), kind: "observed" }]} />
           <span class="row between">
-            <span class="dim">memory that was held, and used</span>
-            <span>{watched ? percent(usedBytes, heldBytes) : "not known"}</span>
+            <span class="dim">{t.use.memoryThatWasHeldAnd}</span>
+            <span>{watched ? percent(usedBytes, heldBytes) : t.common.notKnown}</span>
           </span>
-          <Bar wide label="part of the memory held that was used" parts={[{ milli: permille(usedBytes, heldBytes), kind: "observed" }]} />
+          <Bar wide label={t.use.partOfMemoryHeldThat} parts={[{ milli: permille(usedBytes, heldBytes), kind: "observed" }]} />
         </div>
         {invoice.notes.map((note) => (
           <p class="dim">
@@ -134,17 +142,17 @@ function Bill(props: { invoice: Invoice }): JSX.Element {
         ))}
       </section>
       <section class="card">
-        <h2>Lines</h2>
+        <h2>{t.use.lines}</h2>
         <Table
-          label="lines of the invoice"
+          label={t.use.linesOfInvoice}
           columns={columns}
           rows={invoice.lines}
           keyOf={(line) => `${line.queue} ${line.model} ${line.gpu_hour_micro} ${line.gib_hour_micro}`}
-          empty="Nothing was held in this month."
+          empty={t.use.nothingWasHeldInThis}
         />
         {invoice.discounts.map((discount) => (
           <p class="row between">
-            <span class="dim">discount of {discount.discount_permille / 10} %</span>
+            <span class="dim">{t.use.discount(discount.discount_permille / 10)}</span>
             <span>−{money(discount.discount_micro, invoice.currency)}</span>
           </p>
         ))}
@@ -156,21 +164,21 @@ function Bill(props: { invoice: Invoice }): JSX.Element {
 const permille = (part: number, whole: number): number => (whole > 0 ? Math.round((1000 * part) / whole) : 0);
 
 const columnsOf = (currency: string): Column<Line>[] => [
-  { title: "Queue", cell: (line) => <Name text={line.queue} />, sort: (line) => line.queue },
-  { title: "Model", cell: (line) => line.model, sort: (line) => line.model },
-  { title: "GPU hours", cell: (line) => hours(line.share_milli_ms).toFixed(2), sort: (line) => Number(line.share_milli_ms), right: true },
+  { title: t.common.queue, cell: (line) => <Name text={line.queue} />, sort: (line) => line.queue },
+  { title: t.common.model, cell: (line) => line.model, sort: (line) => line.model },
+  { title: t.common.gpuHours, cell: (line) => hours(line.share_milli_ms).toFixed(2), sort: (line) => Number(line.share_milli_ms), right: true },
   {
-    title: "Memory, GiB hours",
+    title: t.use.memoryGibHours,
     cell: (line) => (Number(line.memory_byte_ms) / 2 ** 30 / HOUR_MS).toFixed(1),
     sort: (line) => Number(line.memory_byte_ms),
     right: true,
     minor: true,
   },
   {
-    title: "Price of an hour",
-    cell: (line) => (line.priced ? `${money(line.gpu_hour_micro, currency)} + ${money(line.gib_hour_micro, currency)} a GiB` : "none"),
+    title: t.use.priceOfHour,
+    cell: (line) => (line.priced ? t.use.priceOf(money(line.gpu_hour_micro, currency), money(line.gib_hour_micro, currency)) : t.common.none),
     minor: true,
   },
-  { title: "Amount", cell: (line) => money(line.amount_micro, currency), sort: (line) => Number(line.amount_micro), right: true },
+  { title: t.use.amount, cell: (line) => money(line.amount_micro, currency), sort: (line) => Number(line.amount_micro), right: true },
 ];
 

@@ -8,9 +8,10 @@ import { allLeases } from "./leases";
 import { Bar, Elsewhere, Field, Problem, valueOf } from "../ui/basics";
 import { Heading } from "../ui/screen";
 import { Table, type Column } from "../ui/table";
-import { count, plural, span, UNKNOWN } from "../ui/words";
+import { count, span, UNKNOWN } from "../ui/words";
+import { t } from "../texts";
 
-const POLICIES = ["price", "binpack", "spread", "fgd"];
+const POLICIES = Object.entries(t.whatif.policiesDo);
 type Outcome = Plan["outcomes"][number];
 
 /** A line of requests: `times` of one kind. */
@@ -60,38 +61,39 @@ export function WhatIf(): JSX.Element {
   };
   return (
     <>
-      <Heading title="What if" />
+      <Heading title={t.common.whatIf} />
       <p class="dim">
-        The requests below are placed one after the other on the pool’s nodes, empty, and on the same with more nodes. Nothing
-        real is touched.
+        {t.whatif.requestsBelowArePlacedOne}
       </p>
       <form class="card" onSubmit={run}>
         <div class="columns">
           <div>
-            <Field label="Requests, a line for each kind" hint="how many x what: 8 x 0.5(A100),16Gi">
+            <Field label={t.whatif.requestsLineForEachKind} hint={t.whatif.howManyXWhat8}>
               <textarea value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} spellcheck={false} />
             </Field>
             <button type="button" class="small" onClick={take}>
-              take what is held and waits now
+              {t.whatif.takeWhatIsHeldAnd}
             </button>
           </div>
           <div class="card">
-            <Field label="More nodes, like the most frequent kind">
+            <Field label={t.whatif.moreNodesLikeMostFrequent}>
               <input type="number" min="0" max="1000" value={more.value} onInput={(event) => (more.value = valueOf(event))} />
             </Field>
             <fieldset>
-              <legend>Policies</legend>
+              <legend>{t.whatif.policies}</legend>
               <div class="row">
-                {POLICIES.map((name) => (
+                {POLICIES.map(([name, does]) => (
                   <label class="check">
                     <input type="checkbox" checked={policies.value.includes(name)} onChange={() => turn(name)} />
-                    {name}
+                    <span>
+                      {name} <small class="dim">{does}</small>
+                    </span>
                   </label>
                 ))}
               </div>
             </fieldset>
             <button class="primary" aria-disabled={busy.value} disabled={!body.requests.length || !policies.value.length}>
-              {busy.value ? "placing …" : `Place ${plural(body.requests.length, "request")}`}
+              {busy.value ? t.whatif.placing : t.whatif.place(t.counts.requests(body.requests.length))}
             </button>
           </div>
         </div>
@@ -99,8 +101,8 @@ export function WhatIf(): JSX.Element {
       <Problem error={error.value} />
       {outcomes.value && (
         <section class="card">
-          <h2>Side by side</h2>
-          <Table label="outcomes" columns={COLUMNS} rows={outcomes.value} keyOf={(each) => each.label} />
+          <h2>{t.whatif.sideBySide}</h2>
+          <Table label={t.whatif.outcomes} columns={COLUMNS} rows={outcomes.value} keyOf={(each) => each.label} />
         </section>
       )}
       <Elsewhere
@@ -115,31 +117,31 @@ export function WhatIf(): JSX.Element {
 }
 
 const COLUMNS: Column<Outcome>[] = [
-  { title: "Policy, and pool", cell: (each) => each.label, sort: (each) => each.label },
-  { title: "Devices", cell: (each) => count(each.devices), sort: (each) => each.devices, right: true },
+  { title: t.whatif.policyAndPool, cell: (each) => each.label, sort: (each) => each.label },
+  { title: t.common.devices, cell: (each) => count(each.devices), sort: (each) => each.devices, right: true },
   {
-    title: "Placed",
+    title: t.whatif.placed,
     cell: (each) => (
       <span>
         <Bar
-          label={`${each.placed} of ${each.requests} placed`}
+          label={t.whatif.placedOf(each.placed, each.requests)}
           parts={[{ milli: Math.round((1000 * each.placed) / Math.max(1, each.requests)), kind: "share" }]}
         />{" "}
-        {count(each.placed)} <span class="dim">of {count(each.requests)}</span>
+        {count(each.placed)} <span class="dim">{t.common.ofWhole(count(each.requests))}</span>
       </span>
     ),
     sort: (each) => each.placed,
   },
-  { title: "Allocated", cell: (each) => `${each.allocated_percent.toFixed(1)} %`, sort: (each) => each.allocated_percent, right: true },
+  { title: t.whatif.allocated, cell: (each) => `${each.allocated_percent.toFixed(1)} %`, sort: (each) => each.allocated_percent, right: true },
   {
-    title: "Idle, of no use to these",
+    title: t.whatif.idleOfNoUseTo,
     cell: (each) => `${each.fragmented_percent.toFixed(1)} %`,
     sort: (each) => each.fragmented_percent,
     right: true,
     minor: true,
   },
   {
-    title: "Wait, 95 % within",
+    title: t.whatif.wait95Within,
     cell: (each) => (typeof each.wait_p95_s !== "number" ? UNKNOWN : span(1000 * each.wait_p95_s)),
     right: true,
     minor: true,

@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useRef } from "preact/hooks";
 import { ask, type Call } from "../api/client";
 import { Dialog, Elsewhere, Field, Problem, valueOf } from "./basics";
+import { t } from "../texts";
 
 interface Props<T> {
   label: string;
@@ -53,14 +54,14 @@ export function Action<T>(props: Props<T>): JSX.Element {
           <form onSubmit={send}>
             {props.consequences}
             {question.reason && (
-              <Field label="Reason, for people">
+              <Field label={t.common.reasonForPeople}>
                 <input value={reason.value} onInput={(event) => (reason.value = valueOf(event))} maxLength={500} />
               </Field>
             )}
             <Problem error={error.value} />
             <div class="row end">
               <button class={question.kind === "danger" ? "danger" : "primary"} aria-disabled={busy.value}>
-                {busy.value ? "sending …" : question.label}
+                {busy.value ? t.action.sending : question.label}
               </button>
             </div>
             <Elsewhere call={question.call(reason.value)} command={question.command(reason.value)} />

@@ -4,7 +4,8 @@ import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { curl } from "../api/commands";
 import { Refusal, type Call } from "../api/client";
-import { lower } from "./words";
+import { inWords } from "./words";
+import { t } from "../texts";
 
 /** Text that somebody else wrote, such as a name: kept in its own direction, so that it can't turn what stands around it. */
 export function Name(props: { text: string; fallback?: string }): JSX.Element {
@@ -43,10 +44,10 @@ const MARKS: Record<string, [string, string]> = {
 
 /** A state: a word, a sign and a colour; never the colour alone. */
 export function State(props: { word: string }): JSX.Element {
-  const [kind, mark] = MARKS[props.word] ?? ["none", "○"];
+  const [kind, mark] = MARKS[props.word] ?? [t.common.none, "○"];
   return (
     <span class={`state ${kind}`}>
-      <span aria-hidden="true">{mark}</span> {lower(props.word)}
+      <span aria-hidden="true">{mark}</span> {inWords(props.word)}
     </span>
   );
 }
@@ -78,7 +79,7 @@ export function Problem(props: { error: unknown }): JSX.Element | null {
       </strong>
       {refusal?.problem.smallest_change && (
         <p>
-          Smallest change: <bdi>{refusal.problem.smallest_change}</bdi>
+          {t.basics.smallestChange} <bdi>{refusal.problem.smallest_change}</bdi>
         </p>
       )}
       {refusal?.hint && (
@@ -96,9 +97,9 @@ export function Copyable(props: { label: string; text: string }): JSX.Element {
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(props.text);
-      done.value = "copied";
+      done.value = t.basics.copied;
     } catch {
-      done.value = "select and copy it by hand";
+      done.value = t.basics.selectByHand;
     }
     setTimeout(() => (done.value = ""), 2000);
   };
@@ -106,8 +107,8 @@ export function Copyable(props: { label: string; text: string }): JSX.Element {
     <div class="copyable">
       <div class="row between">
         <span class="dim">{props.label}</span>
-        <button type="button" class="small" onClick={copy} aria-label={`copy ${props.label}`}>
-          {done.value || "copy"}
+        <button type="button" class="small" onClick={copy} aria-label={t.basics.copyOf(props.label)}>
+          {done.value || t.basics.copy}
         </button>
       </div>
       <pre tabIndex={0} role="region" aria-label={props.label}>
@@ -121,8 +122,8 @@ export function Copyable(props: { label: string; text: string }): JSX.Element {
 export function Elsewhere(props: { call: Call; command: string }): JSX.Element {
   return (
     <details class="elsewhere">
-      <summary>as a command</summary>
-      <Copyable label="command line" text={props.command} />
+      <summary>{t.basics.asCommand}</summary>
+      <Copyable label={t.common.commandLine} text={props.command} />
       <Copyable label="curl" text={curl(props.call)} />
     </details>
   );
@@ -137,12 +138,18 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
     // Also where it goes because what was asked is done: only a dialog that is closed while it is there gives the focus back.
     return () => dialog?.close();
   }, []);
+  // Told at once: the browser's own word that it has closed comes a moment later, when the button that opened it has the
+  // focus again, and would close what that button has opened meanwhile.
+  const cancel = (event: Event): void => {
+    event.preventDefault();
+    props.onClose();
+  };
   return (
-    <dialog ref={own} onClose={props.onClose} aria-labelledby="dialog-title">
+    <dialog ref={own} onCancel={cancel} onClose={() => own.current && props.onClose()} aria-labelledby="dialog-title">
       <div class="row between">
         <h2 id="dialog-title">{props.title}</h2>
-        <button type="button" class="small" onClick={() => own.current?.close()}>
-          close
+        <button type="button" class="small" onClick={props.onClose}>
+          {t.basics.close}
         </button>
       </div>
       {props.children}

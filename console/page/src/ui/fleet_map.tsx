@@ -9,6 +9,8 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { theme } from "../live/theme";
 import type { Columns, FleetNode } from "../live/fleet";
+import { t } from "../texts";
+import { inWords, UNKNOWN } from "./words";
 
 export interface Shown {
   nodes: FleetNode[];
@@ -25,9 +27,13 @@ interface Props {
   describe: (node: FleetNode, at: number) => string;
 }
 
-/** Cells are at least this large, in pixels of the page, and at most that. */
+/** Cells are at least this large, in pixels of the page, and at most that, or that where there are few. */
 const CELL_MIN = 3;
 const CELL_MAX = 30;
+const LARGE_MAX = 96;
+const FEW = 200;
+/** In cells of this size there is room for what they are. */
+const LABELLED_FROM = 60;
 /** With cells of this size a node's name has room above it. */
 const NAMED_FROM = 13;
 const NAME_PX = 15;
@@ -45,6 +51,7 @@ interface Layout {
   blockWidth: number;
   blockHeight: number;
   named: boolean;
+  labelled: boolean;
 }
 
 function layOut(shown: Shown, width: number): Layout {
@@ -52,7 +59,7 @@ function layOut(shown: Shown, width: number): Layout {
   const across = Math.min(PER_ROW, most);
   const rows = Math.ceil(most / across);
   let layout: Layout | undefined;
-  for (let cell = CELL_MAX; cell >= CELL_MIN; cell--) {
+  for (let cell = shown.devices < FEW ? LARGE_MAX : CELL_MAX; cell >= CELL_MIN; cell--) {
     const named = cell >= NAMED_FROM;
     const gap = cell >= 8 ? 8 : cell >= 5 ? 4 : 2;
     const pitch = cell >= 5 ? cell + 1 : cell;
@@ -60,20 +67,19 @@ function layOut(shown: Shown, width: number): Layout {
     const blockHeight = rows * pitch + gap + (named ? NAME_PX : 0);
     const perLine = Math.max(1, Math.floor((width + gap) / blockWidth));
     const height = Math.ceil(shown.nodes.length / perLine) * blockHeight;
-    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named };
+    layout = { cell, pitch, width, height: Math.max(height, 1), perLine, blockWidth, blockHeight, named, labelled: cell >= LABELLED_FROM };
     if (height <= HEIGHT_WANTED) break;
   }
   return layout as Layout;
 }
 
-const RAMP = ["free", "up to a quarter", "up to a half", "up to three quarters", "almost all", "all"];
 const OTHERS: [string, string][] = [
-  ["closed", "closed"],
-  ["sick", "sick"],
-  ["away", "no agent yet"],
-  ["suspect", "suspect"],
-  ["lost", "lost"],
-  ["unknown", "use unknown"],
+  ["closed", inWords("closed")],
+  ["sick", inWords("sick")],
+  ["away", t.fleetMap.noAgentYet],
+  ["suspect", inWords("suspect")],
+  ["lost", inWords("lost")],
+  ["unknown", t.fleetMap.useUnknown],
 ];
 
 export function FleetMap(props: Props): JSX.Element {
@@ -161,10 +167,10 @@ export function FleetMap(props: Props): JSX.Element {
   return (
     <div class="fleet">
       <p class="hint" role="status">
-        <bdi>{hint.value || "Point at a device to see what it is; click to open its node."}</bdi>
+        <bdi>{hint.value || t.fleetMap.pointAtDeviceToSee}</bdi>
       </p>
       <p class="legend" ref={legend}>
-        {RAMP.map((title, level) => (
+        {t.fleetMap.ramp.map((title, level) => (
           <span>
             <i class={`swatch level${level}`} />
             {title}
@@ -181,7 +187,7 @@ export function FleetMap(props: Props): JSX.Element {
         ref={canvas}
         tabIndex={0}
         role="application"
-        aria-label="all devices as a picture; the arrow keys go from node to node, Enter opens one; the same is there as a table"
+        aria-label={t.fleetMap.allDevicesAsPictureArrow}
         onPointerMove={(event) => point(find(event))}
         onPointerLeave={() => point(null)}
         onClick={(event) => {
@@ -219,7 +225,7 @@ function readColours(legend: HTMLElement): Colours {
     return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   };
   return {
-    levels: RAMP.map((_, level) => pixel(`level${level}`)),
+    levels: t.fleetMap.ramp.map((_, level) => pixel(`level${level}`)),
     closed: pixel("at-closed"),
     sick: pixel("at-sick"),
     away: pixel("at-away"),
@@ -258,7 +264,7 @@ function draw(
   const cell = layout.cell * scale;
   const same =
     before?.layout === layout && before.colours === colours && before.column === column && before.pointed === pointed;
-  if (same && columns.touched && !pointed && before.image.width === width) {
+  if (same && columns.touched && !pointed && !layout.labelled && before.image.width === width) {
     let [top, bottom] = [height, 0];
     for (const number of columns.touched) {
       const place = before.places[number] ?? -1;
@@ -295,6 +301,7 @@ function draw(
   });
   context.putImageData(image, 0, 0);
   if (layout.named) writeNames(context, layout, shown, colours, scale);
+  if (layout.labelled) writeLabels(context, layout, props, colours, scale);
   const node = pointed && shown.nodes[pointed.node];
   if (node) {
     context.scale(scale, scale);
@@ -327,6 +334,36 @@ function writeNames(
     context.fillText(cut(node.name, layout.blockWidth), x, y);
   });
   context.setTransform(1, 0, 0, 1, 0, 0);
+}
+
+/** In each cell its number and model, and how much of it is what the picture shows. */
+function writeLabels(context: CanvasRenderingContext2D, layout: Layout, props: Props, colours: Colours, scale: number): void {
+  const { columns, shown, column } = props;
+  context.scale(scale, scale);
+  context.textBaseline = "top";
+  shown.nodes.forEach((node, block) => {
+    const left = (block % layout.perLine) * layout.blockWidth;
+    const top = Math.floor(block / layout.perLine) * layout.blockHeight + NAME_PX;
+    for (let device = 0; device < node.devices; device++) {
+      const state = columns.states[node.first + device] ?? 0;
+      if (!state) continue;
+      const value = column[node.first + device] ?? 0;
+      const x = left + (device % PER_ROW) * layout.pitch + 6;
+      const y = top + Math.floor(device / PER_ROW) * layout.pitch + 6;
+      context.fillStyle = readableOn(colourOf(state, value, colours));
+      context.font = "11px system-ui, sans-serif";
+      context.fillText(cut(`${device} ${columns.modelOf(node, device)}`, layout.cell - 12), x, y);
+      context.font = "600 17px system-ui, sans-serif";
+      context.fillText(value > 100 ? UNKNOWN : `${value} %`, x, y + layout.cell - 34);
+    }
+  });
+  context.setTransform(1, 0, 0, 1, 0, 0);
+}
+
+/** Black or white, whichever is further from a colour. */
+function readableOn(colour: number): string {
+  const [red, green, blue] = [colour & 255, (colour >> 8) & 255, (colour >> 16) & 255];
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
 }
 
 /** A name within a block's width: the end of a name tells nodes apart, not its beginning. */

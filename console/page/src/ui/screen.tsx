@@ -3,7 +3,8 @@ import type { ComponentChildren, JSX } from "preact";
 import { nowMs } from "../live/clock";
 import type { Loaded } from "../live/loading";
 import { Problem, Waiting } from "./basics";
-import { moment, span } from "./words";
+import { ago, moment } from "./words";
+import { t } from "../texts";
 
 export function Heading(props: { title: ComponentChildren; children?: ComponentChildren }): JSX.Element {
   return (
@@ -22,7 +23,7 @@ export function AsOf<T>(props: { of: Loaded<T>; staleMs?: number }): JSX.Element
   if (!error && age < (props.staleMs ?? 60_000)) return null;
   return (
     <p class="stale" role="status">
-      As of {moment(atMs)}, {span(age)} ago.
+      {t.screen.asOf(moment(atMs), ago(atMs, nowMs.value))}
     </p>
   );
 }

@@ -1,21 +1,34 @@
 /** How a value went while the page was open. */
-import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
 import { nowMs } from "../live/clock";
 
-const KEPT = 300;
+const STEP_MS = 5000;
+/** An hour; as long as it is not over, five minutes fill the width of a picture, then all that is known. */
+const KEPT = 720;
+const SHOWN_MIN = 60;
+/** So many of them are kept, those that were looked at last. */
+const HISTORIES = 100;
 
-/** The values of the last minutes, one a second; null: not known then. `of` says whose: another one begins anew. */
-export function useHistory(value: number | null, of: string): (number | null)[] {
-  const kept = useSignal<(number | null)[]>([]);
-  useEffect(() => {
-    kept.value = [];
-  }, [of]);
-  useEffect(() => {
-    kept.value = [...kept.peek(), value].slice(-KEPT);
-  }, [nowMs.value]);
-  return kept.value;
+interface History {
+  /** One for each step; null: not known then, as while nobody looked. */
+  values: (number | null)[];
+  lastStep: number;
+}
+
+const histories = new Map<string, History>();
+
+/** How a value went while the page was open, at most an hour. `of` says whose it is: whoever comes back to it finds it again. */
+export function useHistory(value: number | null, of: string): readonly (number | null)[] {
+  const step = Math.floor(nowMs.value / STEP_MS);
+  const history = histories.get(of) ?? { values: [null], lastStep: step };
+  histories.delete(of);
+  histories.set(of, history);
+  for (const oldest of [...histories.keys()].slice(0, -HISTORIES)) histories.delete(oldest);
+  const missed = Math.min(KEPT, Math.max(0, step - history.lastStep));
+  history.values = [...history.values, ...Array<null>(missed).fill(null)].slice(-KEPT);
+  history.lastStep = Math.max(step, history.lastStep);
+  history.values[history.values.length - 1] = value;
+  return history.values;
 }
 
 /** `kept`: so many values fill its width. */
@@ -25,7 +38,7 @@ export function Spark(props: {
   label: string;
   kept?: number;
 }): JSX.Element {
-  const kept = props.kept ?? KEPT;
+  const kept = props.kept ?? Math.max(SHOWN_MIN, props.values.length);
   const top = Math.max(props.limit, ...props.values.map((value) => value ?? 0), 1) * 1.08;
   let path = "";
   let drawing = false;

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo } from "preact/hooks";
+import { t } from "../texts";
 
 export interface Column<T> {
   title: string;
@@ -42,7 +43,7 @@ export function Table<T>(props: Props<T>): JSX.Element {
     });
     return by.value?.down ? sorted.reverse() : sorted;
   }, [props.rows, sorting, by.value?.down]);
-  if (!props.rows.length) return <div class="empty">{props.empty ?? "nothing"}</div>;
+  if (!props.rows.length) return <div class="empty">{props.empty ?? t.common.nothing}</div>;
   const windowed = rows.length > WINDOWED_FROM;
   const first = windowed ? Math.max(0, Math.floor(top.value / ROW_PX) - 10) : 0;
   const last = windowed ? Math.min(rows.length, first + Math.ceil(SEEN_PX / ROW_PX) + 20) : rows.length;

@@ -1,4 +1,5 @@
 /** Numbers, sizes and times as people read them. Unknown is "–", never 0. */
+import { byWord, t } from "../texts";
 
 export const UNKNOWN = "–";
 const GIB = 2 ** 30;
@@ -22,7 +23,7 @@ export function share(milli: number | null | undefined): string {
   return (milli / 1000).toFixed(3).replace(/\.?0+$/, "") || "0";
 }
 
-export const count = (value: number): string => value.toLocaleString("en-US");
+export const count = (value: number): string => value.toLocaleString(t.locale);
 
 export function percent(part: number, whole: number): string {
   return whole > 0 ? `${Math.round((100 * part) / whole)}\u00a0%` : UNKNOWN;
@@ -30,20 +31,20 @@ export function percent(part: number, whole: number): string {
 
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
-  if (seconds < 90) return `${seconds}\u00a0s`;
+  if (seconds < 90) return `${seconds}${t.units.s}`;
   const minutes = Math.round(seconds / 60);
-  if (minutes < 90) return `${minutes}\u00a0min`;
+  if (minutes < 90) return `${minutes}${t.units.min}`;
   const hours = minutes / 60;
-  if (hours < 48) return `${Math.round(hours * 10) / 10}\u00a0h`;
-  return `${Math.round(hours / 24)}\u00a0d`;
+  if (hours < 48) return `${Math.round(hours * 10) / 10}${t.units.h}`;
+  return `${Math.round(hours / 24)}${t.units.d}`;
 }
 
 export function ago(ms: number, nowMs: number): string {
-  return ms ? `${span(nowMs - ms)}\u00a0ago` : UNKNOWN;
+  return ms ? t.ago(span(nowMs - ms)) : UNKNOWN;
 }
 
 export function inTime(ms: number, nowMs: number): string {
-  return ms > nowMs ? `in ${span(ms - nowMs)}` : "now";
+  return ms > nowMs ? t.inTime(span(ms - nowMs)) : t.now;
 }
 
 export function moment(ms: number): string {
@@ -54,17 +55,18 @@ export function moment(ms: number): string {
 }
 
 export function money(micro: number | string, currency: string): string {
-  return `${(Number(micro) / 1e6).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${currency}`;
+  return `${(Number(micro) / 1e6).toLocaleString(t.locale, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${currency}`;
 }
 
-/** `END_OF_TIME` as `end of time`. */
-export const lower = (word: string): string => word.toLowerCase().replaceAll("_", " ");
+/** A word of the contract: `END_OF_TIME` as `end of time`, where the language has no other for it. */
+export const inWords = (word: string): string =>
+  byWord(t.words, word.toUpperCase()) ?? word.toLowerCase().replaceAll("_", " ");
+
+/** As `3 hours`. */
+export const inUnit = (number: number, unit: "minute" | "hour" | "day"): string =>
+  new Intl.NumberFormat(t.locale, { style: "unit", unit, unitDisplay: "long" }).format(number);
 
 const VENDORS: Record<string, string> = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", npu: "Ascend", gaudi: "Gaudi", tpu: "TPU" };
 export const vendorTitle = (vendor: string): string => VENDORS[vendor] ?? vendor;
-
-export function plural(number: number, one: string, many = `${one}s`): string {
-  return `${count(number)} ${number === 1 ? one : many}`;
-}
 
 export const shortId = (id: string): string => (id.length > 18 ? `${id.slice(0, 16)}…` : id);

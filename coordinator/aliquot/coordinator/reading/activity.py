@@ -25,7 +25,10 @@ LEASES_AT_ONCE = 200
 """In one command: a millisecond or two of the writer's time."""
 HEARD_MS = 15_000
 """A node that was not heard for so long is silent: agents beat every few seconds."""
-_MEASURED = (SliceState.ACTIVE, SliceState.PREEMPTING)
+_MEASURED = (SliceState.GRANTED, SliceState.ACTIVE, SliceState.PREEMPTING)
+"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and
+of an idle slice there is no second one.
+"""
 
 
 class _Slice:

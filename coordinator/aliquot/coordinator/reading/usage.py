@@ -120,7 +120,10 @@ def _risen(before: int, now: int) -> int:
     return now - before if now >= before else now
 
 
-_RUNNING = (SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
+_RUNNING = (SliceState.GRANTED, SliceState.ACTIVE, SliceState.PREEMPTING, SliceState.RELEASING)
+"""A granted one as well: its agent's confirmation may wait in the writer's queue while its first reading is here, and
+of an idle slice there is no second one.
+"""
 
 
 class Measured(NamedTuple):

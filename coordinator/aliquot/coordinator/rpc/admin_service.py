@@ -50,7 +50,7 @@ class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
             raise InvalidFieldError("kind", f"{request.kind[:32]!r} can't be withdrawn", hint="pool, tenant or queue")
         version = request.version if request.HasField("version") else c.ANY_VERSION
         command = c.Withdraw(c.Declared(request.kind), request.name, version)
-        may_withdraw(caller(), command, self._view.books.bound_above)
+        may_withdraw(caller(), command, self._view.books.tenants, self._view.books.bound_above)
         await self._writer.submit(on_behalf(f"{request.kind} {request.name}", command))
         return pb.WithdrawResponse()
 

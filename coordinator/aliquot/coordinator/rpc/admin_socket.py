@@ -69,7 +69,7 @@ def require_private(folder: Path) -> None:
     """Raises SecurityError unless only its owner, who is us, may enter it."""
     info = folder.stat()
     if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
-        raise SecurityError(
-            f"{folder} can be entered by others, and whoever gets in is administrator",
-            hint=f"chown {os.geteuid()} {folder} && chmod 700 {folder}",
-        )
+        mending = f"chown {os.geteuid()} {folder} && chmod 700 {folder}"
+        if info.st_mode & stat.S_ISVTX:
+            mending = f"name a folder in it: {folder} is meant for everybody"
+        raise SecurityError(f"{folder} can be entered by others, and whoever gets in is administrator", hint=mending)

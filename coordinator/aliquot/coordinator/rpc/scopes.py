@@ -20,32 +20,34 @@ BoundAbove = Callable[[str], str]
 
 
 def may_declare(who: Caller, command: Apply, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
-    """A manager declares tenants below its own, within their ceilings and as far as nothing is limited or guaranteed
-    there; all else is the administrator's.
+    """A manager declares tenants below its own declared one, within their ceilings and as far as nothing is limited or
+    guaranteed there; all else is the administrator's.
 
     Raises RoleMissing and InvalidField.
     """
     if command.pools or command.queues or command.rates is not None:
         who.must(Action.DECLARE)
     for number, (spec, _) in enumerate(command.tenants):
-        _may_change(who, spec.name, bound_above)
+        _may_change(who, spec.name, declared, bound_above)
         if spec.quota.guarantees:  # it is taken from what everybody shares
             who.must(Action.DECLARE)
         if not who.may(Action.DECLARE):
             check_within(declared, spec, f"tenants[{number}]")
 
 
-def may_withdraw(who: Caller, command: Withdraw, bound_above: BoundAbove) -> None:
+def may_withdraw(who: Caller, command: Withdraw, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
     """The same of taking a declaration back. Raises RoleMissing."""
     if command.kind is Declared.TENANT:
-        _may_change(who, command.name, bound_above)
+        _may_change(who, command.name, declared, bound_above)
     else:
         who.must(Action.DECLARE)
 
 
-def _may_change(who: Caller, tenant: str, bound_above: BoundAbove) -> None:
+def _may_change(who: Caller, tenant: str, declared: Mapping[str, Tenant], bound_above: BoundAbove) -> None:
     parent, _, _ = tenant.rpartition("/")
-    if parent and not bound_above(tenant) and who.may(Action.DECLARE_BELOW, parent):
+    # The first declaration shuts out everybody who has none, and the end of the last lets all in: no manager says that.
+    known = any(covers(above, parent) for above in declared)
+    if parent and known and not bound_above(tenant) and who.may(Action.DECLARE_BELOW, parent):
         return
     who.must(Action.DECLARE)
 

@@ -36,6 +36,8 @@ def make_journal(settings: Settings) -> Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{path.parent}: {error.strerror}", hint="give --journal sqlite:PATH") from error
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is no file", hint=f"give --journal sqlite:{path / 'coordinator.db'}")
         return SqliteJournal(path, fsync_delay_ms=settings.fsync_delay_ms)
     if kind == "postgres" and not place.startswith("//"):
         journal: PostgresJournal = load("PostgreSQL")(place)

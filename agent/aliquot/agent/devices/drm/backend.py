@@ -25,9 +25,9 @@ from aliquot.agent.core.samples import (
     ProcessList,
     ProcessSample,
 )
-from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery
+from aliquot.agent.devices.base import BackendUnavailable, DeviceError, DeviceLost, Discovery, with_unread
 from aliquot.agent.devices.drm import kfd, sensors
-from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, cut_of, look, number, opened_by, text
+from aliquot.agent.devices.drm.cards import CLASS, PCI, VENDORS, Found, Inventory, cut_of, look, number, opened_by, text
 from aliquot.agent.devices.drm.clients import Clients, Held, Look
 from aliquot.agent.devices.drm.libraries import NOTHING, Libraries, Told
 from aliquot.agent.devices.plain import PlainBackend
@@ -103,14 +103,17 @@ class DrmBackend(PlainBackend):
             inventory = look(self._tree)
         except OSError as error:
             raise DeviceError(f"{CLASS} can't be read: {error}") from error
-        inventory = replace(inventory, found=self._linked(inventory.found))
+        inventory = self._without_half_read(replace(inventory, found=self._linked(inventory.found)))
         leasable = [found for found in inventory.found if not found.why_not]
+        known = {uuid: found.info for uuid, found in self._found.items()}
+        there = with_unread(known, [found.info for found in inventory.found], inventory.problems)
+        kept = {uuid: found for uuid, found in self._found.items() if uuid in there}
+        self._found = kept | {found.info.uuid: found for found in inventory.found}
         minors: dict[str, frozenset[int]] = {}
-        for found in inventory.found:
+        for found in self._found.values():
             address = found.info.pci_bus_id
             minors[address] = minors.get(address, frozenset()) | found.minors | _numbers(found.opened_by)
         self._minors_of, self._all_minors = minors, frozenset().union(*minors.values())
-        self._found = {found.info.uuid: found for found in inventory.found}
         return Discovery(
             tuple(found.info for found in leasable),
             inventory.problems,
@@ -121,6 +124,17 @@ class DrmBackend(PlainBackend):
             ),
             measured=tuple(found.info for found in inventory.found if found.why_not and not found.divided),
             untold=self._libraries.problems if self._libraries is not None else (),
+        )
+
+    def _without_half_read(self, inventory: Inventory) -> Inventory:
+        """Cut as before, a card has the parts that it had: one of which some are missing could not be read."""
+        listed = {found.info.uuid for found in inventory.found}
+        cuts = {found.info.physical_uuid: found.cut for found in inventory.found}
+        missing = [each for uuid, each in self._found.items() if each.parts > 1 and each.cut and uuid not in listed]
+        half_read = {each.info.physical_uuid for each in missing if cuts.get(each.info.physical_uuid) == each.cut}
+        return Inventory(
+            tuple(found for found in inventory.found if found.info.physical_uuid not in half_read),
+            (*inventory.problems, *(f"{uuid}: some of its parts can't be read" for uuid in sorted(half_read))),
         )
 
     def _linked(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
@@ -334,9 +348,12 @@ class DrmBackend(PlainBackend):
             raise DeviceLost(f"{address} is gone, or its driver was unloaded")
         if opened != found.opened_by:
             raise DeviceLost(f"the driver of {address} was loaded again")
-        if found.cut and cut_of(self._tree, address) != found.cut:
-            now = cut_of(self._tree, address) or "not at all"
-            raise DeviceLost(f"its card was cut anew: {now}, and not {found.cut}")
+        try:
+            now = cut_of(self._tree, address) if found.cut else ""
+        except OSError as error:
+            raise DeviceError(f"how {address} is cut can't be read: {error.strerror}") from error
+        if now != found.cut:
+            raise DeviceLost(f"its card was cut anew: {now or 'not at all'}, and not {found.cut}")
         if found.parts == 1 and found.driver == "xe" and number(self._tree, f"{PCI}/{address}/sriov_numvfs"):
             raise DeviceLost("its card was cut into virtual functions")
         self._checked_s[uuid] = time.monotonic()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from aliquot.agent.core import dmem
 from aliquot.agent.core.samples import DeviceInfo
-from aliquot.agent.devices.drm.kfd import Node, reach, read_nodes
+from aliquot.agent.devices.drm.kfd import NODES, Node, reach, read_nodes
 from aliquot.agent.devices.drm.names import product_name
 from aliquot.common.catalog import canonical_model
 from aliquot.common.kernel_files import KernelFiles
@@ -61,12 +61,12 @@ class Inventory(msgspec.Struct, frozen=True):
 
 def look(tree: KernelFiles) -> Inventory:
     """Every card of a driver that is known. Raises `OSError` where there are no DRM devices at all."""
-    minors = _minors(tree)
+    problems: list[str] = []
+    minors = _minors(tree, problems)
     nodes = read_nodes(tree)
     linked = reach(nodes)
     memory = capacities(tree)
     found: list[Found] = []
-    problems: list[str] = []
     intel = sorted(address for address, (driver, _) in minors.items() if VENDORS.get(driver) == "intel")
     for index, address in enumerate(sorted(minors)):
         driver, own = minors[address]
@@ -87,14 +87,16 @@ def capacities(tree: KernelFiles) -> dict[str, int | None]:
     mount = tree.cgroups()
     if mount is None:
         return {}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError):
         return dmem.parse(tree.read(f"{mount.directory}/dmem.capacity"))
     return {}
 
 
 def cut_of(tree: KernelFiles, address: str) -> str:
-    """How an AMD card is cut now; empty where it can't be."""
-    words = (text(tree, f"{PCI}/{address}/current_{what}_partition") for what in ("compute", "memory"))
+    """How an AMD card is cut now; empty where it can't be. Raises `OSError` where the driver does not say, as while it
+    resets the card.
+    """
+    words = (text(tree, f"{PCI}/{address}/current_{what}_partition", refused=True) for what in ("compute", "memory"))
     return "/".join(filter(None, words))
 
 
@@ -106,12 +108,13 @@ def opened_by(tree: KernelFiles, address: str) -> frozenset[str]:
         return frozenset()
 
 
-def text(tree: KernelFiles, path: str) -> str:
-    """A file in one line; empty where there is none."""
-    try:
+def text(tree: KernelFiles, path: str, *, refused: bool = False) -> str:
+    """A file in one line; empty where there is none. `refused`: raises `OSError` where there is one, and it can't be
+    read.
+    """
+    with contextlib.suppress(FileNotFoundError if refused else OSError):
         return tree.read(path).strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def number(tree: KernelFiles, path: str) -> int | None:
@@ -122,18 +125,23 @@ def number(tree: KernelFiles, path: str) -> int | None:
         return None
 
 
-def _minors(tree: KernelFiles) -> dict[str, tuple[str, dict[int, bool]]]:
+def _minors(tree: KernelFiles, problems: list[str]) -> dict[str, tuple[str, dict[int, bool]]]:
     """By address: the driver, and the card's minors, each with whether it is the card's own (not a part's)."""
     found: dict[str, tuple[str, dict[int, bool]]] = {}
     for name in sorted(tree.names(CLASS)):
         match = _RENDER.fullmatch(name)
         if match is None:
             continue
-        with contextlib.suppress(OSError):
-            folder = tree.real(f"{CLASS}/{name}/device")
-            address = folder.rpartition("/")[2]
-            if _ADDRESS.fullmatch(address):
+        folder = tree.real(f"{CLASS}/{name}/device")
+        address = folder.rpartition("/")[2]
+        if _ADDRESS.fullmatch(address):
+            try:
                 driver = tree.link(f"{folder}/driver").rpartition("/")[2]
+            except FileNotFoundError:
+                continue  # it has left the bus, or its driver has let it go
+            except OSError as error:
+                problems.append(f"{name}: {error}")
+            else:
                 found.setdefault(address, (driver, {}))[1][int(match[2])] = True
     return found
 
@@ -143,7 +151,7 @@ def _amd(
 ) -> list[Found]:
     folder = f"{PCI}/{address}"
     total_bytes = int(tree.read(f"{folder}/mem_info_vram_total"))
-    unique = text(tree, f"{folder}/unique_id")
+    unique = text(tree, f"{folder}/unique_id", refused=True)
     uuid = f"GPU-{int(unique, 16):016x}" if unique.strip("0") else f"AMD-{_machine(tree)}-{address}"
     name = text(tree, f"{folder}/product_name") or product_name(
         text(tree, f"{folder}/vendor"), text(tree, f"{folder}/device")
@@ -162,7 +170,9 @@ def _amd(
     )
     cut = cut_of(tree, address)
     mode, _, banks = cut.partition("/")
-    if len(nodes) <= 1 or mode in ("", "SPX"):
+    if len(nodes) <= 1 and mode not in ("", "SPX"):
+        raise ValueError(f"it is cut ({cut}), and its parts can't be read in {NODES}")
+    if mode in ("", "SPX"):
         why = "it shares the machine's own memory" if nodes and nodes[0].integrated else ""
         return [Found(whole, "amdgpu", frozenset(own), nodes[0] if nodes else None, cut, why_not=why)]
     memory_parts = int(banks.removeprefix("NPS") or 1) if banks.removeprefix("NPS").isdecimal() else 1

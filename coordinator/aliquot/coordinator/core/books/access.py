@@ -184,6 +184,9 @@ class Token(msgspec.Struct, frozen=True):
     """The latest of the pool's authority that its holder trusts, as far as it has said so."""
     source: str = ""
     """The session that it was made by, however indirectly, and ends with."""
+    giver: str = ""
+    """Who else has seen it, or one that it was made by, however indirectly: who makes a token for another may keep it.
+    """
 
     @property
     def session(self) -> bool:

@@ -53,6 +53,7 @@ def grant_role(known: Planning, command: c.GrantRole, now_ms: int) -> Decision[N
     if command.grant in held:
         return NOTHING
     _check_room(known, command.principal, held, [command.grant])
+    _require_no_copies(known, command.principal, [command.grant])
     return Decision((RoleGranted(now_ms, command.principal, command.grant),))
 
 
@@ -87,6 +88,7 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
             )
         if held:
             _require_may_replace(known, command.by, token.principal, held)
+    _require_no_copies(known, token.principal, new)
     if command.by.principal != SYSTEM:  # whoever enters the coordinator's own folder gets in where all is full, too
         _check_room(known, token.principal, held, new)
         _check_room_for_token(known, token.principal, [*held, *new], own=token.principal == command.by.principal)
@@ -103,11 +105,30 @@ def issue_token(known: Planning, command: c.IssueToken, now_ms: int) -> Decision
         issued_by=command.by.principal,
         generation=known.enrolment.newest,  # which goes out with it
         source=session,
+        giver=command.by.principal if token.principal != command.by.principal else source.giver if source else "",
     )
     if issued.expired(now_ms):
         raise InvalidField("ttl_ms", "the token would be expired already")
     facts: list[Fact] = [RoleGranted(now_ms, token.principal, grant) for grant in new]
     return Decision((*facts, TokenIssued(now_ms, issued)), issued)
+
+
+def _require_no_copies(known: Planning, principal: str, new: Sequence[Grant]) -> None:
+    """A role goes to everybody who has a token of a principal: also to whoever made that token before, and may not give
+    the role.
+    """
+    books = known.access
+    for token_id in books.tokens_of.get(principal, ()):
+        giver = books.tokens[token_id].giver
+        if giver in ("", SYSTEM):
+            continue
+        beyond = next((grant for grant in new if not may_give(books.grants_of(giver), grant)), None)
+        if beyond is not None:
+            raise InvalidField(
+                "principal",
+                f"{giver} has made token {token_id} of {principal}, may have kept it, and may not give {beyond}",
+                hint=f"aliquot access token revoke {token_id}, then give the role, and make a new token",
+            )
 
 
 def _check_nobody_s_name(known: Planning, by: Actor, principal: str) -> None:

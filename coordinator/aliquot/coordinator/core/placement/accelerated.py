@@ -1,14 +1,15 @@
 """The price policy's scores by compiled code instead of NumPy calls: same arrays in, same integers out.
 
-Kept apart from the index so that everything works without numba, only slower: the index scores by NumPy until `warm_up`
-was called in this process, and by the kernel from then on. The arrays are gathered anew whenever one of them was
-replaced (growth, new prices).
+Kept apart from the index so that everything works without numba, only slower: the index scores by NumPy until machine
+code was loaded in this process, and by that from then on. A process that only loads it needs no numba (`compiled` in
+another makes it). The arrays are gathered anew whenever one of them was replaced (growth, new prices).
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,13 +21,82 @@ from aliquot.coordinator.core.placement.shapes import Bools, Ints, ShapeTable
 COLUMNS_MAX = 256
 """Devices of one node: a key keeps eight bits for the column."""
 
+ENTRY = "aliquot_score"
+"""The symbol of the compiled code."""
+
 _TABLE = (
     *("share_left", "memory_left", "usable", "base", "island", "numa"),
     *("cpu_left", "host_left", "class_id", "width", "islands", "has_foreign", "numa_known"),
 )
 _SHAPES = ("share", "memory", "size", "cpu", "host", "linked", "require_island", "proportional")
 
-Kernel = Callable[[Any, Ints, int, int], None]
+Kernel = Callable[[Any, Any, int], int]
+"""Machine code: room for what it returns and raises, which is nothing, and the address of its arguments."""
+
+
+class Scene(NamedTuple):
+    """What a pass reads and writes."""
+
+    # The inventory's table: [row][column], then [row].
+    share_left: Ints
+    memory_left: Ints
+    usable: Ints
+    base: Ints
+    island: Ints
+    numa: Ints
+    cpu_left: Ints
+    host_left: Ints
+    class_id: Ints
+    width: Ints
+    islands: Ints
+    has_foreign: Ints
+    numa_known: Bools
+    # The shapes: [class][slot], then [slot]. Rows without devices use the class after the last.
+    share: Ints
+    memory: Ints
+    size: Ints
+    cpu: Ints
+    host: Ints
+    counts: Ints
+    linked: Bools
+    require_island: Bools
+    proportional: Bools
+    classes: int
+    # The prices, as in `policies.price.Worths`.
+    worth: Ints
+    together: Ints
+    cpu_step: int
+    table_of: Ints
+    leasable: Ints
+    cpu_prices: Ints
+    share_parts: int
+    memory_parts: int
+    cores_max: int
+    # The index: [row][slot], [block][slot].
+    eligible: Bools
+    keys: Ints
+    block_keys: Ints
+    block: int
+    # Room to work in: [λ], then [column].
+    before: Ints
+    without: Ints
+    breaking: Ints
+    states: Ints
+    weight: Ints
+
+    def words(self) -> list[int]:
+        """It as numba lays out its arguments: numbers as they are, and of each array what numba knows of one."""
+        return [word for value in self for word in (array_words(value) if isinstance(value, np.ndarray) else [value])]
+
+
+def array_words(array: Ints | Bools) -> list[int]:
+    """Without an owner, since nothing is counted; its items, where they are, how many each way and how far apart."""
+    assert array.flags.c_contiguous, "the compiled code takes rows to lie one after another"
+    return [0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides]
+
+
+_REST = (*array_words(np.zeros(0, np.int64)), 0, 0)
+"""Of a call, what follows the scene: the rows, the first slot and the one after the last."""
 
 
 class IndexArrays(Protocol):
@@ -38,55 +108,59 @@ class IndexArrays(Protocol):
     allocations: int
 
 
-_loaded: list[tuple[type[Any], Kernel]] = []
-"""The kernel, once `warm_up` has brought it in."""
+_loaded: list[tuple[Kernel, object]] = []
+"""The kernel, and what keeps it in memory, once it has been brought in."""
 
 
-def kernel() -> tuple[type[Any], Kernel] | None:
-    """The kernel and the tuple it takes, or None as long as nobody has called `warm_up` with success."""
-    return _loaded[0] if _loaded else None
+def kernel() -> Kernel | None:
+    """The kernel, or None as long as nobody has brought it in."""
+    return _loaded[0][0] if _loaded else None
 
 
-def needs_compiling() -> bool:
-    """Whether `warm_up` would take seconds, because numba's cache does not hold the kernel for this machine. It loads
-    numba, and the kernel where it is there, in about a second. Safe in a thread.
+def compiled() -> bytes:
+    """The kernel as `load` takes it. Compiling loads numba: half a second and a hundred megabytes that never go again,
+    and some seconds more where numba's cache does not hold it.
+
+    Raises RuntimeError: why it can't be had here.
     """
     try:
-        from aliquot.coordinator.core.placement import price_kernel  # noqa: PLC0415 - optional, slow to import
-    except (ImportError, RuntimeError):
-        return False  # `warm_up` says why there is nothing to compile
-    given: list[tuple[object, ...]] = []
-    _compile(price_kernel.Scene, lambda *arguments: given.append(arguments))
-    score: Any = price_kernel.score
-    signature = tuple(score.typeof_pyval(argument) for argument in given[0])
-    return score._cache.load_overload(signature, score.targetctx) is None  # noqa: SLF001 - numba has no other word for it
+        from aliquot.coordinator.core.placement.compiling import object_code  # noqa: PLC0415 - optional, slow to import
+
+        inventory, policy = Inventory(), Price()
+        none = Accelerator(lambda *_: 0, Scorer(inventory, policy, ShapeTable(inventory)), policy, 1)
+        return object_code(none.gather(_NoRows()))
+    except (ImportError, AttributeError) as error:  # there is none, or one of another inside
+        raise RuntimeError(f"numba can't compile here ({error})") from error
+
+
+def load(object_code: bytes) -> None:
+    """Take a kernel that was compiled on this machine, from the next score on. Safe in a thread.
+
+    Raises RuntimeError where it can't be loaded.
+    """
+    try:
+        import llvmlite.binding as llvm  # noqa: PLC0415 - optional, fifty megabytes
+    except ImportError as error:
+        raise RuntimeError(f"llvmlite is not installed ({error})") from error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    # As a function of Python's own, which keeps the interpreter's lock: it is shorter than giving that up takes.
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    _loaded[:] = [(prototype(engine.get_function_address(ENTRY)), engine)]
 
 
 def warm_up() -> str:
-    """Bring the kernel in; it takes about a second, or several where no cache has it compiled. Safe in a thread.
-
-    Returns why the scores stay with NumPy, or "" where they don't. The import of numba alone costs half a second and
-    fifty megabytes, which is why this is not done by importing this module.
-    """
-    if _loaded:
-        return ""
+    """Compile in this process and load; returns why the scores stay with NumPy, or "" where they don't."""
     try:
-        from aliquot.coordinator.core.placement import price_kernel  # noqa: PLC0415 - optional, slow to import
-
-        _compile(price_kernel.Scene, price_kernel.score)
-    except ImportError as error:
-        return f"numba is not installed ({error})"
-    except RuntimeError as error:  # nowhere to keep what was compiled, or a numba that doesn't know this Python
-        return f"numba can't compile here: {error}"
-    _loaded.append((price_kernel.Scene, price_kernel.score))
+        if not _loaded:
+            load(compiled())
+    except RuntimeError as error:
+        return str(error)
     return ""
-
-
-def _compile(scene: type[Any], score: Kernel) -> None:
-    """Compile for the arrays it will be given, or load that from numba's cache: a pass over no rows does either."""
-    inventory, policy = Inventory(), Price()
-    scorer = Scorer(inventory, policy, ShapeTable(inventory))
-    Accelerator(scene, score, scorer, policy, 1).score(_NoRows(), [], 0, 0, 0)
 
 
 class _NoRows:
@@ -102,14 +176,15 @@ class _NoRows:
 class Accelerator:
     """Fills `keys` and `block_keys` of an index by the kernel."""
 
-    def __init__(self, scene: type[Any], kernel: Kernel, scorer: Scorer, policy: Price, block: int) -> None:
-        self._make_scene = scene
+    def __init__(self, kernel: Kernel, scorer: Scorer, policy: Price, block: int) -> None:
         self._kernel = kernel
         self._scorer = scorer
         self._policy = policy
         self._block = block
         self._seen: tuple[int, ...] = ()
-        self._scene: Any = None
+        self._scene: Scene | None = None
+        self._call: Ints = np.zeros(0, np.int64)
+        self._nothing = ctypes.byref((ctypes.c_void_p * 1)())
 
     def score(self, index: IndexArrays, rows: list[int] | None, n_rows: int, first_slot: int, end_slot: int) -> bool:
         """Score ascending `rows` (None: the first `n_rows`) for the slots; False: beyond the kernel's bounds."""
@@ -118,24 +193,33 @@ class Accelerator:
         seen = (inventory.layout_version, allocated, shapes.allocations, policy.version, index.allocations)
         if seen != self._seen:
             self._seen = seen
-            self._scene = self._gather(index) if inventory.table.columns <= COLUMNS_MAX else None
+            self._scene = self.gather(index) if inventory.table.columns <= COLUMNS_MAX else None
+            if self._scene is not None:
+                self._call = np.array([*self._scene.words(), *_REST], np.int64)
         if self._scene is None:
             return False
         numbers = np.arange(n_rows, dtype=np.int64) if rows is None else np.array(rows, np.int64)
-        self._kernel(self._scene, numbers, first_slot, end_slot)
+        self._call[-len(_REST) :] = (*array_words(numbers), first_slot, end_slot)
+        self._kernel(self._nothing, self._nothing, self._call.ctypes.data)
         return True
 
-    def _gather(self, index: IndexArrays) -> Any:  # noqa: ANN401 - `price_kernel.Scene`, which may not be importable
+    def gather(self, index: IndexArrays) -> Scene:
         """The arrays as they are now."""
-        table, shapes = self._scorer.inventory.table, self._scorer.shapes
-        return self._make_scene(
+        table, shapes, worths = self._scorer.inventory.table, self._scorer.shapes, self._policy.worths
+        a_price, a_column = (np.zeros(length, np.int64) for length in (len(worths.cpu_prices), table.columns))
+        return Scene(
             **{name: getattr(table, name) for name in _TABLE},
             **{name: getattr(shapes, name) for name in _SHAPES},
             counts=shapes.count,
             classes=shapes.classes,
-            **self._policy.worths._asdict(),
+            **worths._asdict(),
             eligible=index.eligible,
             keys=index.keys,
             block_keys=index.block_keys,
             block=self._block,
+            before=a_price,
+            without=a_price.copy(),
+            breaking=a_price.copy(),
+            states=a_column,
+            weight=a_column.copy(),
         )

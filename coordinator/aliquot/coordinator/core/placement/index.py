@@ -27,7 +27,7 @@ class ScoreIndex:
     """Answers which rows are how good for a shape."""
 
     def __init__(self, scorer: Scorer, *, compiled: bool = True) -> None:
-        """`compiled` False keeps to NumPy even after `accelerated.warm_up`."""
+        """`compiled` False keeps to NumPy even once compiled scores were loaded."""
         self.scorer = scorer
         self.allocations = 0
         self.passes = 0
@@ -163,7 +163,7 @@ class ScoreIndex:
                 return False
             policy = self.scorer.policy
             assert isinstance(policy, Price)
-            self._accelerator = Accelerator(*loaded, self.scorer, policy, BLOCK)
+            self._accelerator = Accelerator(loaded, self.scorer, policy, BLOCK)
         return self._accelerator.score(self, rows, n_rows, first_slot, end_slot)
 
     def _scan(self, slot: int) -> None:

@@ -1,19 +1,19 @@
 """The price policy's scores in one pass, compiled by numba: the integers of `policies.price` and `candidates.gather`.
 
 A decision in NumPy costs the overhead of some seventy calls on arrays of a few hundred numbers; here it costs the
-numbers. All is a pure function of the arrays in a `Scene`; the only writes go to its `keys` and `block_keys`. A
-test holds the two implementations together on random pools. Imported only where numba is (`accelerated` does).
+numbers. All is a pure function of the arrays in a `Scene`; the only writes go to its `keys`, its `block_keys` and its
+room to work in. A test holds the two implementations together on random pools. Imported only where it is compiled
+(`compiling`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
+from aliquot.coordinator.core.placement.accelerated import Scene
 from aliquot.coordinator.core.placement.scoring import NEVER
-from aliquot.coordinator.core.placement.shapes import Bools, Ints
+from aliquot.coordinator.core.placement.shapes import Ints
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 
 WHOLE = WHOLE_SHARE_MILLI
@@ -26,52 +26,7 @@ CORE = 1000
 WORST = int(NEVER)
 
 
-class Scene(NamedTuple):
-    """What a pass reads and writes; `accelerated.Accelerator` fills it from the arrays' owners."""
-
-    # The inventory's table: [row][column], then [row].
-    share_left: Ints
-    memory_left: Ints
-    usable: Ints
-    base: Ints
-    island: Ints
-    numa: Ints
-    cpu_left: Ints
-    host_left: Ints
-    class_id: Ints
-    width: Ints
-    islands: Ints
-    has_foreign: Ints
-    numa_known: Bools
-    # The shapes: [class][slot], then [slot]. Rows without devices use the class after the last.
-    share: Ints
-    memory: Ints
-    size: Ints
-    cpu: Ints
-    host: Ints
-    counts: Ints
-    linked: Bools
-    require_island: Bools
-    proportional: Bools
-    classes: int
-    # The prices, as in `policies.price.Worths`.
-    worth: Ints
-    together: Ints
-    cpu_step: int
-    table_of: Ints
-    leasable: Ints
-    cpu_prices: Ints
-    share_parts: int
-    memory_parts: int
-    cores_max: int
-    # The index: [row][slot], [block][slot].
-    eligible: Bools
-    keys: Ints
-    block_keys: Ints
-    block: int
-
-
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _fits(s: Scene, row: int, d: int, class_id: int, slot: int) -> bool:
     share = s.share[class_id, slot]
     memory = s.memory[class_id, slot]
@@ -88,7 +43,7 @@ def _fits(s: Scene, row: int, d: int, class_id: int, slot: int) -> bool:
     return bool(s.memory_left[row, d] >= memory)
 
 
-@njit(cache=True)
+@njit()
 def _members(s: Scene, group: Ints, row: int, wanted: int, class_id: int, slot: int) -> int:
     """How many fitting devices of the row are in this group."""
     members = 0
@@ -98,7 +53,7 @@ def _members(s: Scene, group: Ints, row: int, wanted: int, class_id: int, slot: 
     return members
 
 
-@njit(cache=True)
+@njit()
 def _closeness(s: Scene, row: int, class_id: int, slot: int) -> int:
     """2 if enough fitting devices share an NVLink island, 1 if a NUMA node, else 0."""
     if not s.islands[row] and not s.numa_known[row]:
@@ -112,28 +67,28 @@ def _closeness(s: Scene, row: int, class_id: int, slot: int) -> int:
     return found
 
 
-@njit(cache=True)
+@njit()
 def _tier(s: Scene, row: int, class_id: int, slot: int) -> int:
     """How close together the slot's devices can be; -1 where that is not close enough."""
     tier = _closeness(s, row, class_id, slot) if s.islands[row] or s.numa_known[row] else 0
     return -1 if s.require_island[slot] and tier != 2 else tier
 
 
-@njit(cache=True)
+@njit()
 def score(s: Scene, rows: Ints, first_slot: int, end_slot: int) -> None:  # noqa: C901, PLR0912, PLR0915 - see below
     """Score ascending `rows` for the slots, and bring the blocks that they lie in up to date.
 
-    One long function on purpose: each call that takes the scene, or an array, counts a reference to every array in it,
-    atomically, which cost more than the scores.
+    One long function on purpose: each call that takes the scene hands every array in it over, which cost more than the
+    scores.
     """
     share_left, memory_left, usable, base = s.share_left, s.memory_left, s.usable, s.base
     share_of, memory_of, size_of, worth, prices, together = s.share, s.memory, s.size, s.worth, s.cpu_prices, s.together
     cpu_of, host_of, counts, proportional, linked = s.cpu, s.host, s.counts, s.proportional, s.linked
     keys, block_keys, eligible = s.keys, s.block_keys, s.eligible
     n_prices, columns, n_rows, several = len(prices), share_left.shape[1], len(rows), len(together) > 0
-    before, without, breaking = np.empty(n_prices, np.int64), np.empty(n_prices, np.int64), np.empty(n_prices, np.int64)
+    before, without, breaking = s.before, s.without, s.breaking
     steps = together.shape[2] - 1
-    states, weight = np.empty(columns, np.int64), np.empty(columns, np.int64)
+    states, weight = s.states, s.weight
     share_parts, memory_parts = s.share_parts, s.memory_parts
     for position in range(n_rows):
         row = rows[position]
