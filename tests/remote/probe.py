@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 import aliquot.remote.torch as remote
+from aliquot.remote import errors
 from tests.remote.channels import ServerProcess
 from tests.remote.probes.probing import PROBES
 
@@ -37,7 +38,7 @@ def run(device: torch.device) -> list[tuple[str, str, str]]:
         except Exception as error:  # noqa: BLE001 - that is what is asked
             text = str(error).strip().split("\n")[0]
             results.append((group, name, f"{type(error).__name__}: {text}"[:160]))
-            with contextlib.suppress(remote.RemoteError):
+            with contextlib.suppress(errors.RemoteError):
                 remote.session_of(device).synchronize()
     return results
 

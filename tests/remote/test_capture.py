@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import aliquot.remote.torch as remote
+from aliquot.remote import errors
 
 
 def program(where: torch.device | str, *, dropout: float = 0.0, **options: Any) -> tuple[Any, nn.Module, Any]:
@@ -101,7 +102,7 @@ def test_a_wait_inside_is_refused_and_named(device: torch.device) -> None:
 
     captured = remote.capture(step)
     captured()
-    with pytest.raises(remote.CaptureError, match=r"waited for\n.*test_capture\.py.*in step"):
+    with pytest.raises(errors.CaptureError, match=r"waited for\n.*test_capture\.py.*in step"):
         captured()
     assert x.sum().item() == 1.5
 
@@ -117,7 +118,7 @@ def test_a_number_that_changes_is_refused_and_named(device: torch.device) -> Non
     captured = remote.capture(step)
     captured()
     captured()
-    with pytest.raises(remote.CaptureError, match=r"add_.*capturable"):
+    with pytest.raises(errors.CaptureError, match=r"add_.*capturable"):
         captured()
     assert x.tolist() == [6.0] * 3, "the step was done as it is"
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import aliquot.remote.torch as remote
+from aliquot.remote import errors
 
 
 def down(tensor: torch.Tensor) -> torch.Tensor:
@@ -100,6 +101,6 @@ def test_an_error_before_it_is_raised_where_it_is_read(device: torch.device) -> 
     table = torch.zeros(3, 2, device=device)
     table.index_select(0, torch.tensor([7], device=device))
     came = down(torch.ones(2, device=device))
-    with pytest.raises(remote.RemoteOperatorError, match=r"index_select.*\n.*test_coming\.py"):
+    with pytest.raises(errors.RemoteOperatorError, match=r"index_select.*\n.*test_coming\.py"):
         came.tolist()
     assert down(table).tolist() == [[0.0, 0.0]] * 3

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import aliquot.remote.torch as remote
+from aliquot.remote import errors
 from bench.lib.remote_programs import Transformer
 from tests.remote.channels import ServerProcess
 
@@ -201,7 +202,7 @@ def test_an_error_names_its_line(device: torch.device) -> None:
     table = torch.zeros(3, 2, device=device)
     rows = torch.tensor([7], device=device)
     table.index_select(0, rows)  # the line that fails
-    with pytest.raises(remote.RemoteOperatorError, match=r"index_select.*\n.*test_eager\.py") as caught:
+    with pytest.raises(errors.RemoteOperatorError, match=r"index_select.*\n.*test_eager\.py") as caught:
         torch.ones(1, device=device).item()
     line = int(caught.value.site.split("line ")[1].split(",")[0])
     assert "the line that fails" in Path(__file__).read_text().splitlines()[line - 1]

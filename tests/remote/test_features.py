@@ -14,7 +14,6 @@ KNOWN = {
     "an explicit generator",
     "load with map_location to the device",
     "quantized tensors",
-    "sparse tensors",
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import aliquot.remote.torch as remote
+from aliquot.remote import errors
 from aliquot.remote.core import messages
 from tests.remote.channels import ServerProcess
 
@@ -40,7 +41,7 @@ def test_what_does_not_have_its_hash_is_not_kept(device: torch.device) -> None:
     wrong = hashlib.sha256(b"something else").digest()
     session.flush()
     session.send(messages.Blob(there._allocation.handle, wrong))  # type: ignore[attr-defined]
-    with pytest.raises(remote.RemoteOperatorError, match="SHA-256"):
+    with pytest.raises(errors.RemoteOperatorError, match="SHA-256"):
         session.synchronize()
     request = session.request()
     reply, _ = session.ask(messages.Hashed(request, [(there._allocation.handle, wrong)]), request)  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.remote_scripts.conftest import Both, Run
 
-NAMES = ("classifier", "diffusion", "gan", "gpt", "lstm", "reinforce")
+NAMES = ("classifier", "diffusion", "gan", "gpt", "lstm", "reinforce", "sparse", "torchscript")
 
 
 @pytest.fixture(scope="module")

@@ -13,40 +13,15 @@ from aliquot.remote import kernels
 
 _NAMESPACES = ("aten::", "aliquot::")
 
-_REFUSED_NAMES = frozenset(
-    {
-        # Files.
-        "from_file",
-        # Storages of somebody else's making, and sizes past them.
-        "set_",
-        "set",
-        "set_out",
-        "resize",
-        "resize_",
-        "resize_as_",
-        "resize_as",
-        "as_strided_",
-        "_resize_output_",
-        "_resize_output",
-        # What a tensor here is not, and constructors that believe their arguments.
-        "_pin_memory",
-        "pin_memory",
-        "is_pinned",
-        "record_stream",
-        "_make_dual",
-        "_make_per_tensor_quantized_tensor",
-        "_make_per_channel_quantized_tensor",
-        "_index_put_impl_",
-        "_index_put_impl",
-        "_convert_weight_to_int4pack",
-        "_assert_async",
-        "_assert_scalar",
-        "_functional_assert_async",
-        "_print",
-        "sym_size",
-        "sym_stride",
-    }
-)
+_REFUSED_NAMES = frozenset((
+    # Files, and storages of somebody else's making, and sizes past them.
+    "from_file", "set_", "set", "set_out", "resize", "resize_", "resize_as_", "resize_as", "as_strided_",
+    "_resize_output_", "_resize_output",
+    # What a tensor here is not, and constructors that believe their arguments.
+    "_pin_memory", "pin_memory", "is_pinned", "record_stream", "_make_dual", "_make_per_tensor_quantized_tensor",
+    "_make_per_channel_quantized_tensor", "_index_put_impl_", "_index_put_impl", "_convert_weight_to_int4pack",
+    "_assert_async", "_assert_scalar", "_functional_assert_async", "_print", "sym_size", "sym_stride",
+))  # fmt: skip
 
 _REFUSED_PARTS = (
     "sparse", "quantiz", "nested", "named", "_test_", "mkldnn", "_cudnn_init", "storage", "jagged", "coalesce",

@@ -25,69 +25,7 @@ from aliquot.common.errors import AliquotError
 from aliquot.remote import cuda
 from aliquot.remote.session import Session
 
-KERNELS = """
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry saxpy(.param .u64 y, .param .u64 x, .param .f32 a, .param .u32 count)
-{
-    .reg .pred %none;
-    .reg .b32 %i, %n, %block, %threads;
-    .reg .b64 %to, %from, %at;
-    .reg .f32 %old, %more, %by;
-    ld.param.u64 %to, [y];
-    ld.param.u64 %from, [x];
-    ld.param.f32 %by, [a];
-    ld.param.u32 %n, [count];
-    mov.u32 %block, %ctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %i, %tid.x;
-    mad.lo.u32 %i, %block, %threads, %i;
-    setp.ge.u32 %none, %i, %n;
-    @%none bra DONE;
-    cvta.to.global.u64 %to, %to;
-    cvta.to.global.u64 %from, %from;
-    mul.wide.u32 %at, %i, 4;
-    add.u64 %to, %to, %at;
-    add.u64 %from, %from, %at;
-    ld.global.f32 %old, [%to];
-    ld.global.f32 %more, [%from];
-    fma.rn.f32 %old, %by, %more, %old;
-    st.global.f32 [%to], %old;
-DONE:
-    ret;
-}
-.visible .entry dot(.param .u64 out, .param .u64 x, .param .u64 y, .param .u32 count)
-{
-    .reg .pred %none;
-    .reg .b32 %i, %n;
-    .reg .b64 %to, %first, %second;
-    .reg .f32 %sum, %one, %other;
-    ld.param.u64 %to, [out];
-    ld.param.u64 %first, [x];
-    ld.param.u64 %second, [y];
-    ld.param.u32 %n, [count];
-    cvta.to.global.u64 %to, %to;
-    cvta.to.global.u64 %first, %first;
-    cvta.to.global.u64 %second, %second;
-    mov.f32 %sum, 0f00000000;
-    mov.u32 %i, 0;
-AGAIN:
-    setp.ge.u32 %none, %i, %n;
-    @%none bra DONE;
-    ld.global.f32 %one, [%first];
-    ld.global.f32 %other, [%second];
-    fma.rn.f32 %sum, %one, %other, %sum;
-    add.u64 %first, %first, 4;
-    add.u64 %second, %second, 4;
-    add.u32 %i, %i, 1;
-    bra AGAIN;
-DONE:
-    st.global.f32 [%to], %sum;
-    ret;
-}
-"""
-"""`y += a * x`, and `out[0]` is the sum of `x * y`, by one thread. (The simulated driver knows both by name.)"""
+KERNELS = Path(__file__).with_suffix(".ptx")
 POINTS = 256
 _SLOPE, _OFFSET = 2.0, -1.0
 _PAUSE_S = 0.02
@@ -125,7 +63,7 @@ def by_operators(session: Session) -> tuple[Step, Learnt]:
 def by_kernels(session: Session) -> tuple[Step, Learnt]:
     """By kernels of our own, in the raw lane."""
     device = cuda.open_device(session)
-    module = device.load(KERNELS)
+    module = device.load(KERNELS.read_text())
     saxpy = module.function("saxpy", ["pointer", "pointer", "f32", "u32"])
     dot = module.function("dot", ["pointer", "pointer", "pointer", "u32"])
     chance = random.Random(0)  # noqa: S311 - points, no secrets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import aliquot.remote.torch  # noqa: F401 - makes the tensors known to PyTorch
-from aliquot.remote.compat import amp, collectives, cuda, leaving, saving, signals, tensors
+from aliquot.remote.compat import amp, collectives, cuda, leaving, saving, scripting, signals, tensors
 from aliquot.remote.torch import guard
 
 _active = False
@@ -21,9 +21,10 @@ def activate() -> None:
     signals.install()
     guard.install()
     with warnings.catch_warnings():
-        # Builds for CUDA have kernels of their own, which are replaced.
+        # Some operators have kernels there, in builds for CUDA and for tracing, which are replaced.
         warnings.simplefilter("ignore")
         tensors.install()
+        scripting.install()
     saving.install()
     collectives.install()
     cuda.install()

@@ -5,6 +5,7 @@ Whatever else `torch.cuda` offers refuses by its name.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from dataclasses import dataclass
 from typing import Any, Self
@@ -77,17 +78,8 @@ class Stream(backend.Stream):
         return hash(self.device)
 
 
-class StreamContext:
-    """Has no effect: there is one stream."""
-
-    def __init__(self, stream: Stream | None) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+class StreamContext(contextlib.nullcontext[Any]):
+    """Has no effect: there is one stream. A class, as the compiler asks what is one of these."""
 
 
 class Device:
@@ -172,16 +164,11 @@ def _summary(device: Any = None, abbreviated: bool = False) -> str:  # noqa: FBT
 
 
 def _state(device: Any = "cuda") -> torch.Tensor:
-    session = devices.session(device)
-    request = session.request()
-    _, state = session.ask(messages.Random(request), request)
-    return torch.frombuffer(state, dtype=torch.uint8)
+    return backend.module.get_rng_state(device)
 
 
 def _set_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-    session = devices.session(device)
-    request = session.request()
-    session.ask(messages.Random(request, bytes(new_state.cpu().numpy())), request)
+    backend.module.set_rng_state(new_state.cpu(), device)
 
 
 def _seed_one(seed: int) -> None:

@@ -14,7 +14,6 @@ import torch
 
 from aliquot.remote.compat import leaving
 from aliquot.remote.compat.signals import stop_signal
-from aliquot.remote.core import messages
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import backend
 from aliquot.remote.torch.session import Session as DeviceSession
@@ -131,9 +130,7 @@ class Devices:
                 return
             chosen = range(len(self.parts())) if every else (self.index(device),)
             for index in chosen:
-                session = backend.session_of(index)
-                session.flush()
-                session.send(messages.Seed(backend._seed(seed)))
+                backend.session_of(index).seed(seed)
 
 
 def _say_connecting() -> None:

@@ -19,7 +19,7 @@ import torch
 from aliquot.remote import operators
 from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget, OutOfMemory
-from aliquot.remote.core.bounds import PROTOCOL, TEMPLATES_MAX
+from aliquot.remote.core.bounds import PROTOCOL, RECORDED_WORDS_MAX, RECORDINGS_MAX, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.layouts import LayoutError
@@ -30,7 +30,6 @@ from aliquot.remote.server.executor import Executable, Refusal, TemplateError
 from aliquot.remote.server.graphs import Graphs
 from aliquot.remote.server.memory import keep_freed
 from aliquot.remote.server.randomness import Generator
-from aliquot.remote.server.recordings import Recordings
 from aliquot.remote.server.store import HandleError, MispredictedError, Store
 
 _CHUNK_BYTES = FRAME_BYTES_MAX - 64
@@ -105,7 +104,8 @@ class TorchEngine:
         self._templates: dict[int, Executable | Refusal] = {}
         self._blobs = blobs
         self._graphs = Graphs(self._store, device, self._generator)
-        self._recordings = Recordings()
+        self._recordings: dict[int, tuple[list[int], list[int]]] = {}
+        """Captured steps: their words, and the allocations that they make anew each time."""
         self._welcomed = False
         self._fault = 0
         self._faults = 0
@@ -197,35 +197,26 @@ class TorchEngine:
     # --------------------------------------------------------------------------------------------------- the stream
 
     def _hello(self, message: messages.Hello) -> None:
-        own = operators.digest()
+        own, here = operators.digest(), str(torch.__version__)
+        refusal = ""
         if message.protocol != PROTOCOL:
-            self._send(
-                messages.Refused(
-                    f"the client speaks version {message.protocol}, this server {PROTOCOL}: "
-                    "install the same version of aliquot on both ends",
-                    PROTOCOL,
-                    str(torch.__version__),
-                )
+            refusal = (
+                f"the client speaks version {message.protocol}, this server {PROTOCOL}: "
+                "install the same version of aliquot on both ends"
             )
-            return
-        if message.operators != own and message.torch.split("+")[0] != torch.__version__.split("+")[0]:
-            self._send(
-                messages.Refused(
-                    f"the client has PyTorch {message.torch[:40]}, this server {torch.__version__}, and their "
-                    "operators differ: install the same version on both ends",
-                    PROTOCOL,
-                    str(torch.__version__),
-                )
+        elif message.operators != own and message.torch.split("+")[0] != here.split("+", maxsplit=1)[0]:
+            refusal = (
+                f"the client has PyTorch {message.torch[:40]}, this server {here}, and their operators differ: "
+                "install the same version on both ends"
             )
+        if refusal:
+            self._send(messages.Refused(refusal, PROTOCOL, here))
             return
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         self._welcomed = True
-        self._send(
-            messages.Welcome(
-                PROTOCOL, str(torch.__version__), self._device.type, self._store.account.limit_bytes, own, self._seed
-            )
-        )
+        limit_bytes = self._store.account.limit_bytes
+        self._send(messages.Welcome(PROTOCOL, here, self._device.type, limit_bytes, own, self._seed))
 
     def _define(self, template: messages.Template) -> None:
         if not TEMPLATES_FROM <= template.number < TEMPLATES_MAX:
@@ -396,16 +387,21 @@ class TorchEngine:
     # ------------------------------------------------------------------------------- steps, graphs, contents by hash
 
     def _record(self, message: messages.Record) -> None:
-        if not self._fault:
-            self._recordings.put(message)
+        if not self._fault and message.words:
+            words = unpack(message.width, message.words)
+            if len(words) > RECORDED_WORDS_MAX or not 0 <= message.number < RECORDINGS_MAX:
+                raise StreamError(f"a step of {len(words)} words can't be kept as number {message.number}")
+            self._recordings[message.number] = (words, message.kept)
+        elif not self._fault:
+            self._recordings.pop(message.number, None)
         self._send(messages.Reply(message.request, fault=self._fault))
 
     def _replay(self, number: int, site: int) -> None:
-        try:
-            words, kept = self._recordings.get(number)
-        except Exception as error:  # noqa: BLE001
-            self._fail(error, "replay", site)
+        found = self._recordings.get(number)
+        if found is None:
+            self._fail(StreamError(f"there is no captured step {number}"), "replay", site)
             return
+        words, kept = found
         for handle in kept:
             self._store.free(handle)
         self._run_words(words, 1)

@@ -212,12 +212,7 @@ class Executable:
     def call(self, words: Sequence[int], at: int, store: Store, generator: Generator) -> Any:
         """Run it on what stands in the stream; its arguments begin at `at`. Returns what the operator returned."""
         values = self._values(words, at, store)
-        if self._plain:
-            if self._random:
-                with generator:
-                    return self._function(*values)
-            return self._function(*values)
-        args, kwargs = self._arguments(values)
+        args, kwargs = (values, {}) if self._plain else self._arguments(values)
         if self._random:
             with generator:
                 return self._function(*args, **kwargs)

@@ -220,15 +220,12 @@ class _Module(types.ModuleType):
         return False
 
     def manual_seed(self, seed: int) -> None:
-        session = session_of()
-        session.flush()
-        session.send(messages.Seed(_seed(seed)))
+        session_of().seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
         for session in ATTACHED:
             if session is not None and session.closed is None:
-                session.flush()
-                session.send(messages.Seed(_seed(seed)))
+                session.seed(seed)
 
     def initial_seed(self) -> int:
         return session_of().welcome.seed
@@ -277,9 +274,7 @@ class _Module(types.ModuleType):
         return f"aliquot remote {session.welcome.device}"
 
 
-def _seed(seed: int) -> int:
-    seed = int(seed)
-    return seed if seed < 1 << 63 else seed - (1 << 64)
+module = _Module("torch.aliquot", "Remote devices.")
 
 
 def _empty(size: Sequence[int], **kwargs: Any) -> torch.Tensor:
@@ -344,7 +339,6 @@ _library = torch.library.Library("aten", "IMPL")
 def register() -> None:
     """Make the device known to PyTorch, once a process."""
     hook, guard = _Hooks(), _Guard()
-    module = _Module("torch.aliquot", "Remote devices.")
     vars(module).update(Stream=Stream, Event=Event, device=_Current)
     _setup_privateuseone_for_python_backend("aliquot", backend_module=module, hook=hook, device_guard=guard)
     supported = _foreach_supported_types

@@ -86,14 +86,18 @@ def settle(tensor: ComingTensor) -> None:
     """Wait for the elements, and make it a tensor like any other. Raises `RemoteError` where they never come."""
     with torch._C.DisableTorchFunctionSubclass():
         memory = tensor._memory
-        data = tensor._request.take()
-        size_bytes = memory.numel() * memory.element_size()
-        if len(data) != size_bytes:
-            raise RemoteError(f"the server sent {len(data)} bytes of a tensor of {size_bytes}")
-        if size_bytes:
-            ctypes.memmove(memory.data_ptr(), (ctypes.c_char * size_bytes).from_buffer(data), size_bytes)
+        fill(memory, tensor._request.take())
         del tensor._request, tensor._memory
         tensor.__class__ = torch.Tensor  # type: ignore[assignment]
+
+
+def fill(memory: torch.Tensor, data: bytearray) -> None:
+    """Put elements that came down into a contiguous tensor. Raises `RemoteError` where they are not as many."""
+    size_bytes = memory.numel() * memory.element_size()
+    if len(data) != size_bytes:
+        raise RemoteError(f"the server sent {len(data)} bytes of a tensor of {size_bytes}")
+    if size_bytes:
+        ctypes.memmove(memory.data_ptr(), (ctypes.c_char * size_bytes).from_buffer(data), size_bytes)
 
 
 def ask(source: RemoteTensor, site: int) -> tuple[Session, int]:

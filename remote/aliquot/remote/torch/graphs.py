@@ -1,17 +1,15 @@
-"""A function that is traced once, sent as a list of calls, and then run by its number: for inference.
+"""A traced function that is sent as a list of calls once, and then run by its number.
 
-A forward pass of a thousand operators is one small message then. The function must do the same each time and write to
-no tensor; its parameters are read where they are, so what an optimizer changes in them is seen.
+A forward pass of a thousand operators is one small message then. It writes to no tensor; its parameters are read where
+they are, so what an optimizer changes in them is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as trees
 
 from aliquot.remote.core import messages
 from aliquot.remote.core.bounds import GRAPHS_MAX
@@ -19,17 +17,11 @@ from aliquot.remote.core.words import int_words
 from aliquot.remote.errors import RemoteError
 from aliquot.remote.operators import NotAllowed, find
 from aliquot.remote.torch import tensor as tensors
-from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.prediction import constant
 from aliquot.remote.torch.session import Session
-from aliquot.remote.torch.tensor import Allocation, Layout, RemoteTensor, wrap
+from aliquot.remote.torch.tensor import Layout, RemoteTensor
 
 _GETITEM = "getitem"
-
-
-def graph(function: Callable[..., Any]) -> Graph:
-    """A function of tensors that does what `function` does, without gradients, as one operator on the server."""
-    return Graph(function)
 
 
 class Sent:
@@ -68,79 +60,13 @@ class Sent:
 
     def run(self, given: list[RemoteTensor], site: int) -> list[RemoteTensor]:
         """Issue it; returns what will be there."""
-        session = self.session
         words = [self.number, site]
         for arg in given:
             words.append(arg._allocation.handle)
             if arg._offset:
                 words.extend(int_words(arg._offset))
-        made: list[RemoteTensor] = []
-        for layout in self.layouts:
-            handle = session.new_handle()
-            allocation = Allocation(session, handle, layout.extent_bytes)
-            if session.recording is not None:
-                session.remember(allocation)
-            made.append(wrap(allocation, layout, 0))
-            words.append(handle)
-        session.counters.operators += 1
-        session.pending.extend(words)
-        if len(session.pending) > session.threshold:
-            session.flush()
-        return made
-
-
-class _Variant:
-    """The function for inputs of certain sizes."""
-
-    def __init__(self, sent: Sent, extra: list[RemoteTensor], tree: Any) -> None:
-        self.sent = sent
-        self.extra = extra
-        self.tree = tree
-
-
-class Graph:
-    """A function on the server, traced anew for each kind of arguments."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._variants: dict[Any, _Variant] = {}
-
-    def __call__(self, *args: torch.Tensor) -> Any:
-        """Run it there.
-
-        Raises:
-            RemoteError: an argument is no tensor of a remote device, or the function does what a graph can't.
-        """
-        if not args or not all(isinstance(arg, RemoteTensor) for arg in args):
-            raise RemoteError("a graph takes tensors of a remote device, and nothing else")
-        given: list[RemoteTensor] = list(args)  # type: ignore[arg-type]
-        session = given[0]._layout.session
-        training = isinstance(self._function, torch.nn.Module) and self._function.training
-        key = (training, tuple((arg._layout, arg._offset != 0) for arg in given))
-        variant = self._variants.get(key)
-        if variant is None or variant.sent.evictions != session.evictions:
-            variant = self._variants[key] = self._define(session, given)
-        made = variant.sent.run([*given, *variant.extra], session.site(tensors._getframe(1)))
-        return trees.tree_unflatten(made, variant.tree)
-
-    def _define(self, session: Session, given: list[RemoteTensor]) -> _Variant:
-        from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415 - slow to load
-
-        seen: list[tuple[list[Any], Any]] = []
-
-        def flat(*args: torch.Tensor) -> list[Any]:
-            leaves, tree = trees.tree_flatten(self._function(*args))
-            seen.append((leaves, tree))
-            return leaves
-
-        with torch.no_grad():
-            traced = make_fx(flat, tracing_mode="real")(*given)
-        extra = [getattr(traced, str(node.target)) for node in traced.graph.nodes if node.op == "get_attr"]
-        if not all(isinstance(value, RemoteTensor) for value in extra):
-            raise RemoteError("the function uses tensors that are not on the remote device: move them there first")
-        leaves, tree = seen[-1]
-        layouts = [layout_of(session, leaf.dtype, leaf.shape, leaf.stride()) for leaf in leaves]
-        return _Variant(Sent(session, traced, [*given, *extra], layouts), extra, tree)
+        self.session.counters.operators += 1
+        return tensors.put(self.session, words, self.layouts)
 
 
 class Translation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ _own = torch.ops.aliquot
 assert aliquot.remote.kernels.RANDOM
 
 _linear = _aten.linear.default
-_FLASH_ON_CPU = 1
 
 
 def _serves_cpu(tensor: torch.Tensor) -> bool:
@@ -224,18 +223,24 @@ def _one_hot(classes: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return zeros.scatter_(-1, classes.unsqueeze(-1), 1)
 
 
-def _silu_backward(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
-    if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
-        result: torch.Tensor = issue(None, _aten.silu_backward.default, (grad, mat), None)
-        return result
+def _whole_or(operator: Any, parts: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A gradient by the server's own kernel; by its parts where it has a gradient itself, or the compiler looks on."""
+
+    def run(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
+        if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
+            result: torch.Tensor = issue(None, operator, (grad, mat), None)
+            return result
+        return parts(grad, mat)
+
+    return run
+
+
+def _silu_parts(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
     share = mat.sigmoid()
     return grad * share * (1 + mat * (1 - share))
 
 
-def _mish_backward(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
-    if type(grad) is type(mat) is RemoteTensor and not _wants_grad(grad, mat):
-        result: torch.Tensor = issue(None, _aten.mish_backward.default, (grad, mat), None)
-        return result
+def _mish_parts(grad: torch.Tensor, mat: torch.Tensor) -> torch.Tensor:
     squashed = torch.nn.functional.softplus(mat).tanh()
     return grad * (squashed + mat * mat.sigmoid() * (1 - squashed * squashed))
 
@@ -251,8 +256,8 @@ def register() -> None:
     """Put them where autograd would be, once a process."""
     _library.impl("linear", _linear_kernel, "AutogradPrivateUse1")
     _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
-    _library.impl("silu_backward", _silu_backward, "AutogradPrivateUse1")
-    _library.impl("mish_backward", _mish_backward, "AutogradPrivateUse1")
+    _library.impl("silu_backward", _whole_or(_aten.silu_backward.default, _silu_parts), "AutogradPrivateUse1")
+    _library.impl("mish_backward", _whole_or(_aten.mish_backward.default, _mish_parts), "AutogradPrivateUse1")
     _library.impl("one_hot", _one_hot, "AutogradPrivateUse1")
     _library.impl("dropout", _dropout, "AutogradPrivateUse1")
     _library.impl("_pack_padded_sequence", _pack_padded_sequence, "AutogradPrivateUse1")

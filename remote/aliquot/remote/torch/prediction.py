@@ -8,6 +8,7 @@ meta kernel, are asked for instead: one wait each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -75,7 +76,7 @@ def miss(session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[s
     key = _key(func, args, kwargs)
     entry = session.entries.get(key)
     if entry is None:
-        entry = _predict(session, func, args, kwargs)
+        entry = _untraced(_predict, session, func, args, kwargs)
         if len(session.entries) >= _entries_left:
             _forget(session)
         session.entries[key] = entry
@@ -83,6 +84,14 @@ def miss(session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[s
 
 
 tensors.miss = miss
+
+
+def _untraced(function: Callable[..., Entry], *args: Any) -> Entry:
+    """Call a function that counts with sizes: where TorchScript traces this thread, they are tensors, so in another."""
+    if torch._C._get_tracing_state() is None:
+        return function(*args)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, *args).result()
 
 
 @cache

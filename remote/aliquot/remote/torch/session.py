@@ -180,10 +180,6 @@ class Session:
             self.ask(messages.Record(request, number, b"", 2, []), request)
             self.free_handles.extend(handles)
 
-    def remember(self, allocation: Any) -> None:
-        """Have the step that is being recorded know what it makes."""
-        self.made.append(weakref.ref(allocation))
-
     def take_graph(self, most: int) -> int:
         """A number that no graph has.
 
@@ -284,6 +280,12 @@ class Session:
     def send(self, message: msgspec.Struct) -> None:
         """Send a message, behind what was sent before."""
         self.send_frame(language.encode(message))
+
+    def seed(self, seed: int) -> None:
+        """Begin the random numbers there anew, behind everything that was issued before."""
+        seed = int(seed)
+        self.flush()
+        self.send(messages.Seed(seed if seed < 1 << 63 else seed - (1 << 64)))
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame, behind what was sent before."""

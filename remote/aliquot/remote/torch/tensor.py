@@ -264,7 +264,7 @@ def _add(value: Any, place: int | str, func: Any, key: list[Any], words: list[in
         key.append(value)
 
 
-def issue(  # noqa: C901, PLR0912, PLR0915 - the path of every operator
+def issue(  # noqa: C901, PLR0912 - the path of every operator
     session: Session | None, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None
 ) -> Any:
     """Call an operator on the server; returns tensors that will be there."""
@@ -323,22 +323,26 @@ def issue(  # noqa: C901, PLR0912, PLR0915 - the path of every operator
         if session.live_bytes > session.limit_bytes:
             session.overfull()
         return tensor
+    assert entry.build is not None
+    return entry.build(put(session, words, entry.layouts), args, kwargs or {})
+
+
+def put(session: Session, words: list[int], layouts: Sequence[Layout]) -> list[RemoteTensor]:
+    """Put a call into the stream, and behind its words the handles of what it makes; returns that."""
     made: list[RemoteTensor] = []
-    for each in entry.layouts:
+    for layout in layouts:
         handle = session.new_handle()
-        allocation = Allocation(session, handle, each.extent_bytes)
+        allocation = Allocation(session, handle, layout.extent_bytes)
         if session.recording is not None:
             session.made.append(weakref.ref(allocation))
-        made.append(wrap(allocation, each, 0))
+        made.append(wrap(allocation, layout, 0))
         words.append(handle)
-    pending = session.pending
-    pending.extend(words)
-    if len(pending) > session.threshold:
+    session.pending.extend(words)
+    if len(session.pending) > session.threshold:
         session.flush()
     if session.live_bytes > session.limit_bytes:
         session.overfull()
-    assert entry.build is not None
-    return entry.build(made, args, kwargs or {})
+    return made
 
 
 def _session_in(args: Sequence[Any], kwargs: dict[str, Any] | None) -> Session | None:

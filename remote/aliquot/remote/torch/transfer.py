@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from aliquot.remote.core.layouts import contiguous_stride, overlaps
-from aliquot.remote.errors import RemoteError
 from aliquot.remote.torch import tensor as tensors
-from aliquot.remote.torch.coming import ask, coming
+from aliquot.remote.torch.coming import ask, coming, fill
 from aliquot.remote.torch.layouts import layout_of
 from aliquot.remote.torch.session import Session
 from aliquot.remote.torch.tensor import SPECIAL, RemoteTensor, issue
@@ -63,11 +62,7 @@ def download(tensor: RemoteTensor, what: str = ".cpu()") -> torch.Tensor:
     session, request = ask(tensor, site)
     _, data = session.wait(request, site=site, what=what)
     here = torch.empty(layout.shape, dtype=layout.dtype)
-    size_bytes = here.numel() * here.element_size()
-    if len(data) != size_bytes:
-        raise RemoteError(f"the server sent {len(data)} bytes of a tensor of {size_bytes}")
-    if size_bytes:
-        ctypes.memmove(here.data_ptr(), (ctypes.c_char * size_bytes).from_buffer(data), size_bytes)
+    fill(here, data)
     return here
 
 
