@@ -52,7 +52,7 @@ def test_a_process_of_the_lease_gets_it_and_the_audit_log_says_so(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = start()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "aliquot.agent.audit"):
         assert signaller().send(Target(key(process), LEASE, "over its limit"), signal.SIGTERM) is Outcome.SENT
     assert process.wait(timeout=10) == -signal.SIGTERM
     (record,) = caplog.records
@@ -71,7 +71,7 @@ def test_the_same_signal_is_not_sent_again_and_again(start: Start, caplog: pytes
     until(lambda: processes.name_of(process.pid) == "sleep", "it ignores the signal")
     mine = signaller()
     target = Target(key(process), LEASE, "over")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "aliquot.agent.audit"):
         outcomes = [mine.send(target, signal.SIGTERM) for _ in range(50)]
     assert outcomes == [Outcome.SENT, *[Outcome.REPEATED] * 49]
     assert len(caplog.records) == 1

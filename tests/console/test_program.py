@@ -107,3 +107,24 @@ def test_strangers_who_send_nothing_keep_nothing() -> None:
                 assert b" 401 " in stranger.recv(1 << 16).split(b"\r\n")[0]
         status = Path(f"/proc/{console.pid}/status").read_text()
         assert int(status.partition("VmHWM:")[2].split()[0]) < 160 * 1024, "60 bodies of 3 MB are 180 MB"
+
+
+def test_what_strangers_send_fills_no_log(tmp_path: Path) -> None:
+    command = [*PROGRAM, "--port", "0", "--coordinator", "127.0.0.1:1"]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as console,
+    ):
+        assert console.stdout is not None
+        try:
+            address = urlsplit(json.loads(console.stdout.readline().partition(" ")[2])["address"])
+            before = log.stat().st_size
+            upgrade = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            for sent in (b"FOO / x\r\n\r\n", b"\x16\x03\x01\x00\xff\r\n\r\n", upgrade):
+                with socket.create_connection((address.hostname or "", address.port or 0)) as stranger:
+                    stranger.sendall(sent)
+                    assert stranger.recv(100)
+            assert log.stat().st_size == before
+        finally:
+            console.kill()

@@ -114,3 +114,25 @@ async def test_a_leader_that_loses_the_row_steps_down_by_itself(database: str) -
         async with AsyncPool([leader.address], tenant="team") as pool:
             await pool.declare([NodeDeclaration("n", devices=[DeviceDeclaration("A100-80")], agentless=True)])
             assert (await pool.allocate("1", until=WaitUntil.GRANTED, detached=True)).slices
+
+
+async def test_a_leader_row_that_somebody_deletes_is_made_again(database: str) -> None:
+    import psycopg
+
+    async def has_row() -> bool:
+        with psycopg.connect(database) as connection:
+            return bool(connection.execute("SELECT FROM aliquot.leader").fetchall())
+
+    async with cluster(database, 2) as several:
+        await declare(several)
+        async with load(several.addresses, 3) as log:
+            await granted_after(log, time.monotonic())
+            _, epoch, _ = several.row()
+            with psycopg.connect(database, autocommit=True) as connection:
+                connection.execute("DELETE FROM aliquot.leader")
+            await eventually(has_row, "the row is there again")
+            await several.leader(after_epoch=epoch)
+            await granted_after(log, time.monotonic())
+            assert all(replica.running for replica in several.replicas)
+        findings = await asyncio.to_thread(audit, several.conninfo, log)
+        assert findings.clean, findings

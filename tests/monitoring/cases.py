@@ -203,6 +203,13 @@ CASES: dict[str, Case] = {
         of="database",
         instance="a",
     ),
+    "AliquotLeaderRestless": _pool('aliquot_leader_epoch{instance="a"}', "1+1x60", "1x30 2x30"),
+    "AliquotAgentRestless": Case(
+        {'aliquot_agent_sessions_total{node="gpu-07"}': "0+1x60"},
+        {'aliquot_agent_sessions_total{node="gpu-07"}': "1x30 4x30"},
+        "45m",
+        {"node": "gpu-07", "severity": "warning"},
+    ),
     "AliquotCommitFailures": _pool(
         'aliquot_commit_failures_total{instance="a"}', "0x50 2x50", "2x100", "29m", instance="a"
     ),

@@ -30,7 +30,7 @@ from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.senses import DRIVER
+from aliquot.agent.senses import DEVICES, DRIVER
 from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -149,14 +149,12 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             ("unleasable", [f"can't be leased: {text}" for text in (*found.unleasable, *shut)]),
             ("whole-only", whole_only),
             ("untold", found.untold),
-            ("devices", found.problems),
         ):
             self.state.note(subject, "; ".join(texts))
+        self.state.senses.tell(DEVICES, "; ".join(found.problems))
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_within(self.poll.health / 1000)
-        if found.problems:
-            log.warning("devices that can't be read: %s", self.state.notes["devices"])
         if changed:
             self.mailbox.request_snapshot()
 
@@ -178,8 +176,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             await self.discover()
         except DeviceError as error:
             self._discover_at = self.world.monotonic_s() + self.poll.health / 1000
-            self.state.note("devices", f"they can't be listed: {error.message}")
-            log.warning("devices can't be listed: %s", error.message)
+            self.state.senses.tell(DEVICES, f"they can't be listed: {error.message}")
 
     def _discover_within(self, seconds: float) -> None:
         """Devices may be others than they were."""

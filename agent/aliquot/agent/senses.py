@@ -15,6 +15,10 @@ log = logging.getLogger(__name__)
 KERNEL_LOG = "kernel-log"
 DRIVER_EVENTS = "driver-events"
 DRIVER = "driver"
+DEVICES = "devices"
+"""Looking for them: what is refused then is not seen to come or go."""
+SIGNALLING = "signals"
+"""Not perceiving, but as grave: whether programs can be ended."""
 CGROUPS = "cgroups"
 MPS = "mps"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,8 @@ def serve_app(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, drain_ms // 1000),
     )
+    # Its warnings are of what strangers send: a line each, as many as they like.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     allow_many_connections()
     with _listen(*listen) as listener:
         host, port = listener.getsockname()[:2]

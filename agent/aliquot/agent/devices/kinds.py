@@ -8,7 +8,6 @@ a row in `KINDS`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -155,9 +154,10 @@ def _tpu_shows() -> bool:
         return False
     from aliquot.agent.devices.tpu import chips  # noqa: PLC0415 - which of them are chips: Google makes network cards, too
 
-    with contextlib.suppress(OSError):
+    try:
         return bool(chips())
-    return True  # opening it tells what can't be read
+    except DeviceError:
+        return True  # opening it tells what can't be read
 
 
 def _is_googles(device: Path) -> bool:

@@ -55,21 +55,14 @@ class TpuBackend(PlainBackend):
 
     def open(self) -> DriverInfo:
         """There is nothing to open: only to see that there are chips."""
-        try:
-            there = chips(self._sys)
-        except OSError as error:
-            raise BackendUnavailable(f"the PCI bus can't be read: {error}", hint="look at lspci -d 1ae0:") from error
-        if not there:
+        if not chips(self._sys):
             raise BackendUnavailable("no TPU is on the PCI bus of this machine", hint="look at lspci -d 1ae0:")
         return DriverInfo("", "")
 
     def discover(self) -> Discovery:
         """Every chip. A chip is known by its place on the bus: it has no name of its own."""
         self.calls += 1
-        try:
-            self._known = {f"TPU-{chip.address}": chip for chip in chips(self._sys)}
-        except OSError as error:
-            raise DeviceError(f"chips on the bus can't be read: {error}") from error
+        self._known = {f"TPU-{chip.address}": chip for chip in chips(self._sys)}
         return Discovery(tuple(self._info(uuid, chip) for uuid, chip in self._known.items()))
 
     def _info(self, uuid: str, chip: Chip) -> DeviceInfo:
@@ -116,7 +109,9 @@ class TpuBackend(PlainBackend):
 
 
 def chips(sys_root: Path = Path("/sys")) -> list[Chip]:
-    """Those on the bus, in its order. The functions of one chip (its cores) are one."""
+    """Those on the bus, in its order. The functions of one chip (its cores) are one. Raises `BackendUnavailable`
+    where one can't be read.
+    """
     found: dict[str, tuple[str, set[str]]] = {}
     folder = sys_root / "bus/pci/devices"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -144,3 +139,5 @@ def _word(path: Path) -> str:
         return path.read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""  # it has left the bus; one that can't be read has not
+    except OSError as error:
+        raise BackendUnavailable(f"{path} can't be read: {error.strerror}", hint="look at lspci -d 1ae0:") from error

@@ -18,6 +18,9 @@ FORMAT = 2
 _LOCK = 0x616C6971
 """Of the advisory lock under which one coordinator at a time changes tables."""
 
+NO_LEADER = sql.SQL("INSERT INTO aliquot.leader VALUES (true, 0, '', '', 0, '-infinity') ON CONFLICT DO NOTHING")
+"""Puts the leader row there, free for whoever comes."""
+
 _STEPS: dict[int, tuple[sql.SQL, ...]] = {
     1: (
         sql.SQL("CREATE SCHEMA IF NOT EXISTS aliquot"),
@@ -33,7 +36,7 @@ _STEPS: dict[int, tuple[sql.SQL, ...]] = {
             "CREATE TABLE aliquot.leader (one boolean PRIMARY KEY CHECK (one), leader_epoch bigint NOT NULL,"
             " holder text NOT NULL, address text NOT NULL, session integer NOT NULL, expires_at timestamptz NOT NULL)"
         ),
-        sql.SQL("INSERT INTO aliquot.leader VALUES (true, 0, '', '', 0, '-infinity')"),
+        NO_LEADER,
         sql.SQL(
             "CREATE TABLE aliquot.groups (last_seq bigint PRIMARY KEY, first_seq bigint NOT NULL UNIQUE,"
             " version integer NOT NULL, previous bytea NOT NULL, payload bytea NOT NULL, digest bytea NOT NULL,"

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from aliquot.coordinator.errors import JournalError
 from aliquot.coordinator.writing.journal.pglink import Link, Row
+from aliquot.coordinator.writing.journal.pgschema import NO_LEADER
 from aliquot.coordinator.writing.journal.postgres import PostgresJournal
 from aliquot.coordinator.writing.leadership.expiring import DEFAULT_EXPIRY_MS, ExpiringLeadership, Seat
 
@@ -67,7 +68,9 @@ class PostgresLeadership(ExpiringLeadership):
         A leader whose session is gone counts as gone after a third of the expiry: a killed process need not be waited
         for, and one that merely connects anew has renewed its row by then.
         """
-        epoch, address, session, free, present = self._ask(_LOOK, (self._absurd_ms,))[0]
+        while not (rows := self._ask(_LOOK, (self._absurd_ms,))):
+            self._ask(NO_LEADER, ())  # somebody has deleted the row; the fence knows the latest epoch
+        epoch, address, session, free, present = rows[0]
         now = time.monotonic()
         if present or self._absent_since[:2] != (epoch, session):
             self._absent_since = (epoch, session, now)
