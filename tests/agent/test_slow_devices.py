@@ -31,6 +31,7 @@ from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
 from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
+from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.world import World
 from aliquot.common.tiers import Tier
 from tests.agent.harness import GIB, auntil
@@ -170,6 +171,7 @@ class Two:
             poller=self.idle,
             mailbox=self.mailbox,
             world=world,
+            wakeup=Wakeup(),
         )
         self._reports: list[SliceReport] = []
 

@@ -1,9 +1,8 @@
-"""The chart on every Kubernetes that it is for, and over what its first version has left behind."""
+"""The chart on every Kubernetes that it is for; upgrades are in `tests/kube/test_upgrade.py`."""
 
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,33 +11,31 @@ import yaml
 from tests.chart.conftest import FULL, Documents, documents
 from tools import manifests
 
-FIRST = Path(__file__).with_name("first")
-"""The first version's values, and what objects of it can't be changed by an upgrade."""
 VERSIONS = [manifests.OLDEST, "1.33.0", manifests.NEWEST, "1.37.0"]
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "full": FULL,
     "agents only": {"coordinator": {"enabled": False}, "kube": {"enabled": False}, "node": {"enabled": False}},
+    "otherwise": {
+        "image": {"agent": {"pytorch": True}},
+        "coordinator": {"service": {"type": "LoadBalancer", "annotations": {"internal": "true"}}},
+        "console": {"enabled": True, "service": {"type": "NodePort"}},
+        "ordering": {"enabled": True},
+        "agent": {
+            "kernelLog": True,
+            "invitesSecret": "invites",
+            "settings": {"enforcement": {"tiers": ["mps", "watchdog"]}},
+            "vendors": {vendor: {"enabled": True} for vendor in ("intel", "gaudi", "tpu")},
+        },
+        "kube": {"remotePods": True},
+        "webhook": {"tlsSecretName": "webhook"},
+    },
     "without policies": {"networkPolicy": {"enabled": False}, "priorityClasses": [], "podDisruptionBudgets": False},
     **{
         f"profile {path.stem}": yaml.safe_load(path.read_text())
         for path in sorted((manifests.CHART / "profiles").glob("*.yaml"))
     },
 }
-POSTGRES: dict[str, Any] = {
-    "coordinator": {
-        "replicas": 3,
-        "journal": {
-            "type": "postgres",
-            "postgres": {"dsn": "host=db dbname=aliquot user=aliquot", "passwordSecret": {"name": "db"}},
-        },
-    },
-    "kube": {"replicas": 2},
-}
-
-
-def minor(version: str) -> int:
-    return int(version.split(".")[1])
 
 
 def taken(found: Documents, version: str) -> None:
@@ -100,7 +97,8 @@ def test_the_scheduler_is_of_the_clusters_own_version(version: str, tag: str, ex
 
 def test_claims_are_refused_where_kubernetes_has_no_shared_capacity() -> None:
     claims = {"node": {"mode": "dra"}}
-    taken(documents(claims, "1.36.0"), "1.36.0")
+    for version in (manifests.NEWEST, "1.37.0"):
+        taken(documents(claims, version), version)
     with pytest.raises(Exception, match=r"node.mode=dra needs Kubernetes 1.36.*v1.35.4.*set node.mode=classic"):
         documents(claims, "1.35.4")
 
@@ -112,31 +110,3 @@ def test_what_is_applied_beside_the_chart_is_taken_as_far_as_its_comments_say(ve
         each for name in ("crds.yaml", "admission.yaml") for each in yaml.safe_load_all((folder / name).read_text())
     ]
     taken(found, version)
-
-
-@pytest.mark.parametrize(("release", "more"), [("default", {}), ("postgres", POSTGRES)])
-@pytest.mark.parametrize("version", [manifests.OLDEST, manifests.NEWEST])
-def test_a_release_of_the_first_version_is_upgraded(release: str, more: dict[str, Any], version: str) -> None:
-    """With all values of that version, as who has copied the whole file, and what can't change has not."""
-    values = yaml.safe_load((FIRST / "values.yaml").read_text())
-    found = documents(merged(values, more), version)
-    taken(found, version)
-    before = yaml.safe_load((FIRST / "unchangeable.yaml").read_text())
-    fixed = {**before["postgres"], **before["default"]} if release == "default" else before["postgres"]
-    now = {f"{each['kind']}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}": each for each in found}
-    assert fixed.keys() <= now.keys()
-    for name, fields in fixed.items():
-        for field, value in fields.items():
-            where = now[name]["spec"] if name.split("/")[0] in {"Service", *WORKLOADS} else now[name]
-            assert where.get(field, type(value)()) == value, f"{name}: {field} can't be changed"
-
-
-WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet")
-
-
-def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """As Helm lays values over one another."""
-    found = dict(values)
-    for name, value in more.items():
-        found[name] = merged(found.get(name, {}), value) if isinstance(value, dict) else value
-    return found

@@ -350,7 +350,7 @@ async def test_a_card_is_taken_out_and_comes_back(visitor: Visitor) -> None:
     await expect(page.locator(".story")).to_contain_text("smells of smoke")
     await page.get_by_role("button", name="Return").click()
     await page.get_by_role("dialog").get_by_role("button", name="Return").click()
-    await expect(page.locator(".facts")).to_contain_text(re.compile("over|probation"))
+    await expect(page.locator(".facts")).to_contain_text(re.compile("resolved|probation"))
 
 
 async def test_what_if_stands_side_by_side(visitor: Visitor) -> None:

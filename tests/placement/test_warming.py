@@ -90,3 +90,20 @@ async def test_without_numba_scores_stay_with_numpy(
     assert accelerated.kernel() is None
     assert "stays with NumPy" in caplog.text
     assert "none here" in caplog.text
+
+
+async def test_without_llvmlite_scores_stay_with_numpy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with caplog.at_level(logging.INFO):
+        await wanted(iter([0, warming.BUSY_PASSES_PER_LOOK]).__next__)
+    assert accelerated.kernel() is None
+    assert "llvmlite can't load it" in caplog.text
+
+
+def test_what_is_no_code_is_not_loaded() -> None:
+    with pytest.raises(RuntimeError, match="no object file"):
+        accelerated.load(b"no object file")
+    assert accelerated.kernel() is None

@@ -72,7 +72,7 @@ class Agent:
                 partitions=self.partitions,
                 host=obeying.host,
                 care=self.care,
-                mailbox=looking.mailbox,
+                mailbox=holding.mailbox,
                 description=Description(
                     pool=settings.pool,
                     labels=settings.labels(),
@@ -82,7 +82,7 @@ class Agent:
                 machine=world.machine,
                 clock=world.clock,
             ),
-            mailbox=looking.mailbox,
+            mailbox=holding.mailbox,
             hear=holding.watchdog.hear,
             look_up=lambda: coordinators(settings, world.read_member(settings.state_dir)),
             keep=lambda member: world.write_member(settings.state_dir, member),

@@ -49,6 +49,7 @@ from aliquot.agent.processes.ending import Ender
 from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS, SIGNALLING
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
+from aliquot.agent.wakeup import Wakeup
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.world import World
 from aliquot.common.errors import ConfigError
@@ -117,9 +118,19 @@ class Holding:
         self.chooser = Chooser(_tiers(ground, following, self.cuda))
         self.limits = LimitSetter(state, self.chooser, ground.guard, following.containment)
         following.signaller.before_kill = self.limits.release
+        self.mailbox = Mailbox(state, world.clock)
+        state.senses.changed = self.mailbox.request_snapshot
+        self.condemned = Wakeup()
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays, settings.watchdog.over_max)
         self.watchdog = Watchdog(
-            state, following.containment, following.signaller, rules, world.clock, self.limits.observe
+            state=state,
+            containment=following.containment,
+            signaller=following.signaller,
+            rules=rules,
+            clock=world.clock,
+            observe=self.limits.observe,
+            condemned=self.condemned,
+            tell=self.mailbox.over,
         )
 
 
@@ -134,16 +145,13 @@ class Looking:
         if settings.ignore_signals:
             ignored = ", ".join(settings.ignore_signals)
             state.note("ignored", f"by its settings these take no card out here: {ignored}")
-        self.mailbox = Mailbox(state, world.clock)
-        state.senses.changed = self.mailbox.request_snapshot
-        holding.watchdog.tell = self.mailbox.over
         self.poller = Poller(
             state=state,
             backend=backend,
             guard=ground.guard,
             attribution=Attribution(state, following.containment),
             watchdog=holding.watchdog,
-            mailbox=self.mailbox,
+            mailbox=holding.mailbox,
             observe_poll=observe_poll,
             keep_pace=holding.limits.keep_pace if settings.enforcement.throttle else None,
             world=world,
@@ -156,7 +164,7 @@ class Looking:
             backend=backend,
             guard=ground.guard,
             poller=self.poller,
-            mailbox=self.mailbox,
+            mailbox=holding.mailbox,
             clock=world.clock,
             lease_of=following.lease_of,
         )
@@ -176,7 +184,7 @@ class Obeying:
     """What the coordinator, and people on the node, want done: attaching, hosting, ending, cutting, repairing."""
 
     def __init__(self, ground: Ground, following: Following, holding: Holding, looking: Looking) -> None:
-        """The watchdog, which stands below, ends leases by the controller from here on."""
+        """Made last, because all else goes on without it."""
         settings, state, checkpoint, world = ground.settings, ground.state, ground.checkpoint, ground.world
         self.attacher = Attacher(
             containment=following.containment,
@@ -213,17 +221,16 @@ class Obeying:
             ender=Ender(state, following.containment, following.signaller, world.processes, world.monotonic_s),
             host=self.host,
             poller=looking.poller,
-            mailbox=looking.mailbox,
+            mailbox=holding.mailbox,
             world=world,
+            wakeup=holding.condemned,
         )
-        # Bound late: the controller waits for polls, which the watchdog judges.
-        holding.watchdog.end_lease = self.controller.revoke
         self.partitions = Partitions(
             state,
             ground.guard,
             checkpoint.record("cuts"),
             looking.poller.discover,
-            looking.mailbox,
+            holding.mailbox,
             world,
             geometry=ground.backend.geometry,
             allowed=settings.mig.repartition,
@@ -235,7 +242,7 @@ class Obeying:
             poller=looking.poller,
             events=looking.events,
             record=checkpoint.record("care"),
-            mailbox=looking.mailbox,
+            mailbox=holding.mailbox,
             world=world,
             settings=settings.repair,
             devices=settings.devices,

@@ -68,7 +68,9 @@ class Controller:
         poller: Polling,
         mailbox: Mailbox,
         world: World,
+        wakeup: Wakeup,
     ) -> None:
+        """`wakeup` is set by whoever condemns a lease, too."""
         self._state = state
         self._identity = identity
         self._checkpoint = checkpoint
@@ -81,11 +83,10 @@ class Controller:
         self._ender = ender
         self._world = world
         self._clock = world.clock
-        self._wakeup = Wakeup()
+        self._wakeup = wakeup
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By slice id: those that a task works on now."""
-        self._revoking: dict[str, asyncio.Task[None]] = {}
-        """By lease id."""
+        self._revoking: asyncio.Task[None] | None = None
         self._due_s: dict[str, float] = {}
         """When slices are to be looked at again, by the monotonic clock; those that are not here: at once."""
         self._serving = Serving(state, books, host, mailbox, world, look_again=self._look_again)
@@ -160,6 +161,8 @@ class Controller:
         try:
             while True:
                 self._wakeup.clear()
+                if self._state.condemned and (self._revoking is None or self._revoking.done()):
+                    self._revoking = asyncio.create_task(self._revoke(), name="revoke")
                 wait_s = self._start_due()
                 if self._world.monotonic_s() >= verify_at:
                     self._verifier.begin()
@@ -170,29 +173,25 @@ class Controller:
         finally:
             self._verifier.cancel()
             self._serving.cancel()
-            for task in (*self._tasks.values(), *self._revoking.values()):
+            for task in self._tasks.values():
                 task.cancel()
+            if self._revoking is not None:
+                self._revoking.cancel()
 
-    def revoke(self, lease_id: str, why: str) -> None:
-        """End all that a lease has here, for good, whatever the coordinator may still order. Returns at once."""
-        if lease_id not in self._revoking:
-            self._revoking[lease_id] = asyncio.create_task(self._revoke(lease_id, why), name=f"revoke {lease_id}")
-
-    async def _revoke(self, lease_id: str, why: str) -> None:
-        try:
-            async with self._books.writing:
-                now_ms = self._clock.monotonic_ms()
-                known = self._state.book.of_lease(lease_id)
-                stop = StopOrder(now_ms, 0, why)
-                revoked = [reservations.give_up(record, stop, reservations.OVER_LIMIT, why) for record in known]
-                changed = tuple(now for now, was in zip(revoked, known, strict=True) if now != was)
-                records = await self._books.persist(changed)
-                for record in records:
-                    self._books.put(record)
-                self._books.report(*records)
-            self._look_again()
-        finally:
-            del self._revoking[lease_id]
+    async def _revoke(self) -> None:
+        """End all that condemned leases have here, for good, whatever the coordinator may still order."""
+        async with self._books.writing:
+            now_ms, changed = self._clock.monotonic_ms(), []
+            for lease_id, why in self._state.condemned.items():
+                for record in self._state.book.of_lease(lease_id):
+                    revoked = reservations.give_up(record, StopOrder(now_ms, 0, why), reservations.OVER_LIMIT, why)
+                    changed += [revoked] if revoked != record else []
+            self._state.condemned.clear()
+            records = await self._books.persist(tuple(changed))
+            for record in records:
+                self._books.put(record)
+            self._books.report(*records)
+        self._look_again()
 
     def _limit_lost(self, record: Reservation) -> None:
         log.error("the limit of slice %s is not in force any more", record.slice_id)

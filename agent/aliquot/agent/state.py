@@ -81,6 +81,8 @@ class NodeState(msgspec.Struct):
     """Of devices, where there are several: why each does not answer; empty: it does."""
     cuts: dict[str, CutResult] = {}
     """What became of the last order to cut each card."""
+    condemned: dict[str, str] = {}
+    """By lease: why all that it has here is to end for good. The watchdog puts it in, the controller takes it out."""
     coordinator: str = ""
     connected: bool = False
 

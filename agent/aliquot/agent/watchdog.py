@@ -16,6 +16,7 @@ from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
 from aliquot.agent.senses import SIGNALLING
 from aliquot.agent.state import EnforcementAct, NodeState
+from aliquot.agent.wakeup import Wakeup
 from aliquot.common.clock import Clock
 from aliquot.common.tiers import Tier
 
@@ -38,19 +39,19 @@ class Watchdog(msgspec.Struct, eq=False):
     signaller: Signaller
     rules: Rules
     clock: Clock
-    observe: Callable[[SliceUsage], None] = lambda usage: None
-    _watch: Watch = msgspec.field(default_factory=Watch)
-    end_lease: Callable[[str, str], None] = lambda lease_id, why: None
-    """Ends what a lease has here, and tells the coordinator why."""
-    tell: Callable[[Mapping[str, Record]], None] = lambda records: None
+    observe: Callable[[SliceUsage], None]
+    condemned: Wakeup
+    """Set when a lease is condemned; see `NodeState.condemned`."""
+    tell: Callable[[Mapping[str, Record]], None]
     """Is shown the time over limits by tenant after every look: the coordinator tells other nodes of it."""
+    _watch: Watch = msgspec.field(default_factory=Watch)
     acts: dict[Act, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Act, 0))
     """How often each kind of decision was taken, for metrics."""
     breaches: dict[Tier, int] = msgspec.field(default_factory=lambda: dict.fromkeys(HARD_TIERS, 0))
     """How often a slice was seen over its limit although its tier denies that, for metrics."""
 
-    def check(self, usage: DeviceUsage) -> list[Decision]:
-        """Decide about a poll of a device and act at once. Returns what was decided."""
+    def check(self, usage: DeviceUsage) -> None:
+        """Decide about a poll of a device and act at once."""
         for piece in usage.slices:
             self.observe(piece)
         tiers = self._tiers(usage)
@@ -63,7 +64,6 @@ class Watchdog(msgspec.Struct, eq=False):
         for decision in decisions:
             self._carry_out(decision)
         self.tell(self._watch.records)
-        return decisions
 
     def hear(self, elsewhere: Mapping[str, Seen]) -> None:
         """What others saw of tenants, who answer for it here as well."""
@@ -115,7 +115,8 @@ class Watchdog(msgspec.Struct, eq=False):
             log.error("%s: %s on %s", decision.act.value, decision.why, decision.device_uuid)
             self._kill_all(decision)
             if decision.act is Act.END_LEASE:
-                self.end_lease(decision.holder.lease_id, decision.why)
+                self.state.condemned[decision.holder.lease_id] = decision.why
+                self.condemned.set()
             return
         what = _SIGNALS.get(decision.act)
         if what is None or decision.process is None:

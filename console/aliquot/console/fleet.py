@@ -105,11 +105,6 @@ class FleetRelay:
         self._first = asyncio.Event()
         self.unreachable_since_ms = 0
 
-    @property
-    def upstreams(self) -> int:
-        """Streams from the coordinator that bring data: one at most."""
-        return int(self._upstream is not None)
-
     @contextlib.asynccontextmanager
     async def viewing(self, token: str) -> AsyncIterator[Viewer]:
         """Somebody looks, as long as this lasts. Raises what the coordinator refuses with."""

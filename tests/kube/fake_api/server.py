@@ -19,6 +19,7 @@ from tests.kube.fake_api import pods, policies, webhooks
 from tests.kube.fake_api.rights import Asked, Rule
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
+from tests.kube.fake_api.unchangeable import check_unchanged
 
 ADMIN = "admin-token"
 KINDS = (
@@ -30,8 +31,17 @@ KINDS = (
     ("v1", "podtemplates", "PodTemplate", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
+    ("v1", "serviceaccounts", "ServiceAccount", True),
     ("apps/v1", "deployments", "Deployment", True),
     ("apps/v1", "daemonsets", "DaemonSet", True),
+    ("apps/v1", "statefulsets", "StatefulSet", True),
+    ("networking.k8s.io/v1", "ingresses", "Ingress", True),
+    ("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", True),
+    ("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", True),
+    ("rbac.authorization.k8s.io/v1", "roles", "Role", True),
+    ("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding", True),
+    ("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", False),
+    ("rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding", False),
     ("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
     ("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest", True),
     ("coordination.k8s.io/v1", "leases", "Lease", True),
@@ -216,6 +226,8 @@ class FakeApi:
                 pods.default_pod(self.store, document)
             if kind.plural == "customresourcedefinitions":
                 self._define(document)
+            if kind.plural == "services":
+                document["spec"].setdefault("clusterIP", f"10.96.0.{len(kind.items) + 1}")
             dry = request.query.get("dryRun") == "All"
             return 201, msgspec.json.encode(self.store.create(kind, namespace, document, user, dry_run=dry))
         if request.method == "POST" and sub == "binding":
@@ -248,8 +260,8 @@ class FakeApi:
             item = {**item, "status": old["status"]}
         if kind.plural == "pods" and not sub:
             pods.check_update(kind, item, old)
-        if kind.plural == "secrets" and item.get("type", "Opaque") != old.get("type", "Opaque"):
-            raise invalid(kind, key[1], "type: Invalid value: field is immutable")
+        if not sub:
+            check_unchanged(kind, item, old)
         return self.store.update(kind, key, item, user, f"UPDATE/{sub}" if sub else "UPDATE")
 
     def _patch(

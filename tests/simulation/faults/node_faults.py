@@ -267,9 +267,10 @@ def _many_forks(world: World, fault: Fault, random: Random) -> None:
 
 
 def _abuse(world: World, fault: Fault, random: Random) -> Undo:
-    """Everybody takes more than was granted, some of them again and again."""
+    """The careless tenant takes much more than was granted, and some of its jobs do so again and again."""
     world.abuse += 1
-    running = [job for launcher in world.launchers for asked in launcher.asked for job in asked.jobs if not job.over]
+    asked = [each for launcher in world.launchers for each in launcher.asked if each.request.tenant == world.careless]
+    running = [job for each in asked for job in each.jobs if not job.over]
     relaying = random.sample(running, min(len(running), 4))
     for job in relaying:
         job.relays = True

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tests.simulation.sim.world import World
 
 MIB = 1 << 20
+ABUSE = 0.2
+"""How often a program of the careless tenant takes too much while all of them do so, each time that it changes what it
+holds.
+"""
 
 
 class Job:
@@ -76,13 +80,17 @@ class Job:
             return
         dice = random.random()
         abuse = self.world.abuse
-        if dice < 0.04 * abuse or self.relays:  # more than was granted
+        careless = self.asked.request.tenant == self.world.careless
+        if dice < ABUSE * abuse * careless or self.relays:  # more than was granted
             want = piece.memory_bytes + int(piece.memory_bytes * random.random() * 0.5) + 64 * MIB
         elif dice < 0.06:
             want = 0
         else:
-            share = piece.memory_bytes // max(1, len([p for p in self.procs if p.alive]))
-            want = int(share * random.random() * 0.97)
+            alive = [each for each in self.procs if each.alive]
+            want = int(piece.memory_bytes // max(1, len(alive)) * random.random() * 0.97)
+            if not careless:  # else what the others took while they were fewer is not heeded
+                taken = sum(each.memory.get(piece.device_uuid, 0) for each in alive if each is not proc)
+                want = max(0, min(want, piece.memory_bytes - taken))
         node.allocate(proc, piece.device_uuid, want)
         if dice > 0.93 and len(self.procs) < 4:
             child = node.start(parent=proc, leader=False)

@@ -27,7 +27,7 @@ from tests.simulation.sim.loop import US_PER_MS, US_PER_S, SimLoop, let_go
 from tests.simulation.sim.machine import ProcessTable
 from tests.simulation.sim.network import Network
 from tests.simulation.sim.nodes import SimNode, devices_of
-from tests.simulation.sim.people import People
+from tests.simulation.sim.people import TENANTS, People
 from tests.simulation.sim.store import Store
 from tests.simulation.sim.workload import Workload
 
@@ -54,6 +54,8 @@ class Config:
     """Nodes of a rack, which fail together; 0: there are no racks."""
 
 
+CARELESS_FOR_US = 90 * US_PER_S
+"""How long programs of one tenant take more than was granted, before it is another's turn."""
 MIG_EVERY = 6
 """One node in so many has cards in MIG mode."""
 SMALL = Config(
@@ -167,6 +169,16 @@ class World:
     def node(self, node_id: str) -> SimNode | None:
         """A node by its id."""
         return self._node_by_id.get(node_id)
+
+    @property
+    def careless(self) -> str:
+        """The tenant whose programs take more than was granted now; all others heed their limits.
+
+        One at a time, because devices of whoever was over a limit are polled ten times as often for a minute, on every
+        node: were it all tenants, most of a run would be such polls, and the usual pace would hardly be tried.
+        """
+        turn = self.seed + self.loop.now_us // CARELESS_FOR_US
+        return TENANTS[turn % len(TENANTS)]
 
     def now_s(self) -> float:
         """Simulated seconds since the start."""

@@ -16,9 +16,6 @@ from aliquot.agent.enforce.pacing import Paced, library_of
 from aliquot.agent.enforce.preload import PreloadEnforcer
 from aliquot.common.tiers import Tier, parse_tier
 
-DEFAULT_TIERS = ("mig", "driver", "preload", "watchdog")
-"""MPS is asked for by name: one tenant's fault can end the others' work."""
-
 
 def assemble(
     names: tuple[str, ...],

@@ -53,9 +53,9 @@ export function Access(): JSX.Element {
                           {roleWords(grant)}
                           {may(["ADMIN", "MANAGER"], grant.scope) && (
                             <Action
-                              label={t.access.takeAway}
+                              label={t.access.revoke}
                               kind="small"
-                              title={t.access.takeRole(roleWords(grant), each.name)}
+                              title={t.access.revokeRole(roleWords(grant), each.name)}
                               call={() => ({
                                 method: "DELETE",
                                 path: "/grants",
@@ -95,14 +95,14 @@ export function Access(): JSX.Element {
                 sort: (each) => each.expires_ms || Infinity,
                 right: true,
               },
-              { title: t.access.by, cell: (each: Token) => <Name text={each.issued_by} />, minor: true },
+              { title: t.access.issuedBy, cell: (each: Token) => <Name text={each.issued_by} />, minor: true },
               {
                 title: "",
                 cell: (each: Token) => (
                   <Action
-                    label={t.access.end}
+                    label={t.access.revoke}
                     kind="small"
-                    title={t.access.endToken(each.principal, each.token_id)}
+                    title={t.access.revokeToken(each.principal, each.token_id)}
                     consequences={
                       each.token_id === who?.token_id ? (
                         <p class="note warn">{t.access.itIsOneOfThis}</p>
@@ -214,7 +214,7 @@ function LetIn(props: { onDone: () => void }): JSX.Element {
     void (form.value = { ...form.value, [field]: valueOf(event) });
   return (
     <details>
-      <summary>{t.access.letSomebodyIn}</summary>
+      <summary>{t.access.inviteSomebody}</summary>
       <form onSubmit={send}>
         <div class="grid">
           <Field label={t.common.name}>

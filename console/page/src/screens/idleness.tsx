@@ -153,7 +153,7 @@ const columnsOf = (currency: string, onDone: () => void): Column<UseRow>[] => [
     sort: ({ lease }) => lease.name || lease.lease_id,
   },
   { title: t.common.tenant, cell: ({ lease }) => <Name text={lease.tenant} />, sort: ({ lease }) => lease.tenant, minor: true },
-  { title: t.common.by, cell: ({ lease }) => <Name text={lease.asked_by} />, sort: ({ lease }) => lease.asked_by, minor: true, spare: true },
+  { title: t.common.owner, cell: ({ lease }) => <Name text={lease.asked_by} />, sort: ({ lease }) => lease.asked_by, minor: true, spare: true },
   { title: t.common.state, cell: ({ lease }) => <Doing use={lease.use} />, sort: ({ lease }) => lease.use?.state ?? "" },
   {
     title: t.idleness.score,

@@ -71,9 +71,9 @@ function All(props: { health: Health }): JSX.Element {
         />
       </section>
       <section class="card">
-        <h2>{t.incidents.over}</h2>
+        <h2>{t.incidents.resolved}</h2>
         <Table
-          label={t.incidents.overLabel}
+          label={t.incidents.resolvedLabel}
           columns={CLOSED}
           rows={health.closed}
           keyOf={(each) => each.number}
@@ -142,7 +142,7 @@ const CLOSED: Column<Incident>[] = [
     sort: (each) => each.back_ms - each.opened_ms,
     right: true,
   },
-  { title: t.incidents.over, cell: (each) => ago(each.closed_ms, nowMs.value), sort: (each) => -each.closed_ms, right: true },
+  { title: t.incidents.resolved, cell: (each) => ago(each.closed_ms, nowMs.value), sort: (each) => -each.closed_ms, right: true },
   { title: t.incidents.outcome, cell: (each) => <bdi>{each.outcome}</bdi> },
 ];
 
@@ -152,7 +152,7 @@ function Story(props: { health: Health; reload: () => void }): JSX.Element {
   return (
     <section class="card">
       <dl class="facts">
-        <Fact name={t.common.state}>{found.closed_ms ? t.incidents.isOver : <State word={found.state} />}</Fact>
+        <Fact name={t.common.state}>{found.closed_ms ? t.incidents.isResolved : <State word={found.state} />}</Fact>
         <Fact name={t.incidents.cause}>{found.cause}</Fact>
         <Fact name={t.incidents.severity}>{inWords(found.severity)}</Fact>
         <Fact name={t.incidents.reaches}>{found.scope === "UNSPECIFIED" ? t.incidents.theDevice : inWords(found.scope)}</Fact>

@@ -92,7 +92,7 @@ function Shows(props: { lease: LeaseValue; reload: () => void }): JSX.Element {
             <code>{lease.gpu}</code>
             {lease.gang_size > 1 ? t.lease.ofMembers(t.counts.members(lease.gang_size)) : ""}
           </Fact>
-          <Fact name={t.common.by}>
+          <Fact name={t.common.owner}>
             <Name text={lease.asked_by} fallback={UNKNOWN} />
           </Fact>
           <Fact name={t.common.tenant}>

@@ -97,7 +97,7 @@ function List(props: { found: Found; mine: boolean; me: string; words: string; e
         .reverse(),
     [props.found, props.mine, props.me, props.words],
   );
-  const shown = props.ended ? COLUMNS.filter((each) => each.title !== t.leases.used && each.title !== t.leases.does) : COLUMNS;
+  const shown = props.ended ? COLUMNS.filter((each) => each.title !== t.leases.used && each.title !== t.leases.activity) : COLUMNS;
   return (
     <>
       {props.found.cut && <p class="stale">{t.leases.onlyTheFirst(count(props.found.leases.length))}</p>}
@@ -142,7 +142,7 @@ export const COLUMNS: Column<Lease>[] = [
   { title: t.common.askedFor, cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
   { title: t.leases.whereOrWhyNot, cell: (lease) => <Where lease={lease} />, wide: true },
   { title: t.leases.used, cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
-  { title: t.leases.does, cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
+  { title: t.leases.activity, cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
   { title: t.leases.tier, cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true, spare: true },
   { title: t.common.tenant, cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
   {

@@ -194,7 +194,7 @@ function Shows(props: { seen: Seen; reload: () => void }): JSX.Element {
             },
             { title: t.common.state, cell: (lease: Lease) => <State word={lease.state} />, sort: (lease: Lease) => lease.state },
             { title: t.common.tenant, cell: (lease: Lease) => <Name text={lease.tenant} />, sort: (lease: Lease) => lease.tenant },
-            { title: t.common.by, cell: (lease: Lease) => <Name text={lease.asked_by} />, minor: true },
+            { title: t.common.owner, cell: (lease: Lease) => <Name text={lease.asked_by} />, minor: true },
             { title: t.common.askedFor, cell: (lease: Lease) => <code>{lease.gpu}</code>, minor: true },
             { title: t.common.since, cell: (lease: Lease) => ago(lease.granted_ms, now), right: true },
           ]}

@@ -102,7 +102,7 @@ function Declared(props: { tenancy: Tenancy; reload: () => void }): JSX.Element 
           label={t.queues.queues}
           columns={[
             { title: t.common.queue, cell: (each: Queue) => <Name text={each.spec.name} />, sort: (each) => each.spec.name },
-            { title: t.queues.below, cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
+            { title: t.queues.parent, cell: (each: Queue) => <Name text={each.spec.parent} fallback={UNKNOWN} />, minor: true },
             { title: t.queues.order, cell: (each: Queue) => inWords(each.spec.policy || "priority") },
             { title: t.common.inUse, cell: (each: Queue) => share(each.use.share_milli), sort: (each) => each.use.share_milli, right: true },
             { title: t.queues.guaranteed, cell: (each: Queue) => amount(inForce(each).guaranteed), right: true, minor: true },

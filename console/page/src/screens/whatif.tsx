@@ -11,7 +11,7 @@ import { Table, type Column } from "../ui/table";
 import { count, span, UNKNOWN } from "../ui/words";
 import { t } from "../texts";
 
-const POLICIES = ["price", "binpack", "spread", "fgd"];
+const POLICIES = Object.entries(t.whatif.policiesDo);
 type Outcome = Plan["outcomes"][number];
 
 /** A line of requests: `times` of one kind. */
@@ -82,10 +82,12 @@ export function WhatIf(): JSX.Element {
             <fieldset>
               <legend>{t.whatif.policies}</legend>
               <div class="row">
-                {POLICIES.map((name) => (
+                {POLICIES.map(([name, does]) => (
                   <label class="check">
                     <input type="checkbox" checked={policies.value.includes(name)} onChange={() => turn(name)} />
-                    {name}
+                    <span>
+                      {name} <small class="dim">{does}</small>
+                    </span>
                   </label>
                 ))}
               </div>

@@ -22,8 +22,6 @@ from aliquot.v1 import admin_pb2_grpc
 
 T = TypeVar("T")
 
-_DEFAULT_POOL = "default"
-
 
 class AdminService(Service, admin_pb2_grpc.AdminServiceServicer):
     """See the module's docstring."""

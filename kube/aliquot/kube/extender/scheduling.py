@@ -99,12 +99,8 @@ class Extender:
         try:
             await self.waker.run()
         finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """End what was begun beside answers."""
-        await self.fits.close()
-        await self._granter.batches.close()
+            await self.fits.close()
+            await self._granter.batches.close()
 
     def under_way(self) -> set[str]:
         """Uids of pods, and keys of gangs, that are dealt with now."""

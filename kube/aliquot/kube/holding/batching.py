@@ -26,7 +26,6 @@ class GrantBatches:
     """See the module's docstring. Use from one event loop."""
 
     def __init__(self, pool: AsyncPool) -> None:
-        self.messages = 0
         self._pool = pool
         self._waiting: deque[_Asked] = deque()
         self._sender: asyncio.Task[None] | None = None
@@ -61,7 +60,6 @@ class GrantBatches:
                 asked.answer.cancel()
 
     async def _send_some(self, some: list[_Asked]) -> None:
-        self.messages += 1
         try:
             answers = await self._pool.grant_on_batch(
                 [asked.request for asked in some],

@@ -11,9 +11,6 @@ HANDLES_MAX = 1 << 20
 TEMPLATES_MAX = 8192
 """Interned operators that the server keeps at once. A client that needs more defines an old number anew."""
 
-TEMPLATE_BYTES_MAX = 1 << 18
-"""Of one definition: a list of a few thousand tensors, as foreach optimizers have."""
-
 ARGUMENTS_MAX = 16384
 """Arguments of one operator, members of lists counted one by one."""
 

@@ -25,8 +25,6 @@ _SCALAR = struct.Struct("<d")
 _WHOLE = struct.Struct("<q")
 _QUARTERS = struct.Struct("<4H")
 
-pack_quarters = _QUARTERS.unpack
-
 
 class StreamError(ValueError):
     """Bytes that are no stream of operators."""

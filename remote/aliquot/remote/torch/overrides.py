@@ -17,7 +17,6 @@ _own = torch.ops.aliquot
 assert aliquot.remote.kernels.RANDOM
 
 _linear = _aten.linear.default
-_FLASH_ON_CPU = 1
 
 
 def _serves_cpu(tensor: torch.Tensor) -> bool:

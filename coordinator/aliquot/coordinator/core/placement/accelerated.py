@@ -23,6 +23,8 @@ COLUMNS_MAX = 256
 
 ENTRY = "aliquot_score"
 """The symbol of the compiled code."""
+_OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+"""How those of Linux and of macOS begin."""
 
 _TABLE = (
     *("share_left", "memory_left", "usable", "base", "island", "numa"),
@@ -138,16 +140,19 @@ def load(object_code: bytes) -> None:
 
     Raises RuntimeError where it can't be loaded.
     """
+    if not object_code.startswith(_OBJECT_FILES):  # LLVM doesn't look, and would end the process
+        raise RuntimeError("that is no object file")
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415 - optional, fifty megabytes
-    except ImportError as error:
-        raise RuntimeError(f"llvmlite is not installed ({error})") from error
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
-    engine.finalize_object()
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+        engine.finalize_object()
+    except (ImportError, OSError, AttributeError) as error:  # there is none, or its library isn't for this machine
+        raise RuntimeError(f"llvmlite can't load it ({error})") from error
     # As a function of Python's own, which keeps the interpreter's lock: it is shorter than giving that up takes.
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     _loaded[:] = [(prototype(engine.get_function_address(ENTRY)), engine)]

@@ -101,12 +101,6 @@ class LeaseEndedError(DomainError):
     reason = "LEASE_ENDED"
 
 
-class LeaseExpired(LeaseEndedError):
-    """The lease ended because no keep-alive named it in time."""
-
-    reason = "LEASE_EXPIRED"
-
-
 class NodeNotFound(DomainError):
     """No such node."""
 
