@@ -4,7 +4,7 @@ The server is a process of its own on this machine, one thread on each end. Dela
 network namespace of its own where this may be made, else by a proxy. `--write FILE` puts the table where the
 file has its two marks.
 
-    python bench/remote_delays.py --write docs/remote.md
+    python bench/remote_delays.py --write docs/measured.md
 """
 
 from __future__ import annotations

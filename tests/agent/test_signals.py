@@ -100,7 +100,7 @@ def test_replays_count_by_the_minute() -> None:
 
 
 def test_a_width_is_compared_with_the_cards_own_past_and_counts_when_it_lasts() -> None:
-    slot, full = sample(pcie_width=8, pcie_width_max=16), sample(pcie_width=16, pcie_width_max=16)
+    slot, full = sample(pcie_width=8), sample(pcie_width=16)
     assert judged(*[slot] * 60).healthy, "its slot has no more lanes"
     assert judged(full, *[slot] * 19, full).healthy, "it saved power"
     narrow = judged(full, *[slot] * 22)

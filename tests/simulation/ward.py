@@ -90,7 +90,7 @@ class Ward(Stage):
         self.node.repairs_with(REPAIRS)
         for device in self.node.devices.values():
             device.recovery = RecoveryAction.NONE if field_230 else None
-            device.sample |= {"links_up": 12, "pcie_width": 16, "pcie_width_max": 16, "fabric_state": 3, "margin_c": 30}
+            device.sample |= {"links_up": 12, "pcie_width": 16, "fabric_state": 3, "margin_c": 30}
         self.play("start")
         self.play("wait 40")
         self.play("allocate job-0 0.5 grace=5 ttl=86400 limit=86400")

@@ -155,7 +155,6 @@ class HealthSample(msgspec.Struct, frozen=True):
     """Since the driver was loaded."""
     pcie_width: int | None = None
     """Lanes in use."""
-    pcie_width_max: int | None = None
     links_up: int | None = None
     """Links to other cards that are up; None where it has none."""
     fabric_state: int | None = None

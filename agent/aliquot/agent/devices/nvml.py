@@ -382,7 +382,6 @@ class NvmlBackend:
             margin_c=_margin(self._query, card, handle),
             pcie_replays=self._query.ask(card, "PcieReplays", pynvml.nvmlDeviceGetPcieReplayCounter, handle),
             pcie_width=self._query.ask(card, "PcieWidth", pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-            pcie_width_max=self._query.ask(card, "MaxPcieWidth", pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
             links_up=links_up(self._query, card, handle),
             fabric_state=fabric_state(self._query, card, handle),
         )

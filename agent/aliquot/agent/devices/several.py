@@ -79,8 +79,6 @@ class Kind(msgspec.Struct):
     driver: DriverInfo = msgspec.field(default_factory=lambda: DriverInfo("", ""))
     pending: Future[object] | None = None
     """A call that has not come back."""
-    uuids: frozenset[str] = frozenset()
-    """Of its devices and cards, as last found."""
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Have it done by a thread that ends with the process."""
@@ -138,7 +136,6 @@ class SeveralKinds:
             if kind.name not in found:
                 continue
             own = found[kind.name]
-            kind.uuids = frozenset({info.uuid for info in own.devices} | {card.uuid for card in own.cards})
             for info in own.devices:
                 if info.uuid in devices:
                     problems.append(f"{kind.name}: {info.uuid} is listed by another kind already")

@@ -105,11 +105,9 @@ async def _create(args: argparse.Namespace) -> int:
         plan = _plan(args, scaled, goals)
         done = await working.create(client, plan)
         out = Out.of(args)
-        if out.as_json:
-            out.document({"done": done, "kind": plan.kind, "namespace": plan.namespace, "name": plan.name})
-        else:
-            out.show(f"{plan.kind} {plan.namespace}/{plan.name} {done}: {plan.fewest} to {plan.most} of {scaled}")
-            out.note(f"how it goes: aliquot autoscale status {scaled} -n {plan.namespace}")
+        out.document({"done": done, "kind": plan.kind, "namespace": plan.namespace, "name": plan.name})
+        out.show(f"{plan.kind} {plan.namespace}/{plan.name} {done}: {plan.fewest} to {plan.most} of {scaled}")
+        out.note(f"how it goes: aliquot autoscale status {scaled} -n {plan.namespace}")
     return 0
 
 
@@ -135,9 +133,8 @@ async def _status(args: argparse.Namespace) -> int:
     scaled = parse_scaled(args.scaled)
     async with _client(args) as client:
         found = await working.status(client, args.namespace, scaled)
-    if out.as_json:
-        out.document([asdict(one) for one in found])
-    for one in () if out.as_json else found:
+    out.document([asdict(one) for one in found])
+    for one in found:
         now = "nobody has looked yet" if one.now is None else f"{one.now} now, {one.wanted} wanted"
         scaled_at = f", last changed {one.last_scaled}" if one.last_scaled else ""
         out.show(f"{one.autoscaler}: {one.fewest} to {one.most} replicas, {now}{scaled_at}")
@@ -157,11 +154,9 @@ async def _delete(args: argparse.Namespace) -> int:
     scaled = parse_scaled(args.scaled)
     async with _client(args) as client:
         gone = await working.delete(client, args.namespace, scaled, args.name)
-    if out.as_json:
-        out.document([asdict(one) for one in gone])
-    else:
-        for one in gone:
-            out.show(f"{one} deleted; {scaled} stays at the replicas that it has")
+    out.document([asdict(one) for one in gone])
+    for one in gone:
+        out.show(f"{one} deleted; {scaled} stays at the replicas that it has")
     return 0
 
 

@@ -61,10 +61,8 @@ async def _nodes(args: argparse.Namespace) -> int:
         carrier = Carrier(client, pool, means)
         if args.once:
             at_work = await carrier.look()
-            if out.as_json:
-                out.document({"at_work": at_work})
-            else:
-                out.show(f"{at_work} orders are being carried out in namespace {namespace}")
+            out.document({"at_work": at_work})
+            out.show(f"{at_work} orders are being carried out in namespace {namespace}")
             return 0
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

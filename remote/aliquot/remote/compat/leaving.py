@@ -1,4 +1,4 @@
-"""How a program ends whose lease was taken back, and which does not care for that: with a word, and a code of its own.
+"""How a program ends whose session has ended, and which does not care for that: with a sentence, and a code of its own.
 
 Whoever starts it can tell that from a failure of the program, and start it again.
 """
@@ -10,11 +10,12 @@ import os
 import sys
 from types import TracebackType
 
+from aliquot.remote import errors
 from aliquot.remote.errors import RemoteError, SessionClosed, SessionLeaseEnded
 from aliquot.remote.torch.session import ATTACHED
 
-LEASE_LOST = 8
-"""The exit code: the command line's own for a lease that ended while it was needed."""
+_CODES = {SessionLeaseEnded: 8, errors.SessionLost: 6, errors.SessionUnreachable: 6, errors.SessionRefused: 10}
+"""Exit codes, the command line's own: the lease ended while it was needed, nobody answers, it is not permitted."""
 
 FAILED = 1
 """The exit code of a program that ended well but for what it had asked of a device, and did not wait for."""
@@ -32,8 +33,8 @@ def install() -> None:
     def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
         before(kind, raised, trace)
         _raised.append(True)
-        if isinstance(raised, SessionLeaseEnded):
-            _codes.append(LEASE_LOST)
+        if isinstance(raised, RemoteError) and kind in _CODES:
+            _codes.append(_CODES[kind])
             hint = f" {raised.hint}." if raised.hint else ""
             sys.stderr.write(f"aliquot: the program has ended because {raised.message}.{hint}\n")
 
@@ -52,7 +53,7 @@ def settle() -> None:
         except SessionClosed:
             continue  # by the program itself
         except SessionLeaseEnded as error:
-            _codes.append(LEASE_LOST)
+            _codes.append(_CODES[SessionLeaseEnded])
             sys.stderr.write(f"aliquot: the lease ended before the program's last results came: {error.message}\n")
         except RemoteError as error:
             _codes.append(FAILED)

@@ -46,7 +46,6 @@ def health(tree: KernelFiles, address: str) -> HealthSample:
         memory_temperature_c=_thousandth(_temperature(tree, _hwmon(tree, folder), memory=True)),
         pcie_replays=number(tree, f"{folder}/pcie_replay_count"),
         pcie_width=number(tree, f"{folder}/current_link_width"),
-        pcie_width_max=number(tree, f"{folder}/max_link_width"),
     )
 
 

@@ -60,19 +60,17 @@ class Waiting(NamedTuple):
 
     needs: tuple[Need, ...]
     served: tuple[Served, ...]
-    kept_out: int
-    """Requests that a limit keeps waiting, not a lack of nodes."""
 
 
 def waiting(known: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) -> Waiting:
     """Who waits for a node that is ordered now and takes `lead_ms`. Changes nothing."""
     if not len(known.lines):
-        return Waiting((), (), 0)
+        return Waiting((), ())
     after_ms = max(0, policy.target_wait_ms - lead_ms)
     needs: list[Need] = []
     served: list[Served] = []
     promised: dict[tuple[str, str], list[Part]] = {}
-    kept_out = looked_into = 0
+    looked_into = 0
     heads = admission.start_pass(known, now_ms)
     for _ in range(LINES_MAX):
         head = heads.head()
@@ -90,7 +88,6 @@ def waiting(known: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) 
         demand = sterner(known, lease.request, head.line.demand, now_ms)
         allowed = within_limits(known, lease, demand, _line(known, head), promised, now_ms)
         if not allowed:
-            kept_out += 1
             continue
         if looked_into < LOOKED_INTO_MAX and waited_ms < policy.target_wait_ms + lead_ms + policy.means_ms:
             looked_into += 1
@@ -100,7 +97,7 @@ def waiting(known: Planning, policy: CapacityPolicy, lead_ms: int, now_ms: int) 
                 allowed = allowed[1:]
         if allowed:
             needs.append(Need(allowed, demand, lease.request.tenant, waited_ms))
-    return Waiting(tuple(needs), tuple(served), kept_out)
+    return Waiting(tuple(needs), tuple(served))
 
 
 def _means_of(hold: Hold) -> Means:
