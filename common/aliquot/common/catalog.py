@@ -49,9 +49,6 @@ WHOLE_ONLY: Final = frozenset({"gaudi", "tpu"})
 ANY_KIND: Final = "*"
 """In a price list: all kinds of devices that it does not name."""
 
-MODEL_NAME: Final = re.compile(r"[A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?")
-"""A name as `canonical_name` gives it."""
-
 _MIG_SUFFIX = re.compile(r"\s+MIG\s+\d+[cg]\..*$", re.IGNORECASE)
 _VENDOR_PREFIX = re.compile(r"^(?:(?:NVIDIA|TESLA|QUADRO|GEFORCE|GRID|AMD|RADEON|INTEL|HUAWEI|GOOGLE|HABANA)[ -]+)+")
 _VGPU = re.compile(r".*-\d+(?:[ABCQ]|ME)\d?")

@@ -49,8 +49,6 @@ MAX_TIME_LIMIT_S: Final = 366 * 24 * 3600
 DEFAULT_WAIT_MS: Final = 30_000
 MAX_WAIT_MS: Final = 3_600_000
 DEFAULT_WAIT_GONE_MS: Final = 60_000
-IDEMPOTENCY_RETENTION_MS: Final = 10 * 60_000
-"""How long an idempotency key outlives its lease, unless `MAX_ENDED_LEASES` is reached earlier."""
 MAX_ENDED_LEASES: Final = 100_000
 
 # Messages.

@@ -281,10 +281,6 @@ class SimProcesses:
         proc = self._table.by_pid.get(pid)
         return None if proc is None else frozenset({proc.uid})
 
-    def name_of(self, pid: int) -> str:
-        """For people."""
-        return "job" if pid in self._table.by_pid else ""
-
     def pids(self) -> Iterator[int]:
         """Of the machine that asks."""
         machine: Any = self._current().host

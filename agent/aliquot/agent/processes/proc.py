@@ -133,14 +133,6 @@ def uids_of(pid: int) -> frozenset[int] | None:
     return None
 
 
-def name_of(pid: int) -> str:
-    """The command's short name, for people; empty when it is gone."""
-    try:
-        return (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def pids() -> Iterator[int]:
     """All processes that can be seen. Costs a directory listing: for ending a lease, not for every poll."""
     for entry in PROC.iterdir():

@@ -46,7 +46,6 @@ class RawPodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
-    priority_class_name: str = ""
     preemption_policy: str | None = None
     containers: Sequence[RawContainer] | None = None
     init_containers: Sequence[RawContainer] | None = None

@@ -58,7 +58,6 @@ class Action(enum.Enum):
     GRANT_BELOW = "give and take roles on tenant"
     GRANT = "give and take roles on the pool"
     AUDIT = "read who did what"
-    SPEAK_FOR_NODE = "speak for node"
     SCRAPE = "read metrics"
     JOIN = "bring a node's key"
     BOOTSTRAP = "become administrator on the coordinator's own socket"
@@ -72,7 +71,6 @@ class Scoped(enum.Enum):
     POOL = 1
     """It is the pool's: the grant must be on the whole pool."""
     TENANT = 2
-    NODE = 3
 
 
 _V, _U, _M, _O, _A = Role.VIEWER, Role.USER, Role.MANAGER, Role.OPERATOR, Role.ADMIN
@@ -94,7 +92,6 @@ RULES: Final[dict[Action, tuple[Scoped, frozenset[Role]]]] = {
     Action.GRANT_BELOW: (Scoped.TENANT, frozenset({_M, _A})),
     Action.GRANT: (Scoped.POOL, frozenset({_A})),
     Action.AUDIT: (Scoped.POOL, frozenset({_O, _A})),
-    Action.SPEAK_FOR_NODE: (Scoped.NODE, frozenset({Role.AGENT})),
     Action.SCRAPE: (Scoped.NONE, frozenset({Role.METRICS, Role.CONSOLE, _O, _A})),
     Action.JOIN: (Scoped.NONE, frozenset({Role.INVITED})),
     Action.BOOTSTRAP: (Scoped.POOL, frozenset()),
@@ -109,7 +106,7 @@ _BY_MANAGERS: Final = frozenset({_V, _U, _M})
 
 
 def may(grants: Iterable[Grant], action: Action, scope: str = "") -> bool:
-    """Whether any of these allows that there. `scope` is the tenant, node or lease in question."""
+    """Whether any of these allows that there. `scope` is the tenant in question."""
     rule = RULES.get(action)
     if rule is None:
         return False
@@ -122,8 +119,6 @@ def may(grants: Iterable[Grant], action: Action, scope: str = "") -> bool:
         if scoped is Scoped.POOL and not grant.scope:
             return True
         if scoped is Scoped.TENANT and grant.role is not Role.WORKLOAD and covers(grant.scope, scope):
-            return True
-        if scoped is Scoped.NODE and grant.scope == scope:
             return True
     return False
 
