@@ -447,7 +447,9 @@ class Books:
     def _releasing(self, fact: list[Any]) -> str:
         story = self.changing(fact[2])
         reason, requeue = fact[3], fact[6]
-        if story.ended or (story.ending and not story.requeue):
+        # A lease that would not keep to its limit ends as that, also where it was ending for another reason.
+        worse = reason == "OVER_LIMIT" and story.ending != reason
+        if story.ended or (story.ending and not story.requeue and not worse):
             return f"{story.lease_id} is ended again"
         if reason == "EXPIRED":
             wrong = self.expired(story)
