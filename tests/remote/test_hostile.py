@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aliquot.remote.core import language, messages
+from aliquot.remote.core.bounds import TEMPLATES_BYTES_MAX
 from aliquot.remote.core.messages import DATA_HEADER, Kind
 from aliquot.remote.core.words import FREE, float_words, int_words, pack
 from aliquot.remote.operators import allowed, digest
@@ -163,6 +164,21 @@ def test_oversized_counts(client: Client) -> None:
     assert client.fault().reason == "malformed"
     client.engine.handle(DATA_HEADER.pack(Kind.DATA, 1, (1 << 64) - 1) + b"x" * 100)
     client.fault()
+    client.check()
+
+
+def test_definitions_are_kept_up_to_a_bound_and_the_session_goes_on(client: Client) -> None:
+    whole = messages.NumbersArg([1.5] * 100_000)  # nearly as large as a frame may be
+    fit = TEMPLATES_BYTES_MAX // len(language.encode(messages.Template(6, "aten::neg", [whole])))
+    for number in range(6, 6 + fit):
+        client.say(messages.Template(number, "aten::neg", [whole]))
+    client.say(messages.Template(6, "aten::neg", [whole]))
+    assert not client.answers, "another one in its place takes no more"
+    client.say(messages.Template(6 + fit, "aten::neg", [whole]))
+    assert "definitions of operators" in client.fault().message
+    client.say(messages.Template(6, "aten::neg", [FOUR]))
+    client.say(messages.Template(6 + fit, "aten::neg", [whole]))
+    assert not client.answers
     client.check()
 
 

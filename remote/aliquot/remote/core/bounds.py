@@ -11,6 +11,9 @@ HANDLES_MAX = 1 << 20
 TEMPLATES_MAX = 8192
 """Interned operators that the server keeps at once. A client that needs more defines an old number anew."""
 
+TEMPLATES_BYTES_MAX = 64 << 20
+"""Of the definitions of all operators that the server keeps: a list of a few thousand tensors takes 100 kB."""
+
 ARGUMENTS_MAX = 16384
 """Arguments of one operator, members of lists counted one by one."""
 

@@ -19,7 +19,7 @@ import torch
 from aliquot.remote import operators
 from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget, OutOfMemory
-from aliquot.remote.core.bounds import PROTOCOL, RECORDED_WORDS_MAX, RECORDINGS_MAX, TEMPLATES_MAX
+from aliquot.remote.core.bounds import PROTOCOL, RECORDED_WORDS_MAX, RECORDINGS_MAX, TEMPLATES_BYTES_MAX, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.layouts import LayoutError
@@ -102,6 +102,7 @@ class TorchEngine:
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable | Refusal] = {}
+        self._templates_bytes: dict[int, int] = {}
         self._blobs = blobs
         self._graphs = Graphs(self._store, device, self._generator)
         self._recordings: dict[int, tuple[list[int], list[int]]] = {}
@@ -222,6 +223,10 @@ class TorchEngine:
         if not TEMPLATES_FROM <= template.number < TEMPLATES_MAX:
             raise TemplateError(f"a template can't have the number {template.number}")
         self._templates.pop(template.number, None)
+        self._templates_bytes[template.number] = len(language.encode(template))
+        if sum(self._templates_bytes.values()) > TEMPLATES_BYTES_MAX:
+            del self._templates_bytes[template.number]
+            raise TemplateError(f"the session's definitions of operators would pass {TEMPLATES_BYTES_MAX} bytes")
         try:
             self._templates[template.number] = self._graphs.executable(template) or Executable(
                 template, self._store, self._device

@@ -93,8 +93,7 @@ def _to_copy(tensor: SparseTensor, dtype: Any = None, device: Any = None, **_: A
     return here.to_sparse_csr() if tensor.layout is torch.sparse_csr else here
 
 
-def _dense(tensor: SparseTensor, dtype: Any = None, masked_grad: Any = None) -> torch.Tensor:
-    del masked_grad
+def _dense(tensor: SparseTensor, dtype: Any = None, *_: Any, **__: Any) -> torch.Tensor:
     values = tensor._values_there
     return _add_to(values.new_zeros(tensor.shape), tensor).to(dtype or values.dtype)
 
