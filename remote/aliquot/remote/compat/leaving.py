@@ -11,14 +11,13 @@ import sys
 from types import TracebackType
 
 from aliquot.remote import errors
-from aliquot.remote.errors import RemoteError, SessionClosed, SessionLeaseEnded
 from aliquot.remote.torch.session import ATTACHED
 
-_CODES = {SessionLeaseEnded: 8, errors.SessionLost: 6, errors.SessionUnreachable: 6, errors.SessionRefused: 10}
+_CODES = {errors.SessionLeaseEnded: 8, errors.SessionLost: 6, errors.SessionUnreachable: 6, errors.SessionRefused: 10}
 """Exit codes, the command line's own: the lease ended while it was needed, nobody answers, it is not permitted."""
 
 FAILED = 1
-"""The exit code of a program that ended well but for what it had asked of a device, and did not wait for."""
+"""The exit code of a program that ended well but for an operator that it had asked for, and did not wait for."""
 
 _codes: list[int] = []
 """Of the program's end, where it is not the program that says."""
@@ -33,7 +32,7 @@ def install() -> None:
     def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
         before(kind, raised, trace)
         _raised.append(True)
-        if isinstance(raised, RemoteError) and kind in _CODES:
+        if isinstance(raised, errors.RemoteError) and kind in _CODES:
             _codes.append(_CODES[kind])
             hint = f" {raised.hint}." if raised.hint else ""
             sys.stderr.write(f"aliquot: the program has ended because {raised.message}.{hint}\n")
@@ -50,13 +49,10 @@ def settle() -> None:
             continue
         try:
             session.synchronize()
-        except SessionClosed:
+        except errors.SessionClosed:
             continue  # by the program itself
-        except SessionLeaseEnded as error:
-            _codes.append(_CODES[SessionLeaseEnded])
-            sys.stderr.write(f"aliquot: the lease ended before the program's last results came: {error.message}\n")
-        except RemoteError as error:
-            _codes.append(FAILED)
+        except errors.RemoteError as error:
+            _codes.append(_CODES.get(type(error), FAILED))
             sys.stderr.write(f"aliquot: what the program asked for last has failed: {error}\n")
 
 
