@@ -16,7 +16,9 @@ export function Name(props: { text: string; fallback?: string }): JSX.Element {
   );
 }
 
-const MARKS: Record<string, [string, string]> = {
+type Look = "good" | "calm" | "wait" | "warn" | "bad" | "none";
+
+const MARKS: Record<string, [Look, string]> = {
   ACTIVE: ["good", "●"],
   READY: ["good", "●"],
   GRANTED: ["calm", "◐"],
@@ -44,7 +46,7 @@ const MARKS: Record<string, [string, string]> = {
 
 /** A state: a word, a sign and a colour; never the colour alone. */
 export function State(props: { word: string }): JSX.Element {
-  const [kind, mark] = MARKS[props.word] ?? [t.common.none, "○"];
+  const [kind, mark] = MARKS[props.word] ?? ["none", "○"];
   return (
     <span class={`state ${kind}`}>
       <span aria-hidden="true">{mark}</span> {inWords(props.word)}
