@@ -59,5 +59,21 @@ for loaded in (torch.jit.load(path, map_location=device), torch.jit.load(buffer)
         losses.append(loss.item())
     print(losses[0] > losses[1] > losses[2])
 assert next(model.parameters()).device == x.device, "saving moves nothing"
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(7, 3), nn.Linear(3, 7, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.out(self.embed(x))
+
+
+tied = torch.jit.script(Tied()).to(device)
+with torch.no_grad():
+    tied.embed.weight.add_(1)
+print(len(list(tied.parameters())), torch.equal(tied.embed.weight, tied.out.weight))
 lstm, steps = nn.LSTM(4, 5).to(device).eval(), torch.rand(3, 2, 4).to(device)
 torch.testing.assert_close(torch.jit.trace(lstm, steps)(steps)[0], lstm(steps)[0])

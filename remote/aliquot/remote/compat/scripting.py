@@ -5,6 +5,7 @@ it sees called.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,17 +43,19 @@ def _apply(module: ScriptModule, function: Callable[..., Any], recurse: bool = T
     """Tensors that come to another device are put into the module: where Python's objects change places, as in others,
     C++ does not see it.
     """
-    for child in module.children() if recurse else ():
-        child._apply(function)
-    places: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-    for held in places:
-        for name, tensor in list(held.items()):
-            with torch.no_grad():
-                made = function(tensor)
-            if isinstance(made, RemoteTensor) == isinstance(tensor, RemoteTensor):
-                tensor.data = made
-            else:
-                held[name] = torch.nn.Parameter(made, tensor.requires_grad) if held is places[0] else made
+
+    @functools.cache  # once for each, so that tied parameters stay one
+    def moved(tensor: torch.Tensor) -> Any:
+        made = function(tensor.detach())
+        if isinstance(made, RemoteTensor) != isinstance(tensor, RemoteTensor):
+            return torch.nn.Parameter(made) if tensor.requires_grad else made
+        tensor.data = made
+        return tensor
+
+    for each in module.modules() if recurse else (module,):
+        for held in (each._parameters, each._buffers):
+            for name, tensor in list(held.items()):
+                held[name] = moved(tensor)
     return module
 
 
@@ -69,7 +72,6 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """A module from a file. Where it is meant for `cuda`, it is read here and moved."""
-    device = None if map_location is None else torch.device(map_location)
-    if device is None or device.type != "cuda":
+    if map_location is None or torch.device(map_location).type != "cuda":
         return _plain_load(f, map_location, *args, **kwargs)
-    return _plain_load(f, "cpu", *args, **kwargs).to(device)
+    return _plain_load(f, "cpu", *args, **kwargs).to(map_location)
