@@ -160,7 +160,7 @@ def test_oversized_counts(client: Client) -> None:
     client.answers.clear()
     client.say(messages.Graph(0, 1, [messages.Node("aten::neg", [messages.ValueArg(5)])], [messages.ValueArg(1)]))
     assert client.fault().reason == "malformed"
-    client.say(messages.Record(1, 10**6, b"\x00\x00", 2, []))
+    client.say(messages.Record(1, -1, b"\x00\x00", 2, []))
     assert client.fault().reason == "malformed"
     client.engine.handle(DATA_HEADER.pack(Kind.DATA, 1, (1 << 64) - 1) + b"x" * 100)
     client.fault()

@@ -179,7 +179,7 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     with pool.lease("1(A100)", priority=100):
         program.join(120)
     (done,) = ended
-    assert "aliquot: the lease is taken back in 3 s" in done.stderr
+    assert "aliquot: the lease ends in 3 s" in done.stderr
     if saves:
         assert (done.returncode, done.stdout) == (3, "saved [1.0, 1.0, 1.0, 1.0]\n"), done.stderr
         return
@@ -187,7 +187,7 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     assert "SessionLeaseEnded" in done.stderr
     assert "aliquot: the program has ended because lease " in done.stderr
     assert "has ended (PREEMPTED)" in done.stderr
-    assert "begin from a checkpoint" in done.stderr
+    assert "; a request with a better claim needed the capacity" in done.stderr
 
 
 def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:

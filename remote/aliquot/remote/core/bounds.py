@@ -25,8 +25,5 @@ DIMENSIONS_MAX = 64
 ELEMENTS_MAX = 1 << 48
 """Of one tensor: no product of sizes and strides that passes overflows 64 bits as bytes."""
 
-RECORDINGS_MAX = 256
-"""Captured steps that a session keeps at once."""
-
 GRAPHS_MAX = 1024
 """Graphs that a session keeps at once."""

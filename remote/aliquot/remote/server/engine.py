@@ -19,7 +19,7 @@ import torch
 from aliquot.remote import operators
 from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget, OutOfMemory
-from aliquot.remote.core.bounds import DEFINITIONS_BYTES_MAX, GRAPHS_MAX, PROTOCOL, RECORDINGS_MAX, TEMPLATES_MAX
+from aliquot.remote.core.bounds import DEFINITIONS_BYTES_MAX, GRAPHS_MAX, PROTOCOL, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.layouts import LayoutError
@@ -90,7 +90,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 _NUMBERS = {
     messages.Template: range(TEMPLATES_FROM, TEMPLATES_MAX),
     messages.Graph: range(GRAPHS_MAX),
-    messages.Record: range(RECORDINGS_MAX),
+    messages.Record: range(1 << 32),
 }
 """What definitions may be called."""
 

@@ -16,7 +16,6 @@ import torch
 from torch.utils import _pytree as trees
 
 from aliquot.remote.core import messages
-from aliquot.remote.core.bounds import RECORDINGS_MAX
 from aliquot.remote.core.recording import NotRepeatable, Step, compare, read, rename
 from aliquot.remote.core.words import REPLAY, pack
 from aliquot.remote.errors import CaptureError, RemoteError
@@ -153,7 +152,7 @@ class Captured(Generic[P, R]):
         variant.outputs, variant.tree = trees.tree_flatten(result)
         variant.evictions = session.evictions
         width, data = pack(words)
-        number, request = session.take_recording(RECORDINGS_MAX), session.request()
+        number, request = session.take_recording(), session.request()
         try:
             session.ask(messages.Record(request, number, data, width[0], [each.handle for each in alive]), request)
         except RemoteError:
