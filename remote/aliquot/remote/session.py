@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
+from aliquot.client.ticket import TicketPart
 from aliquot.common.clock import SystemClock
-from aliquot.common.ticket import TicketPart
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
 from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
 from aliquot.remote.ticket import VARIABLE, Ticket
