@@ -238,4 +238,5 @@ def test_nvidia_smi_says_what_the_lease_has_and_that_it_stands_in(run_remote: Ru
     asked = "import subprocess; print(subprocess.check_output(['nvidia-smi', *{}], text=True), end='')"
     query = ["--query-gpu=name,memory.total,temperature.gpu", "--format=csv,noheader,nounits"]
     assert run_remote("-c", asked.format(query)).stdout == "A100-40, 4096, [N/A]\n"
+    assert run_remote("-c", asked.format(["-i", "0", *query])).stdout == "A100-40, 4096, [N/A]\n"
     assert "aliquot: parts of GPUs on other machines" in run_remote("-c", asked.format([])).stdout

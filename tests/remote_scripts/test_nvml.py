@@ -13,7 +13,9 @@ from typing import Any
 import pynvml
 import pytest
 
+from aliquot.remote.launching import cuda_here
 from aliquot.remote.native import LIBRARY
+from aliquot.simgpu.libraries import library_directory
 from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
 
@@ -60,7 +62,9 @@ def told(*parts: dict[str, Any], ending: str = "") -> str:
 
 def asked(ticket: Path, script: str) -> Any:
     """What a program prints as JSON, where the ticket is this file."""
-    environment = os.environ | {"LD_LIBRARY_PATH": str(LIBRARY.parent), "ALIQUOT_REMOTE_TICKET": str(ticket)}
+    # As on a machine with a card of its own, whose NVML stands behind.
+    found = cuda_here({"LD_LIBRARY_PATH": str(library_directory())})["LD_LIBRARY_PATH"]
+    environment = os.environ | {"LD_LIBRARY_PATH": found, "ALIQUOT_REMOTE_TICKET": str(ticket)}
     command = [sys.executable, "-c", ASK + script, str(ticket)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
