@@ -15,6 +15,7 @@ from aliquot.cli._exits import Exit
 from aliquot.client import Pool
 from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.launching import PROGRAMS, STARTUP, cuda_here
+from aliquot.remote.native import LIBRARY
 from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
 
@@ -197,12 +198,14 @@ def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:
 
 def test_the_variables_add_to_the_programs_own_path() -> None:
     assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
-    stated = cuda_here({"PYTHONPATH": "/mine", "PATH": "/bin"})
+    stated = cuda_here({"PYTHONPATH": "/mine", "PATH": "/bin", "LD_LIBRARY_PATH": "/lib"})
     assert stated == {
         "ALIQUOT_REMOTE_CUDA": "1",
         "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine",
         "PATH": f"{PROGRAMS}{os.pathsep}/bin",
+        "LD_LIBRARY_PATH": f"{LIBRARY.parent}{os.pathsep}/lib",
     }
+    assert cuda_here({})["LD_LIBRARY_PATH"] == str(LIBRARY.parent)
 
 
 def test_a_python_without_aliquot_says_so_and_runs_nothing(tmp_path: Path) -> None:
@@ -233,6 +236,7 @@ def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_pat
 
 def test_nvidia_smi_says_what_the_lease_has_and_that_it_stands_in(run_remote: Run) -> None:
     asked = "import subprocess; print(subprocess.check_output(['nvidia-smi', *{}], text=True), end='')"
-    query = ["--query-gpu=name,memory.total,utilization.gpu", "--format=csv,noheader,nounits"]
+    query = ["--query-gpu=name,memory.total,temperature.gpu", "--format=csv,noheader,nounits"]
     assert run_remote("-c", asked.format(query)).stdout == "A100-40, 4096, [N/A]\n"
+    assert run_remote("-c", asked.format(["-i", "0", *query])).stdout == "A100-40, 4096, [N/A]\n"
     assert "aliquot: parts of GPUs on other machines" in run_remote("-c", asked.format([])).stdout

@@ -27,8 +27,8 @@ from typing import Self, Unpack
 
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
 from aliquot.client._holding import ENDED_HINTS
+from aliquot.client.ticket import TicketPart
 from aliquot.common.clock import SystemClock
-from aliquot.common.ticket import TicketPart
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
 from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
 from aliquot.remote.ticket import VARIABLE, Ticket

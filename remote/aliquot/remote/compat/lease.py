@@ -19,7 +19,7 @@ from aliquot.remote.torch import backend
 from aliquot.remote.torch.session import Session as DeviceSession
 
 if TYPE_CHECKING:
-    from aliquot.common.ticket import TicketPart
+    from aliquot.client.ticket import TicketPart
     from aliquot.remote.wire.client import Notice
 
 SAY_AFTER_S = 1.0
