@@ -158,6 +158,14 @@ COORDINATOR = {
     ),
 }
 ON_NODE_1 = {
+    "network gone": End(
+        Exit.UNAVAILABLE,
+        "SessionLost",
+        LOST.format("nobody answers at .*, for 30 s"),
+        lambda place: None,
+        how={"hangs_for_good": True},
+        options=ON_1,
+    ),
     "its own": End(OWN, options=ON_1),
     "killed": End(137, "", "the program was ended by SIGKILL", lambda place: os.kill(place.pid, 9), options=ON_1),
     "memory used up": End(Exit.FAILED, "RemoteOutOfMemoryError", how={"asks_bytes": 5 << 30}, options=ON_1),
@@ -205,14 +213,6 @@ ON_NODE_1 = {
         options=ON_1,
     ),
     "connection stuck": End(OWN, how={"hangs_for_good": False}, options=ON_1),
-    "network gone": End(
-        Exit.UNAVAILABLE,
-        "SessionLost",
-        LOST.format("nobody answers at .*, for 30 s"),
-        lambda place: None,
-        how={"hangs_for_good": True},
-        options=ON_1,
-    ),
 }
 ON_NODE_2 = {
     "preempted": End(
