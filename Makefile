@@ -16,7 +16,7 @@ ifneq ($(filter 3.%,$(PYTHON)),)
 override PYTHON := python3
 endif
 # Folders with a Makefile of their own that builds C parts; hatch_build.py names the same.
-NATIVE := agent/aliquot/agent/native/preload simgpu/aliquot/simgpu/native
+NATIVE := agent/aliquot/agent/native/preload remote/aliquot/remote/native simgpu/aliquot/simgpu/native
 SOURCES := $(wildcard agent client common coordinator remote kube console simgpu tests tools bench examples hatch_build.py)
 
 PAGE := console/aliquot/console/static/index.html

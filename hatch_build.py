@@ -3,7 +3,8 @@
 None is committed. Hatchling runs the hook for wheels and for editable installs; `make proto` writes stubs and twin
 by itself (`python hatch_build.py`). Both write beside their sources, where editable installs look.
 
-The C parts are for nodes, and a wheel without them is pure Python (`py3-none-any`). `ALIQUOT_NATIVE` says which:
+The C parts are for nodes, and for NVML where a GPU is elsewhere; a wheel without them is pure Python (`py3-none-any`).
+`ALIQUOT_NATIVE` says which:
 
     yes    compile, or fail: for the wheel of nodes
     no     leave them out: for the wheel of everybody else
@@ -34,7 +35,12 @@ PROTO_ROOT = Path("proto")
 OTHER_PROTO_ROOTS = (Path("kube"),)
 """Roots with interfaces of others, as far as we use them."""
 # Folders with a Makefile, each of which builds into a folder `lib` of its package's `native`.
-NATIVE_DIRS = (Path("agent/aliquot/agent/native/preload"), Path("simgpu/aliquot/simgpu/native"))
+NATIVE_DIRS = (
+    Path("agent/aliquot/agent/native/preload"),
+    Path("remote/aliquot/remote/native"),
+    Path("simgpu/aliquot/simgpu/native"),
+)
+NATIVE_LIBS = tuple(f"{root}/aliquot/{root}/native/lib" for root in ("agent", "remote", "simgpu"))
 SDK = Path("client/aliquot/client")
 TWINS_BY_HAND = frozenset({"__init__.py", "seam.py", "leasing.py"})
 """Where tasks and threads truly differ: modules of the same names on both sides."""
@@ -96,10 +102,7 @@ class AliquotBuildHook(BuildHookInterface[Any]):
         ]
         if not compile_native(root):
             return
-        build_data["artifacts"] += [
-            "/agent/aliquot/agent/native/lib/*.so*",
-            "/simgpu/aliquot/simgpu/native/lib/**/*.so*",
-        ]
+        build_data["artifacts"] += [f"/{folder}/**/*.so*" for folder in NATIVE_LIBS]
         # The C parts are plain shared libraries: any Python will do, this platform only.
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_of(native_libraries(root))}"
@@ -191,8 +194,7 @@ def compile_native(root: Path) -> bool:
 
 def native_libraries(root: Path) -> list[Path]:
     """What the C parts were built into."""
-    folders = [root / "agent/aliquot/agent/native/lib", root / "simgpu/aliquot/simgpu/native/lib"]
-    return sorted(path for folder in folders for path in folder.rglob("*.so*") if path.is_file())
+    return sorted(path for folder in NATIVE_LIBS for path in (root / folder).rglob("*.so*") if path.is_file())
 
 
 def platform_of(libraries: Iterable[Path]) -> str:

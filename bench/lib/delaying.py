@@ -26,6 +26,7 @@ class DelayingProxy:
         self._dice = random.Random(1)  # the same losses in each run
         self._writers: set[asyncio.StreamWriter] = set()
         self._hung: set[asyncio.StreamWriter] = set()
+        self._dead = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -40,9 +41,10 @@ class DelayingProxy:
 
         self._loop.call_soon_threadsafe(abort)
 
-    def hang(self) -> None:
-        """Forward nothing more over the connections that there are, and leave them open."""
+    def hang(self, *, for_good: bool = False) -> None:
+        """Forward nothing more over the connections that there are, `for_good` nor over any other. All stay open."""
         self._hung |= self._writers
+        self._dead = for_good
 
     def close(self) -> None:
         """Forward nothing more."""
@@ -74,6 +76,8 @@ class DelayingProxy:
             writer.transport.abort()
             return
         self._writers |= {writer, far_writer}
+        if self._dead:
+            self._hung |= {writer, far_writer}
         try:
             await asyncio.gather(self._carry(reader, far_writer), self._carry(far_reader, writer))
         except asyncio.CancelledError:

@@ -149,6 +149,17 @@ async def test_what_the_listener_raises_stops_nothing(caplog: pytest.LogCaptureF
     await scene.keeper.close()
 
 
+async def test_a_token_that_has_ended_is_told_once_until_it_counts_again(caplog: pytest.LogCaptureFixture) -> None:
+    ended = failure("UNAUTHENTICATED")
+    scene = Scene([ended], [ended], [leases_pb2.KeepAliveResponse(kept=1), ended])
+    scene.keeper.add("l-1", 0.4)
+    await scene.until(lambda: len(scene.transport.opened) == 4)
+    await scene.keeper.close()
+    assert [record.message for record in caplog.records] == [
+        "leases can't be kept alive: UNAUTHENTICATED from a: scripted"
+    ] * 2
+
+
 async def test_a_loss_is_told_and_without_leases_no_stream_is_opened() -> None:
     scene = Scene([leases_pb2.KeepAliveResponse(lost={"l-1": "LEASE_EXPIRED"}), failure()])
     scene.keeper.add("l-1", 0.4)

@@ -133,3 +133,23 @@ async def test_a_retry_with_its_key_renews_the_lease() -> None:
         await pool.leases.Allocate(request)
         await pass_time(pool, clock, 9)
         assert state_of(pool, lease.lease_id)[0] == types_pb2.LEASE_STATE_GRANTED
+
+
+async def test_a_retry_keeps_its_lease_while_the_disk_keeps_its_answer() -> None:
+    journal, clock = HeldJournal(), ManualClock(START_MS)
+    async with running(journal=journal, clock=clock) as pool:
+        await pool.declare(1)
+        request = allocation("0.1", ttl_s=10, idempotency_key="k")
+        lease = (await pool.leases.Allocate(request)).lease
+        await pass_time(pool, clock, 9)
+        journal.hold()
+        other = asyncio.create_task(pool.allocate("0.1", detached=True))
+        await asyncio.to_thread(journal.waiting.wait, 30)
+        retry = pool.leases.Allocate(request)
+        await pool.leases.List(leases_pb2.ListRequest())  # on the same connection, so the retry is there before it
+        await eventually(lambda: pool.leading.writer.queued == 0, "both are decided")
+        await pass_time(pool, clock, 9)
+        journal.let_go()
+        await other
+        assert (await retry).lease.state == types_pb2.LEASE_STATE_GRANTED
+        assert state_of(pool, lease.lease_id)[0] == types_pb2.LEASE_STATE_GRANTED

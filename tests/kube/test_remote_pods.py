@@ -9,16 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-import pytest
 
-from aliquot.client import AsyncPool, Lease, Serve, WaitUntil
-from aliquot.kube.controllers.remote_pods import RemotePodController, _ticket
+from aliquot.client.ticket import Ticket
+from aliquot.kube.controllers.remote_pods import RemotePodController
 from aliquot.kube.core import remote_pods
-from aliquot.remote.ticket import Ticket
 from tests.coordinator.pool import agents, eventually
 from tests.coordinator.test_serving import Serving
 from tests.coordinator.test_sessions import ready
-from tests.identity import ADMIN_TOKEN
 from tests.kube.cluster import KubeCluster, kube_cluster
 from tests.kube.making import delete_pod, make_pod, set_phase
 
@@ -112,20 +109,3 @@ async def test_what_can_not_be_read_is_said() -> None:
         make(cluster, "a", "a little")
         await eventually(lambda: "AliquotRequestInvalid" in cluster.events(), "an event")
         assert not await cluster.leases()
-
-
-@pytest.mark.parametrize("released", [False, True])
-async def test_the_ticket_is_the_one_that_programs_read(released: bool) -> None:
-    """Written here and read there: the two must say the same of any lease."""
-    async with kube_cluster(0) as cluster, agents(Serving(cluster.pool.address, "far")):
-        await ready(cluster.pool, "far")
-        async with AsyncPool(cluster.pool.address, token=ADMIN_TOKEN) as pool:
-            lease: Lease = await pool.allocate(
-                "0.25,10Gi", serve=Serve.REMOTE, detached=True, until=WaitUntil.ACTIVE, tenant="default", key="k"
-            )
-            if released:
-                await pool.release(lease.lease_id)
-                lease = await pool.allocate(
-                    "0.25,10Gi", serve=Serve.REMOTE, detached=True, until=WaitUntil.QUEUED, tenant="default", key="k"
-                )
-            assert msgspec.json.decode(_ticket(lease), type=Ticket) == Ticket.of(lease)

@@ -179,7 +179,7 @@ def test_the_wheel_of_nodes_holds_the_c_parts_for_this_platform(native: Path, tm
     names = names_in(native)
     built_here = {
         str(path.relative_to(REPOSITORY / root))
-        for root in ("agent", "simgpu")
+        for root in ("agent", "remote", "simgpu")
         for path in (REPOSITORY / root).rglob("*.so*")
     }
     assert built_here

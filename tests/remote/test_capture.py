@@ -142,3 +142,22 @@ def test_adam_is_captured_with_its_count_on_the_device(device: torch.device) -> 
         return [run().item() for _ in range(8)]
 
     assert losses(captured=False) == losses(captured=True)
+
+
+def test_a_step_that_is_too_long_to_be_kept_says_so_and_is_kept_once_it_is_shorter(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, _, _ = program(device)
+    captured = remote.capture(step)
+    batch = [tensor.to(device) for tensor in batches(1)[0]]
+    captured(*batch)
+    captured(*batch)
+    with monkeypatch.context() as patch:
+        patch.setattr("aliquot.remote.torch.session.FRAME_BYTES_MAX", 200)
+        remote.session_of(device).threshold = 20  # what is said of the step while it runs still fits
+        with pytest.raises(errors.RemoteError, match="capture a shorter step"):
+            captured(*batch)
+    here, _, _ = program("cpu")
+    expected = [here(*batches(1)[0]).item() for _ in range(6)]
+    assert [captured(*batch).item() for _ in range(2)] == expected[3:5]
+    assert captured.recordings == 3, "that of the first call that could be kept"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliquot.remote.core import language, messages
-from aliquot.remote.core.bounds import TEMPLATES_BYTES_MAX
+from aliquot.remote.core.bounds import DEFINITIONS_BYTES_MAX
 from aliquot.remote.core.messages import DATA_HEADER, Kind
 from aliquot.remote.core.words import FREE, float_words, int_words, pack
 from aliquot.remote.operators import allowed, digest
@@ -160,7 +160,7 @@ def test_oversized_counts(client: Client) -> None:
     client.answers.clear()
     client.say(messages.Graph(0, 1, [messages.Node("aten::neg", [messages.ValueArg(5)])], [messages.ValueArg(1)]))
     assert client.fault().reason == "malformed"
-    client.say(messages.Record(1, 10**6, b"\x00\x00", 2, []))
+    client.say(messages.Record(1, -1, b"\x00\x00", 2, []))
     assert client.fault().reason == "malformed"
     client.engine.handle(DATA_HEADER.pack(Kind.DATA, 1, (1 << 64) - 1) + b"x" * 100)
     client.fault()
@@ -168,17 +168,31 @@ def test_oversized_counts(client: Client) -> None:
 
 
 def test_definitions_are_kept_up_to_a_bound_and_the_session_goes_on(client: Client) -> None:
-    whole = messages.NumbersArg([1.5] * 100_000)  # nearly as large as a frame may be
-    fit = TEMPLATES_BYTES_MAX // len(language.encode(messages.Template(6, "aten::neg", [whole])))
+    numbers, words = messages.NumbersArg([1.5] * 100_000), bytes(900_000)  # nearly as large as a frame may be
+
+    def said(number: int) -> tuple[msgspec.Struct, msgspec.Struct, msgspec.Struct]:
+        return (
+            messages.Template(number, "aten::neg", [numbers]),
+            messages.Graph(number, 1, [messages.Node("aten::neg", [numbers])], []),
+            messages.Record(0, number, words, 2, []),
+        )
+
+    fit = DEFINITIONS_BYTES_MAX // sum(len(language.encode(each)) for each in said(6))
     for number in range(6, 6 + fit):
-        client.say(messages.Template(number, "aten::neg", [whole]))
-    client.say(messages.Template(6, "aten::neg", [whole]))
-    assert not client.answers, "another one in its place takes no more"
-    client.say(messages.Template(6 + fit, "aten::neg", [whole]))
-    assert "definitions of operators" in client.fault().message
-    client.say(messages.Template(6, "aten::neg", [FOUR]))
-    client.say(messages.Template(6 + fit, "aten::neg", [whole]))
-    assert not client.answers
+        for each in said(number):
+            client.say(each)
+    for each in said(6):
+        client.say(each)
+    assert not any(isinstance(answer, messages.Fault) for answer in client.answers), "in its place it takes no more"
+    for number in (200, 201):
+        for each in said(number)[number - 200 :]:
+            client.say(each)
+    assert "operators, graphs and captured steps" in client.fault().message
+    client.say(messages.Record(0, 200, b"", 2, []))
+    client.say(messages.Record(0, 6, b"", 2, []))
+    client.say(messages.Template(250, "aten::neg", [FOUR]))
+    client.say(said(6)[2])
+    assert not any(isinstance(answer, messages.Fault) for answer in client.answers)
     client.check()
 
 

@@ -15,6 +15,7 @@ from aliquot.cli._exits import Exit
 from aliquot.client import Pool
 from aliquot.remote.compat.signals import stop_signal
 from aliquot.remote.launching import PROGRAMS, STARTUP, cuda_here
+from aliquot.remote.native import LIBRARY
 from tests.polling import eventually
 from tests.remote_scripts.conftest import Run
 
@@ -179,7 +180,7 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     with pool.lease("1(A100)", priority=100):
         program.join(120)
     (done,) = ended
-    assert "aliquot: the lease is taken back in 3 s" in done.stderr
+    assert "aliquot: the lease ends in 3 s" in done.stderr
     if saves:
         assert (done.returncode, done.stdout) == (3, "saved [1.0, 1.0, 1.0, 1.0]\n"), done.stderr
         return
@@ -187,7 +188,7 @@ def test_preemption_is_told_and_ends_the_program(run_remote: Run, pool: Pool, tm
     assert "SessionLeaseEnded" in done.stderr
     assert "aliquot: the program has ended because lease " in done.stderr
     assert "has ended (PREEMPTED)" in done.stderr
-    assert "begin from a checkpoint" in done.stderr
+    assert "; a request with a better claim needed the capacity" in done.stderr
 
 
 def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:
@@ -197,12 +198,14 @@ def test_a_program_is_told_by_sigterm_unless_something_else_is_stated() -> None:
 
 def test_the_variables_add_to_the_programs_own_path() -> None:
     assert cuda_here({"ALIQUOT_REMOTE_CUDA": "0", "PYTHONPATH": "/mine"}) == {}
-    stated = cuda_here({"PYTHONPATH": "/mine", "PATH": "/bin"})
+    stated = cuda_here({"PYTHONPATH": "/mine", "PATH": "/bin", "LD_LIBRARY_PATH": "/lib"})
     assert stated == {
         "ALIQUOT_REMOTE_CUDA": "1",
         "PYTHONPATH": f"{STARTUP}{os.pathsep}/mine",
         "PATH": f"{PROGRAMS}{os.pathsep}/bin",
+        "LD_LIBRARY_PATH": f"{LIBRARY.parent}{os.pathsep}/lib",
     }
+    assert cuda_here({})["LD_LIBRARY_PATH"] == str(LIBRARY.parent)
 
 
 def test_a_python_without_aliquot_says_so_and_runs_nothing(tmp_path: Path) -> None:
@@ -233,6 +236,7 @@ def test_another_sitecustomize_still_runs_and_nothing_is_changed_unasked(tmp_pat
 
 def test_nvidia_smi_says_what_the_lease_has_and_that_it_stands_in(run_remote: Run) -> None:
     asked = "import subprocess; print(subprocess.check_output(['nvidia-smi', *{}], text=True), end='')"
-    query = ["--query-gpu=name,memory.total,utilization.gpu", "--format=csv,noheader,nounits"]
+    query = ["--query-gpu=name,memory.total,temperature.gpu", "--format=csv,noheader,nounits"]
     assert run_remote("-c", asked.format(query)).stdout == "A100-40, 4096, [N/A]\n"
+    assert run_remote("-c", asked.format(["-i", "0", *query])).stdout == "A100-40, 4096, [N/A]\n"
     assert "aliquot: parts of GPUs on other machines" in run_remote("-c", asked.format([])).stdout

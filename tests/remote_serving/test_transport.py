@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -28,7 +29,7 @@ from aliquot.remote.wire.options import CERTIFICATE_NAME
 from aliquot.v1 import remote_pb2, remote_pb2_grpc
 from bench.lib.delaying import DelayingProxy
 from tests.agent.harness import ROOT, until
-from tests.remote_serving.served import CREDENTIAL, Served, opening, serving
+from tests.remote_serving.served import CREDENTIAL, Echo, Served, opening, serving
 
 SHORT = Bounds(resume_s=1.0, hello_s=0.5, sessions_max=2)
 
@@ -110,7 +111,7 @@ def test_whoever_is_away_for_too_long_has_lost_everything() -> None:
             channel.send(b"quiet")
         until(lambda: channel.acknowledged == 3, "three are acknowledged")
         proxy.close()
-        with pytest.raises(SessionLost, match="3 frames were acknowledged") as caught:
+        with pytest.raises(SessionLost, match="its session is lost") as caught:
             channel.receive()
         assert caught.value.acknowledged == 3
         until(lambda: served.engines[0].closed, "everything is freed")
@@ -205,6 +206,20 @@ def test_notice_then_end_reach_the_client() -> None:
         served.server.stop("STOPPED", "its lease was ended")
         with pytest.raises(SessionLeaseEnded, match="its lease was ended"):
             channel.receive()
+
+
+def test_a_notice_that_comes_while_an_engine_is_made_reaches_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Echo):
+        def __init__(self, answer: Callable[[bytes], None]) -> None:
+            super().__init__(answer)
+            served.server.announce(7.5, "its lease is being ended")
+
+    monkeypatch.setattr("tests.remote_serving.served.Echo", Slow)
+    heard: list[Notice] = []
+    with serving() as served:
+        channel = served.open(on_notice=heard.append)
+        until(lambda: bool(heard), "the notice is heard")
+        channel.close()
 
 
 def test_sessions_are_bounded() -> None:
@@ -328,7 +343,7 @@ def test_plaintext_is_refused() -> None:
 def test_another_server_at_the_same_address_is_not_trusted() -> None:
     with serving() as served, serving() as other:
         mixed = Endpoint("127.0.0.1", other.endpoint.port, served.endpoint.certificate_sha256)
-        with pytest.raises(SessionUnreachable, match="not the process that serves the lease"):
+        with pytest.raises(SessionUnreachable, match="not of the process that serves the lease"):
             Served(served.server, mixed, served.certificate).open()
         assert other.server.figures()["refused"] == 0, "it was told nothing"
 

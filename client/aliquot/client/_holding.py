@@ -31,14 +31,14 @@ def ended_error(lease: Lease) -> errors.LeaseLost:
     how = "has ended" if lease.state is LeaseState.ENDED else "is ending"
     return errors.LeaseLost(
         f"lease {lease.lease_id} {how}: {lease.end_reason or 'no reason was given'}{said}",
-        hint=_ENDED_HINTS.get(lease.end_reason, ""),
+        hint=ENDED_HINTS.get(lease.end_reason, ""),
         lease_id=lease.lease_id,
         end_reason=lease.end_reason,
         reason="LEASE_EXPIRED" if lease.end_reason == "EXPIRED" else "LEASE_ENDED",
     )
 
 
-_ENDED_HINTS = {
+ENDED_HINTS = {
     "EXPIRED": "no keep-alive reached the coordinator within the TTL; ask again, with a longer ttl_s or detached=True",
     "PREEMPTED": "a request with a better claim needed the capacity; ask again to wait for your turn",
     "OVER_LIMIT": "its programs held more memory than it has, again and again; ask for what they need",
@@ -47,3 +47,4 @@ _ENDED_HINTS = {
     "CANCELLED": "an administrator ended it",
     "DRAINED": "its node is being drained; ask again to be placed elsewhere",
 }
+"""What to do next, by a lease's `end_reason`."""

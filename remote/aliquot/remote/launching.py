@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aliquot.client import HeldLease, PoolError
+from aliquot.remote.native import LIBRARY
 from aliquot.remote.ticket import VARIABLE, Ticket
 
 log = logging.getLogger(__name__)
@@ -54,21 +55,20 @@ def cuda_here(present: Mapping[str, str]) -> dict[str, str]:
     """The variables by which Python programs find `cuda` to be the lease, unless `ALIQUOT_REMOTE_CUDA=0` is stated."""
     if present.get(CUDA_VARIABLE, "1") != "1":
         return {}
-    paths = [str(STARTUP), *filter(None, present.get("PYTHONPATH", "").split(os.pathsep))]
-    programs = [str(PROGRAMS), *filter(None, present.get("PATH", os.defpath).split(os.pathsep))]
-    return {CUDA_VARIABLE: "1", "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(programs)}
+    first = {"PYTHONPATH": STARTUP, "PATH": PROGRAMS, "LD_LIBRARY_PATH": LIBRARY.parent}
+    behind = {"PATH": os.defpath, **present}
+    return {CUDA_VARIABLE: "1"} | {
+        name: os.pathsep.join([str(folder), *filter(None, behind.get(name, "").split(os.pathsep))])
+        for name, folder in first.items()
+    }
 
 
 def _keep(lease: HeldLease, path: Path, news: threading.Event, over: threading.Event) -> None:
-    said = Ticket.of(lease.info)
     while not over.is_set():
         news.wait(LOOK_S)
         news.clear()
         try:
-            now = Ticket.of(lease.refresh())
-            if now != said:
-                now.write(path)
-                said = now
+            Ticket.of(lease.refresh()).write(path)
         except PoolError as error:
             log.info("the lease can't be looked at: %s", error.message)
         except OSError as error:

@@ -26,8 +26,9 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from aliquot.client import HeldLease, Pool, PoolError, Request, RequestOptions, Serve
+from aliquot.client._holding import ENDED_HINTS
+from aliquot.client.ticket import TicketPart
 from aliquot.common.clock import SystemClock
-from aliquot.common.ticket import TicketPart
 from aliquot.remote.core.endpoint import Endpoint, EndpointError, parse
 from aliquot.remote.errors import SessionError, SessionLeaseEnded, SessionUnreachable
 from aliquot.remote.ticket import VARIABLE, Ticket
@@ -168,7 +169,7 @@ class Session:
         said = f": {detail}" if detail else ""
         return SessionLeaseEnded(
             f"lease {self.lease_id} has ended ({reason}){said}",
-            hint=hint or _HINTS.get(reason, "ask for another one, and begin again from a checkpoint"),
+            hint=hint or ENDED_HINTS.get(reason, "ask for another one, and begin again from a checkpoint"),
             end_reason=reason,
         )
 
@@ -232,11 +233,6 @@ def acquire(
 
 
 _AGAIN = "begin again from a checkpoint at its new place, as `aliquot run --remote --on-move restart` does by itself"
-_HINTS = {
-    "PREEMPTED": "a request with a better claim needed the capacity; ask again, and begin from a checkpoint",
-    "DRAINED": "its node is being drained; ask again to be placed elsewhere",
-    "EXPIRED": "nobody kept it alive; ask again, and begin from a checkpoint",
-}
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 

@@ -9,28 +9,23 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
-from aliquot.client import Lease, LeaseState
-from aliquot.common import ticket
+from aliquot.client import Lease, ticket
 from aliquot.common.errors import SecurityError
-from aliquot.common.ids import serving_credential
-from aliquot.common.ticket import TicketPart
 from aliquot.remote.errors import SessionError
 
 VARIABLE: Final = "ALIQUOT_REMOTE_TICKET"
 _FILE_BYTES_MAX: Final = 1 << 20
-_GOING = frozenset({LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.UNREACHABLE})
-_SAID: Final = {LeaseState.RELEASING: "RELEASED", LeaseState.PREEMPTING: "PREEMPTED", LeaseState.QUEUED: "PREEMPTED"}
 
 
 class Ticket(ticket.Ticket, frozen=True):
     """See the module's docstring."""
 
     @classmethod
-    def of(cls, lease: Lease) -> Ticket:
+    def of(cls, lease: Lease) -> Self:
         """For a lease as it is now. Raises `SessionError` where its secret is not known."""
         if not lease.secret:
             raise SessionError(
@@ -38,18 +33,7 @@ class Ticket(ticket.Ticket, frozen=True):
                 hint="only who allocated a lease is told its secret: use the lease that `allocate` or `lease` gave",
                 reason="SESSION_SECRET",
             )
-        parts = tuple(
-            TicketPart(part.slice_id, part.endpoint, part.device_model, part.share_milli, part.memory_bytes)
-            for part in sorted(lease.slices, key=lambda each: (each.member, each.slice_id))
-        )
-        ending = ""
-        if lease.state not in _GOING:
-            reasons = (part.reason for part in lease.slices if part.reason)
-            ending = lease.end_reason or next(reasons, "") or _SAID.get(lease.state, "ENDED")
-        credential = serving_credential(lease.secret, lease.lease_id, lease.lease_epoch, lease.tenant)
-        return cls(
-            lease.lease_id, lease.lease_epoch, lease.tenant, credential, parts, ending, lease.end_detail or lease.note
-        )
+        return super().of(lease)
 
     def write(self, path: Path) -> None:
         """Put it in place of an earlier one, for this user only. Raises `OSError`."""

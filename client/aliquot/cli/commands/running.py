@@ -18,6 +18,7 @@ from aliquot.cli import _secrets as secrets
 from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._command import Work
+from aliquot.cli._exits import Exit
 from aliquot.cli._following import Following
 from aliquot.cli._foreground import Foreground
 from aliquot.cli._nodes import node_id_of
@@ -149,7 +150,8 @@ def _inside(
         except LeaseLost as lost:
             if code is None:
                 raise
-            _stopped(out, "", lost.message)
+            if launcher is None or code != Exit.LEASE_LOST:  # else the program has said so itself
+                _stopped(out, "", lost.message)
     return code
 
 

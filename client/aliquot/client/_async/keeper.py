@@ -35,6 +35,7 @@ class AsyncKeeper:
         self._closing = Flag()
         self._worker: Worker | None = None
         self._exchange: _Exchange | None = None
+        self._refused = False
 
     def add(self, lease_id: str, ttl_s: float) -> None:
         """Keep this lease alive."""
@@ -110,6 +111,7 @@ class AsyncKeeper:
                     raise RpcFailure("UNAVAILABLE", "silent", self._context.endpoints.current) from None
                 if answer is None:
                     return
+                self._refused = False
                 with self._lock:
                     news = self._book.answered(answer, self._context.clock())
                 for item in news:
@@ -120,7 +122,8 @@ class AsyncKeeper:
         if not self._closing.is_set():
             log.debug("keep-alive stream ended: %s", failure)
         if failure.code == UNAUTHENTICATED:
-            if not self._context.token.renewed(generation):
+            if not self._context.token.renewed(generation) and not self._refused:
+                self._refused = True  # said once, though it is tried until leases expire
                 log.warning("leases can't be kept alive: %s", failure)
             return failure.retry_after_s
         leader = failure.metadata.get("leader", "")

@@ -16,6 +16,7 @@ from aliquot.coordinator.core.values.types import Demand
 from aliquot.coordinator.reading.totals import Totals
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.caller import at_home, caller
+from aliquot.coordinator.upkeep.keepalive import KeepAlive
 from aliquot.coordinator.wire.placing import body_of, read_places
 from aliquot.coordinator.wire.requests import ReadRequest, read_request
 from aliquot.coordinator.writing.writer import Writer
@@ -35,10 +36,11 @@ class Asked:
 class Asking:
     """See the module's docstring."""
 
-    def __init__(self, writer: Writer, view: View, ids: IdGenerator) -> None:
+    def __init__(self, writer: Writer, view: View, ids: IdGenerator, keepalive: KeepAlive) -> None:
         self._writer = writer
         self._view = view
         self._ids = ids
+        self._keepalive = keepalive
 
     def read(self, request: leases_pb2.AllocateRequest | leases_pb2.GrantOnRequest) -> Wish:
         """What the caller wishes, if it may. Raises InvalidFieldError or RoleMissing."""
@@ -68,8 +70,20 @@ class Asking:
         )
 
     def ask(self, wish: Wish) -> Asked:
-        """Have it decided. Raises what `Writer.ask` raises."""
+        """Have it decided. Raises what `Writer.ask` raises, and RoleMissing for the key of a colleague's lease."""
+        self._keep(wish)
         return Asked(wish, self._writer.ask(wish))
+
+    def _keep(self, wish: Wish) -> None:
+        """Who repeats a call keeps its lease from here on: while the disk is slow the answer, which names the lease,
+        may come later than the end of its TTL.
+        """
+        state = self._writer.state
+        lease_id = state.keys.get((wish.request.tenant, wish.key)) if state is not None and wish.key else None
+        lease = self._view.leases.get(lease_id or "")
+        if lease is not None:
+            caller().must_hold(lease, Action.KEEP_OTHERS)
+            self._keepalive.renew(lease.lease_id)
 
     def try_ask(self, request: leases_pb2.AllocateRequest | leases_pb2.GrantOnRequest) -> Asked | AliquotError:
         """Read it and have it decided; or why not, told in its turn with the others of its batch."""

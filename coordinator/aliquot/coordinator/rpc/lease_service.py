@@ -79,7 +79,7 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
         self._waiters = led.waiters
         self._keepalive = led.keepalive
         self._observed = led.observed
-        self._asking = Asking(led.writer, led.view, led.ids)
+        self._asking = Asking(led.writer, led.view, led.ids, led.keepalive)
         self._keeping = Keeping(led.view, led.keepalive, led.activity)
         self._watch = watch
         self._rates = rates
@@ -111,8 +111,6 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
             with self._keepalive.holding(lease.lease_id):
                 await self._waiters.wait(lease, condition, timeout_s)
             lease = self._lease(outcome.lease_id)
-        elif outcome.replayed:
-            self._keepalive.renew(lease.lease_id)
         response = pb.AllocateResponse(replayed=outcome.replayed)
         self._write_own(response.lease, lease)
         await self._explain_wait(lease, response.lease)
@@ -147,7 +145,6 @@ class LeaseService(Service, leases_pb2_grpc.LeaseServiceServicer):
                 lease = self._lease(outcome.lease_id)
                 if outcome.replayed:
                     caller().must_hold(lease, Action.KEEP_OTHERS)
-                    self._keepalive.renew(outcome.lease_id)
                 self._write_own(result.lease, lease)
             except AliquotError as error:
                 self.refuse(error)

@@ -13,11 +13,10 @@ from typing import Final
 
 import msgspec
 
-from aliquot.client import Lease, LeaseState, PoolError, Request, Serve, WaitUntil
+from aliquot.client import LeaseState, PoolError, Request, Serve, WaitUntil
+from aliquot.client.ticket import Ticket
 from aliquot.common.errors import AliquotError
-from aliquot.common.ids import serving_credential
 from aliquot.common.limits import MAX_NAME_CHARS
-from aliquot.common.ticket import Ticket, TicketPart
 from aliquot.kube.api.client import APPLY, KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeRefused
 from aliquot.kube.api.informer import Informer
@@ -33,8 +32,6 @@ from aliquot.kube.holding.requests import Requests
 from aliquot.kube.holding.telling import Teller
 
 _GRANT_S: Final = 10.0
-_GOING: Final = frozenset({LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.UNREACHABLE})
-_SAID: Final = {LeaseState.RELEASING: "RELEASED", LeaseState.PREEMPTING: "PREEMPTED", LeaseState.QUEUED: "PREEMPTED"}
 
 
 class RemotePodController:
@@ -94,7 +91,7 @@ class RemotePodController:
         self._book.take(lease)
         served = lease.slices and all(part.endpoint for part in lease.slices)
         if (lease.state is LeaseState.ACTIVE and served) or pod.uid in self._written:
-            await self._write(pod, _ticket(lease))
+            await self._write(pod, msgspec.json.encode(Ticket.of(lease)))
 
     async def _write(self, pod: RemotePod, ticket: bytes) -> None:
         if self._written.get(pod.uid) == ticket:
@@ -112,18 +109,3 @@ class RemotePodController:
 
     def _tell(self, pod: RemotePod, reason: str, why: str) -> None:
         self._teller.tell(Regarding("Pod", pod.namespace, pod.name, pod.uid), reason, why, warning=True)
-
-
-def _ticket(lease: Lease) -> bytes:
-    parts = tuple(
-        TicketPart(part.slice_id, part.endpoint, part.device_model, part.share_milli, part.memory_bytes)
-        for part in sorted(lease.slices, key=lambda each: (each.member, each.slice_id))
-    )
-    ending = ""
-    if lease.state not in _GOING:
-        reasons = (part.reason for part in lease.slices if part.reason)
-        ending = lease.end_reason or next(reasons, "") or _SAID.get(lease.state, "ENDED")
-    credential = serving_credential(lease.secret, lease.lease_id, lease.lease_epoch, lease.tenant)
-    detail = lease.end_detail or lease.note
-    said = Ticket(lease.lease_id, lease.lease_epoch, lease.tenant, credential, parts, ending, detail)
-    return msgspec.json.encode(said)

@@ -16,6 +16,7 @@ from aliquot.remote.compat.errors import refusing, refusing_class
 from aliquot.remote.compat.lease import devices, random_seed
 from aliquot.remote.core import messages
 from aliquot.remote.errors import NotOnRemoteError
+from aliquot.remote.native import LIBRARY
 from aliquot.remote.torch import backend
 
 _CAPABILITIES = {
@@ -286,22 +287,21 @@ _ACCELERATOR: dict[str, Any] = {
 
 _KEPT = frozenset({"CudaError", "DeferredCudaCallError", "cudaStatus", "amp", "has_half", "has_magma", "nvtx"})
 """What may stay as it is, besides modules."""
-_INSTEAD = {
-    "CUDAGraph": "`aliquot.remote.torch.capture(step)` repeats a step by one message",
-    "graph": "`aliquot.remote.torch.capture(step)` repeats a step by one message",
-    "make_graphed_callables": "`aliquot.remote.torch.capture(step)` repeats a step by one message",
-    "cudart": "use the calls of torch.cuda",
-    "utilization": "`aliquot top` shows it",
-    "memory_usage": "`aliquot top` shows it",
+_BY_NVML = frozenset({"utilization", "device_memory_used"})
+"""What may stay where PyTorch finds our NVML, not that of a card of this machine."""
+_CAPTURE = "`aliquot.remote.torch.capture(step)` repeats a step by one message"
+_INSTEAD = dict.fromkeys(("CUDAGraph", "graph", "make_graphed_callables"), _CAPTURE) | {
+    "cudart": "use the calls of torch.cuda"
 }
 
 
 def install() -> None:
     """Put it in place of PyTorch's."""
     module = torch.cuda
+    kept = _KEPT | _BY_NVML if LIBRARY.exists() else _KEPT
     for name in module.__all__:
         present = getattr(module, name, None)
-        if name in PROVIDED or name in _KEPT or isinstance(present, types.ModuleType) or name.endswith("Storage"):
+        if name in PROVIDED or name in kept or isinstance(present, types.ModuleType) or name.endswith("Storage"):
             continue
         feature, instead = f"torch.cuda.{name}", _INSTEAD.get(name, "")
         if name.endswith("Tensor"):

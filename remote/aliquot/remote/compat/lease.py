@@ -19,7 +19,7 @@ from aliquot.remote.torch import backend
 from aliquot.remote.torch.session import Session as DeviceSession
 
 if TYPE_CHECKING:
-    from aliquot.common.ticket import TicketPart
+    from aliquot.client.ticket import TicketPart
     from aliquot.remote.wire.client import Notice
 
 SAY_AFTER_S = 1.0
@@ -135,7 +135,6 @@ class Devices:
 
 def _say_connecting() -> None:
     sys.stderr.write("aliquot: connecting to the lease's devices\n")
-    sys.stderr.flush()
 
 
 def random_seed() -> int:
@@ -145,10 +144,7 @@ def random_seed() -> int:
 
 def _told(notice: Notice) -> None:
     """The lease will be taken back. The program is told as on a node: by the stop signal, if it cares for that."""
-    sys.stderr.write(
-        f"aliquot: the lease is taken back in {notice.grace_s:.0f} s ({notice.detail}); save what you need\n"
-    )
-    sys.stderr.flush()
+    sys.stderr.write(f"aliquot: the lease ends in {notice.grace_s:.0f} s; save what you need\n")
     what = stop_signal(os.environ)
     if callable(signal.getsignal(what)):
         os.kill(os.getpid(), what)

@@ -34,8 +34,8 @@ def install() -> None:
         _raised.append(True)
         if isinstance(raised, errors.RemoteError) and kind in _CODES:
             _codes.append(_CODES[kind])
-            hint = f" {raised.hint}." if raised.hint else ""
-            sys.stderr.write(f"aliquot: the program has ended because {raised.message}.{hint}\n")
+            hint = f"; {raised.hint}" if raised.hint else ""
+            sys.stderr.write(f"aliquot: the program has ended because {raised.message}{hint}\n")
 
     sys.excepthook = hook
 

@@ -11,8 +11,10 @@ HANDLES_MAX = 1 << 20
 TEMPLATES_MAX = 8192
 """Interned operators that the server keeps at once. A client that needs more defines an old number anew."""
 
-TEMPLATES_BYTES_MAX = 64 << 20
-"""Of the definitions of all operators that the server keeps: a list of a few thousand tensors takes 100 kB."""
+DEFINITIONS_BYTES_MAX = 32 << 20
+"""Of all that a session defined, as it was sent: operators, graphs and captured steps. A step of 10,000 operators takes
+200 kB. In the server's memory they take up to 36 times as much.
+"""
 
 ARGUMENTS_MAX = 16384
 """Arguments of one operator, members of lists counted one by one."""
@@ -23,14 +25,5 @@ DIMENSIONS_MAX = 64
 ELEMENTS_MAX = 1 << 48
 """Of one tensor: no product of sizes and strides that passes overflows 64 bits as bytes."""
 
-RECORDINGS_MAX = 256
-"""Captured steps that a session keeps at once."""
-
-RECORDED_WORDS_MAX = 4 << 20
-"""Of one captured step."""
-
 GRAPHS_MAX = 1024
 """Graphs that a session keeps at once."""
-
-GRAPH_NODES_MAX = 65536
-"""Of one graph."""

@@ -19,7 +19,7 @@ import torch
 from aliquot.remote import operators
 from aliquot.remote.core import language, messages
 from aliquot.remote.core.accounting import Budget, OutOfMemory
-from aliquot.remote.core.bounds import PROTOCOL, RECORDED_WORDS_MAX, RECORDINGS_MAX, TEMPLATES_BYTES_MAX, TEMPLATES_MAX
+from aliquot.remote.core.bounds import DEFINITIONS_BYTES_MAX, GRAPHS_MAX, PROTOCOL, TEMPLATES_MAX
 from aliquot.remote.core.channel import FRAME_BYTES_MAX, Engine, EngineFactory
 from aliquot.remote.core.language import MessageError
 from aliquot.remote.core.layouts import LayoutError
@@ -87,6 +87,14 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
+_NUMBERS = {
+    messages.Template: range(TEMPLATES_FROM, TEMPLATES_MAX),
+    messages.Graph: range(GRAPHS_MAX),
+    messages.Record: range(1 << 32),
+}
+"""What definitions may be called."""
+
+
 def _reason(error: BaseException) -> str:
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "operator")
 
@@ -102,7 +110,8 @@ class TorchEngine:
         self._seed = settings.seed
         self._generator = Generator(device, settings.seed)
         self._templates: dict[int, Executable | Refusal] = {}
-        self._templates_bytes: dict[int, int] = {}
+        self._defined: dict[tuple[type, int], int] = {}
+        self._defined_bytes = 0
         self._blobs = blobs
         self._graphs = Graphs(self._store, device, self._generator)
         self._recordings: dict[int, tuple[list[int], list[int]]] = {}
@@ -220,19 +229,31 @@ class TorchEngine:
         self._send(messages.Welcome(PROTOCOL, here, self._device.type, limit_bytes, own, self._seed))
 
     def _define(self, template: messages.Template) -> None:
-        if not TEMPLATES_FROM <= template.number < TEMPLATES_MAX:
-            raise TemplateError(f"a template can't have the number {template.number}")
         self._templates.pop(template.number, None)
-        self._templates_bytes[template.number] = len(language.encode(template))
-        if sum(self._templates_bytes.values()) > TEMPLATES_BYTES_MAX:
-            del self._templates_bytes[template.number]
-            raise TemplateError(f"the session's definitions of operators would pass {TEMPLATES_BYTES_MAX} bytes")
+        self._count(template)
         try:
             self._templates[template.number] = self._graphs.executable(template) or Executable(
                 template, self._store, self._device
             )
         except Exception as error:  # noqa: BLE001 - one bad template must not end what other operators do
             self._templates[template.number] = Refusal(template, error)
+
+    def _count(self, defined: messages.Template | messages.Graph | messages.Record) -> None:
+        """Count the bytes of a definition in place of the one that had its number.
+
+        Raises:
+            TemplateError: it can't have that number, or the session's definitions would pass their bound.
+        """
+        kind, number, size = type(defined), defined.number, len(language.encode(defined))
+        if number not in _NUMBERS[kind]:
+            raise TemplateError(f"a {kind.__name__} can't have the number {number}")
+        total = self._defined_bytes - self._defined.get((kind, number), 0) + size
+        if total > DEFINITIONS_BYTES_MAX:
+            raise TemplateError(
+                f"the session's operators, graphs and captured steps would pass {DEFINITIONS_BYTES_MAX} bytes: "
+                "reset() captured steps that are not needed any more"
+            )
+        self._defined[kind, number], self._defined_bytes = size, total
 
     def _run_operators(self, frame: bytes) -> None:
         self._run_words(unpack(frame[1], memoryview(frame)[2:]), 0)
@@ -394,11 +415,11 @@ class TorchEngine:
     def _record(self, message: messages.Record) -> None:
         if not self._fault and message.words:
             words = unpack(message.width, message.words)
-            if len(words) > RECORDED_WORDS_MAX or not 0 <= message.number < RECORDINGS_MAX:
-                raise StreamError(f"a step of {len(words)} words can't be kept as number {message.number}")
+            self._count(message)
             self._recordings[message.number] = (words, message.kept)
-        elif not self._fault:
-            self._recordings.pop(message.number, None)
+        elif not self._fault and message.number in self._recordings:
+            del self._recordings[message.number]
+            self._count(message)
         self._send(messages.Reply(message.request, fault=self._fault))
 
     def _replay(self, number: int, site: int) -> None:
@@ -413,6 +434,7 @@ class TorchEngine:
 
     def _graph(self, message: messages.Graph) -> None:
         if not self._fault:
+            self._count(message)
             self._graphs.put(message)
 
     def _hashed(self, message: messages.Hashed) -> None:

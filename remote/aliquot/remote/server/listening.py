@@ -152,6 +152,8 @@ class RemoteServer(remote_pb2_grpc.RemoteServiceServicer):
             log.info("refused: %s", refusal)
             yield remote_pb2.RemoteDown(end=remote_pb2.RemoteEnd(reason=refusal.reason, detail=refusal.detail))
             return
+        if self._stopping is not None:  # announced while the session's engine was made
+            session.notice(self._stopping)
         context.add_callback(lambda: session.detach(connection))
         window = self._bounds.window
         yield remote_pb2.RemoteDown(

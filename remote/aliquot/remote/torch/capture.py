@@ -16,10 +16,9 @@ import torch
 from torch.utils import _pytree as trees
 
 from aliquot.remote.core import messages
-from aliquot.remote.core.bounds import RECORDED_WORDS_MAX, RECORDINGS_MAX
 from aliquot.remote.core.recording import NotRepeatable, Step, compare, read, rename
 from aliquot.remote.core.words import REPLAY, pack
-from aliquot.remote.errors import CaptureError
+from aliquot.remote.errors import CaptureError, RemoteError
 from aliquot.remote.torch import tensor as tensors
 from aliquot.remote.torch.backend import session_of
 from aliquot.remote.torch.session import Session
@@ -148,16 +147,18 @@ class Captured(Generic[P, R]):
         return self._copies(result)
 
     def _keep(self, session: Session, variant: _Variant, step: Step, alive: list[Allocation], result: R) -> None:
-        if len(step.words) > RECORDED_WORDS_MAX:
-            raise CaptureError(f"a step of {len(step.words)} words is too long; at most {RECORDED_WORDS_MAX}")
         variant.alive = alive
         words, variant.own = rename(step, session.shapes, {each.handle for each in alive}, session.new_handle)
         variant.outputs, variant.tree = trees.tree_flatten(result)
-        variant.number = session.take_recording(RECORDINGS_MAX)
         variant.evictions = session.evictions
         width, data = pack(words)
-        request = session.request()
-        session.ask(messages.Record(request, variant.number, data, width[0], [each.handle for each in alive]), request)
+        number, request = session.take_recording(), session.request()
+        try:
+            session.ask(messages.Record(request, number, data, width[0], [each.handle for each in alive]), request)
+        except RemoteError:
+            session.drop_recording(number, variant.own)
+            raise
+        variant.number = number
 
     def _replay(self, session: Session, variant: _Variant) -> R:
         site = session.site(tensors._getframe(2))

@@ -160,15 +160,9 @@ class Session:
         self._templates += 1
         return self._templates
 
-    def take_recording(self, most: int) -> int:
-        """A number that no captured step has.
-
-        Raises:
-            CaptureError: there are too many.
-        """
-        number = next((number for number in range(most) if number not in self._recordings), None)
-        if number is None:
-            raise CaptureError(f"more than {most} captured steps: drop some by reset()")
+    def take_recording(self) -> int:
+        """A number that no captured step has."""
+        number = max(self._recordings, default=-1) + 1
         self._recordings.add(number)
         return number
 
@@ -248,27 +242,14 @@ class Session:
             self.counters.frames += 1
             if self.recording is not None:
                 self.recording.extend(words)
-            limit = FRAME_BYTES_MAX // 8
-            if count > limit:
-                self._send_long(words, limit)
-            else:
-                width, data = pack(words)
-                self.send_frame(b"\x02" + width + data)
+            width, data = pack(words)
+            self.send_frame(b"\x02" + width + data)
             if self.threshold < _WORDS_MOST:
                 self.threshold *= 2
             self._unmarked += 1
             mark = self._unmarked >= _MARK_EVERY and self.recording is None
         if mark:
             self._run_ahead()
-
-    def _send_long(self, words: list[int], limit: int) -> None:
-        """One operator may have thousands of tensors: its words are never parted, so it may take a frame of its own."""
-        width, data = pack(words)
-        if len(data) + 2 > FRAME_BYTES_MAX:
-            raise RemoteError(
-                f"an operator of {limit} and more arguments does not fit a message: use fewer tensors in one call"
-            )
-        self.send_frame(b"\x02" + width + data)
 
     def _run_ahead(self) -> None:
         previous, self._unmarked = self._mark, 0
@@ -288,7 +269,16 @@ class Session:
         self.send(messages.Seed(seed if seed < 1 << 63 else seed - (1 << 64)))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send a frame, behind what was sent before."""
+        """Send a frame, behind what was sent before.
+
+        Raises:
+            RemoteError: it is too large. Only what must not be parted can be: an operator, a graph, a captured step.
+        """
+        if len(frame) > FRAME_BYTES_MAX:
+            raise RemoteError(
+                f"what is said at once may take {FRAME_BYTES_MAX} bytes, and this takes {len(frame)}: use fewer "
+                "tensors in one call, capture a shorter step, or compile a smaller function"
+            )
         with self._sending:
             self.counters.sent_bytes += len(frame)
             self.channel.send(frame)

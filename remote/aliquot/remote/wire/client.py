@@ -259,7 +259,7 @@ class RemoteChannel:
             log.exception("a remote session has failed")
             self._end(SessionError(f"{type(error).__name__}: {error}", hint="this is a defect of aliquot"))
 
-    def _connect(self) -> str:
+    def _connect(self) -> SessionUnreachable:
         """One connection, from its beginning to its end. Returns why it ended. Raises `SessionError`."""
         connection = self._connection
         try:
@@ -268,7 +268,7 @@ class RemoteChannel:
         except SessionUnreachable as error:
             if error.stated_reason == "SESSION_CERTIFICATE":
                 raise
-            return error.message
+            return error
         with grpc.secure_channel(self._endpoint.address, self._credentials, options=CLIENT_OPTIONS) as channel:
             call = remote_pb2_grpc.RemoteServiceStub(channel).Connect(self._messages(connection))
             self._call = call
@@ -276,13 +276,14 @@ class RemoteChannel:
                 for message in call:
                     self._take(message)
             except grpc.RpcError as error:
-                return f"the connection broke: {call.details() or error}"
+                cause = (call.details() or str(error)).rpartition(": ")[2]  # behind it is all that gRPC has tried
+                return SessionUnreachable(f"nobody answers at {self._endpoint.address} ({cause})")
             except WindowError as error:
                 raise SessionError(f"the server breaks the protocol: {error}", reason="PROTOCOL") from error
             finally:
                 call.cancel()
                 self._call = None
-        return "the server has closed the connection"
+        return SessionUnreachable("the server has closed the connection")
 
     def _messages(self, connection: int) -> Iterator[remote_pb2.RemoteUp]:
         opening = self._opening
@@ -396,7 +397,7 @@ class RemoteChannel:
             return
         now = self._locate(stopped=stopped)
         if now is not None and now != self._endpoint:
-            raise self._lost("the process that served the lease has ended, and another serves it now")
+            raise self._lost("the process that served the lease has ended")
 
     def _ended_by(self, end: remote_pb2.RemoteEnd) -> SessionError:
         done = self.acknowledged
@@ -416,18 +417,15 @@ class RemoteChannel:
             return SessionClosed("the session is closed")
         return SessionError(f"the server has ended the session: {end.detail}", reason=end.reason, acknowledged=done)
 
-    def _given_up(self, why: str) -> SessionError:
-        if not self._session:
-            return SessionUnreachable(f"{self._endpoint.address} did not let this program in: {why}")
-        return self._lost(f"for {self._resume_s:g} s nobody answered ({why})")
+    def _given_up(self, why: SessionUnreachable) -> SessionError:
+        return self._lost(f"{why.message}, for {self._resume_s:g} s") if self._session else why
 
     def _lost(self, why: str, reason: str = "") -> SessionLost:
-        done = self.acknowledged
         return SessionLost(
-            f"what this session had on the device is gone: {why}; {done} frames were acknowledged",
+            f"its session is lost, with all that it had on the device: {why}",
             hint="begin again, from a checkpoint if there is one",
             reason=reason,
-            acknowledged=done,
+            acknowledged=self.acknowledged,
         )
 
     def _end(self, error: SessionError) -> None:

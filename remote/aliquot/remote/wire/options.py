@@ -25,6 +25,8 @@ _BOTH: Final[tuple[tuple[str, int], ...]] = (
 CLIENT_OPTIONS: Final = (
     *_BOTH,
     ("grpc.enable_retries", 0),
+    # A connection that nobody accepts is given up as soon, not after gRPC's 20 s.
+    ("grpc.min_reconnect_backoff_ms", _ALIVE_MS // 2),
     *proxies(),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.ssl_target_name_override", CERTIFICATE_NAME),

@@ -38,13 +38,12 @@ def _fetch(endpoint: Endpoint, timeout_s: float) -> bytes:
             certificate = secured.getpeercert(binary_form=True) or b""
     except OSError as error:
         raise SessionUnreachable(
-            f"nobody answers at {endpoint.address}: {error}",
-            hint="the node must be reachable from here on that port; `hosting.advertise` and `hosting.ports` of its "
-            "agent say where it serves",
+            f"nobody answers at {endpoint.address} ({error.strerror or error})",
+            hint="the node must be reachable from here, where its agent's `hosting.advertise` and `hosting.ports` say",
         ) from error
     if not hmac.compare_digest(sha256(certificate).digest(), endpoint.certificate_sha256):
         raise SessionUnreachable(
-            f"who answers at {endpoint.address} is not the process that serves the lease: its certificate is another",
+            f"the certificate at {endpoint.address} is not of the process that serves the lease",
             hint="the process may have been started again: ask for the lease's endpoint again",
             reason="SESSION_CERTIFICATE",
         )
