@@ -242,6 +242,7 @@ class Books:
             share=demand.get("share_milli", 0),
             memory=demand.get("memory_bytes", 0),
             plain=demand.keys() <= PLAIN,
+            elastic=bool(kept or wanted),
             least=max(1, min(members, -(-kept // count))) if kept else members,
             most=max(members, wanted // count),
         )

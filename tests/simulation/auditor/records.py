@@ -107,6 +107,9 @@ class Story:
     active_ms: int = 0
     """When all of its present grant was confirmed first; 0: not yet."""
     ended_ms: int = 0
+    elastic: bool = False
+    """Its launcher adapts to changes of its shape: it has said how few or how many members it can use, be that as many
+    as it asks for."""
     least: int = 1
     most: int = 1
     """Members that an elastic lease keeps in any case, and can use at most; of others, both are `members`."""
@@ -117,11 +120,6 @@ class Story:
     """The fact that changed its shape last."""
     unacknowledged: bool = False
     """Its launcher has not adapted to that yet."""
-
-    @property
-    def elastic(self) -> bool:
-        """Whether it may have more or fewer members than it asked for."""
-        return self.least != self.members or self.most != self.members
 
 
 @dataclass(slots=True)
