@@ -203,9 +203,9 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         plan("--nodes", str(nodes), "--trace", str(pods), "--policy", "nonsense")
     with pytest.raises(ConfigError, match=r"\.svg or \.png"):
         plan("--nodes", str(nodes), "--trace", str(pods), "--plot", str(tmp_path / "x.gif"))
-    for less in ("--more", "--fill"):
-        with pytest.raises(ConfigError, match="less than nothing"):
-            plan("--nodes", str(nodes), "--trace", str(pods), less, "-3")
+    for option, number in (("--more", "-3"), ("--fill", "-3"), ("--fill", "100000000")):
+        with pytest.raises(ConfigError, match="a number from 0 on, and --fill one from 0 to"):
+            plan("--nodes", str(nodes), "--trace", str(pods), option, number)
     with pytest.raises(ConfigError, match="nothing to plan"):
         plan("--nodes", str(nodes), "--trace", str(write(tmp_path / "e.csv", "gpu\n")))
 
