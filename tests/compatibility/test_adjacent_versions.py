@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -133,6 +134,23 @@ async def test_agents_and_coordinators_of_both_versions_work_together(
     async with leading(of_coordinator, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
         await agent(of_agent, node, running.address)
         await whole_life(pool, node)
+
+
+async def test_the_older_command_line_works_with_the_newer_coordinator(old: Version, tmp_path: Path) -> None:
+    """And so does the SDK of that version, which it is written with."""
+    async with leading(NOW, sqlite(tmp_path / "journal.db")) as running, sdk(running.address) as pool:
+        await declare(pool)
+
+        async def says(*words: str) -> str:
+            said = await asyncio.to_thread(old.run, "--coordinator", running.address, *words)
+            assert said.returncode == 0, said.stderr
+            return said.stdout
+
+        lease = json.loads(await says("alloc", "0.5", "--until", "granted", "--tenant", "team", "--json"))
+        assert lease["lease_id"] in await says("ls", "--json")
+        assert "fits" in await says("why", "0.5", "--tenant", "team")
+        await says("release", lease["lease_id"])
+        assert (await pool.get(lease["lease_id"])).state is LeaseState.ENDED
 
 
 async def test_the_newer_sdk_says_so_where_the_older_coordinator_does_not_know_a_call(

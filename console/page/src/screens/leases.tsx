@@ -97,7 +97,7 @@ function List(props: { found: Found; mine: boolean; me: string; words: string; e
         .reverse(),
     [props.found, props.mine, props.me, props.words],
   );
-  const shown = props.ended ? COLUMNS.filter((each) => each.title !== t.leases.used && each.title !== t.leases.activity) : COLUMNS;
+  const shown = props.ended ? COLUMNS.filter((each) => each.key !== "used" && each.key !== "activity") : COLUMNS;
   return (
     <>
       {props.found.cut && <p class="stale">{t.leases.onlyTheFirst(count(props.found.leases.length))}</p>}
@@ -130,6 +130,7 @@ const textOf = (lease: Lease): string =>
 
 export const COLUMNS: Column<Lease>[] = [
   {
+    key: "lease",
     title: t.common.lease,
     cell: (lease) => (
       <Link to={leaseAddress(lease.lease_id)}>
@@ -139,12 +140,12 @@ export const COLUMNS: Column<Lease>[] = [
     sort: (lease) => lease.name || lease.lease_id,
   },
   { title: t.common.state, cell: (lease) => <State word={lease.state} />, sort: (lease) => lease.state },
-  { title: t.common.askedFor, cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
+  { key: "askedFor", title: t.common.askedFor, cell: (lease) => <span class="code">{lease.gpu}</span>, sort: (lease) => lease.gpu, minor: true, spare: true },
   { title: t.leases.whereOrWhyNot, cell: (lease) => <Where lease={lease} />, wide: true },
-  { title: t.leases.used, cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
-  { title: t.leases.activity, cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
+  { key: "used", title: t.leases.used, cell: (lease) => <Used slices={lease.slices} />, sort: (lease) => observed(lease.slices) ?? -1 },
+  { key: "activity", title: t.leases.activity, cell: (lease) => <Doing use={lease.use} />, sort: (lease) => lease.use?.state ?? "", minor: true },
   { title: t.leases.tier, cell: (lease) => tiers(lease.slices), sort: (lease) => tiers(lease.slices), minor: true, spare: true },
-  { title: t.common.tenant, cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
+  { key: "tenant", title: t.common.tenant, cell: (lease) => <Name text={lease.tenant} fallback={UNKNOWN} />, sort: (lease) => lease.tenant, minor: true },
   {
     title: t.common.for,
     cell: (lease) => span((lease.ended_ms || nowMs.value) - (lease.granted_ms || lease.created_ms)),

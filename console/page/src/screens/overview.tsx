@@ -213,7 +213,7 @@ function Waits(): JSX.Element | null {
 }
 
 const WAITING: Column<Lease>[] = [
-  ...COLUMNS.filter((each) => [t.common.lease, t.common.askedFor, t.common.tenant].includes(each.title)),
+  ...COLUMNS.filter((each) => ["lease", "askedFor", "tenant"].includes(each.key ?? "")),
   { title: t.common.why, cell: (lease) => <Why id={lease.lease_id} />, wide: true },
   { title: t.common.since, cell: (lease) => ago(lease.created_ms, nowMs.value), right: true },
 ];

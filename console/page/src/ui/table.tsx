@@ -5,6 +5,8 @@ import { useMemo } from "preact/hooks";
 import { t } from "../texts";
 
 export interface Column<T> {
+  /** What code calls it, whichever language its title is in. */
+  key?: string;
   title: string;
   cell: (row: T) => ComponentChildren;
   /** What to sort by; without it the column can't be sorted. */
