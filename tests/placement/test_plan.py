@@ -15,7 +15,6 @@ from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.command import PLAN
 from aliquot.plan.nodes import more_of, read_nodes
-from aliquot.plan.replay import demanded_milli
 from aliquot.plan.traces import TraceRequest, read_requests
 from bench.lib.churn import Churn, ChurnRules
 from tests.core.invariants import check
@@ -214,7 +213,7 @@ def test_arrival_lists_reach_the_ratio_from_either_side() -> None:
     requests = [TraceRequest(f"r{i}", Demand(share_milli=100 * (1 + i % 10)), 0, 0) for i in range(50)]
     for ratio in (300, 1300, 9000):
         arrivals = tuned_arrivals(requests, 20_000, ratio, 7)
-        total = sum(demanded_milli(a.demand) for a in arrivals)
+        total = sum(a.demand.share_in_all for a in arrivals)
         assert 20_000 * ratio // 1000 - 1000 <= total <= 20_000 * ratio // 1000
         assert arrivals == tuned_arrivals(requests, 20_000, ratio, 7)
 
