@@ -38,7 +38,7 @@ from aliquot.coordinator.core.placement import Engine, Policy, make_policy
 from aliquot.coordinator.core.placement.accelerated import warm_up
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec, Placement
-from aliquot.plan.replay import capacity_milli, demanded_milli, pool_of
+from aliquot.plan.replay import capacity_milli, pool_of
 from aliquot.plan.traces import read_openb_pods
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -166,7 +166,7 @@ class Load:
         took = time.perf_counter() - started
         self.cpu_s = time.thread_time() - worked
         if placement is not None:
-            self.held += demanded_milli(demand)
+            self.held += demand.share_in_all
             self.live.append((demand, placement))
         return took
 
@@ -177,7 +177,7 @@ class Load:
             self.live[position], self.live[-1] = self.live[-1], self.live[position]
             demand, placement = self.live.pop()
             let_go(self.engine.inventory, demand, placement)
-            self.held -= demanded_milli(demand)
+            self.held -= demand.share_in_all
 
 
 def measure(
@@ -253,7 +253,7 @@ BATCH, BATCHES = 64, 20
 
 def batch(state: Load, demands: list[Demand]) -> float:
     """Seconds to decide and apply so many, after as many have left."""
-    wanted, state.target = state.target, max(state.held - sum(map(demanded_milli, demands)), 0)
+    wanted, state.target = state.target, max(state.held - sum(demand.share_in_all for demand in demands), 0)
     state.leave()
     state.target = wanted
     return sum(state.arrive(demand, number) for number, demand in enumerate(demands))

@@ -30,7 +30,7 @@ from aliquot.coordinator.core.state import State
 from aliquot.coordinator.core.values.errors import DomainError
 from aliquot.coordinator.core.values.types import Demand, NodeSpec, Placement, RequestSpec
 from aliquot.plan.learning import Lessons
-from aliquot.plan.replay import capacity_milli, demanded_milli
+from aliquot.plan.replay import capacity_milli
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class Churn:
     def run(self, progress: Callable[[float], None] | None = None) -> ChurnResult:
         """Run to the end."""
         rules = self._rules
-        mean_milli = sum(map(demanded_milli, self._demands)) / len(self._demands)
+        mean_milli = sum(demand.share_in_all for demand in self._demands) / len(self._demands)
         rate = rules.load * self._capacity / mean_milli
         number = 0
         while self._now < rules.lifetimes:
@@ -290,7 +290,7 @@ class Churn:
         asked = self._asked.pop(request_id, None)
         if asked is None:
             return
-        self._live[request_id] = demanded_milli(asked.demand)
+        self._live[request_id] = asked.demand.share_in_all
         self._held_milli += self._live[request_id]
         self._count_admitted(asked)
         heapq.heappush(self._ends, (self._now + asked.life, request_id))

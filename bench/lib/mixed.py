@@ -29,7 +29,7 @@ from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.rules.trial import hold
 from aliquot.coordinator.core.values.types import UNKNOWN, WHOLE_SHARE_MILLI, Demand, DeviceSpec, NodeSpec
 from aliquot.plan.nodes import read_nodes
-from aliquot.plan.replay import capacity_milli, demanded_milli
+from aliquot.plan.replay import capacity_milli
 from aliquot.plan.traces import TraceRequest, read_openb_pods
 
 OPENB_NODES = "openb/openb_node_list_gpu_node.csv"
@@ -156,11 +156,11 @@ def fill_mixed(engine: Engine, demands: Sequence[Demand], before: Callable[[int,
     for arrival, demand in enumerate(demands):
         if before is not None:
             before(arrival, demand)
-        arrived += demanded_milli(demand)
+        arrived += demand.share_in_all
         placement = engine.place(demand)
         if placement is not None:
             hold(inventory, demand, placement)
-            share += demanded_milli(demand)
+            share += demand.share_in_all
             memory += demand.memory_bytes * demand.count * demand.gang_size
         curve.arrived_percent.append(round(100 * arrived / share_capacity))
         curve.share_percent.append(100 * share / share_capacity)

@@ -28,7 +28,7 @@ from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.learning import online
 from aliquot.plan.nodes import read_nodes
-from aliquot.plan.replay import Curve, capacity_milli, demanded_milli, fill, pool_of
+from aliquot.plan.replay import Curve, capacity_milli, fill, pool_of
 from aliquot.plan.traces import read_openb_pods
 
 POLICIES = ("price", "fgd", "binpack", "spread")
@@ -67,7 +67,7 @@ def run(trace: Path, name: str) -> tuple[Curve, list[tuple[float, tuple[float, f
             learn(number, demand)
         if number % EVERY == 0:
             samples.append((100 * arrived / capacity_milli(inventory), composition(inventory)))
-        arrived += demanded_milli(demand)
+        arrived += demand.share_in_all
 
     demands = [pod.demand for pod in tuned_arrivals(pods, capacity_milli(inventory), 1300, SEED)]
     return fill(Engine(inventory, policy), demands, before=before), samples

@@ -367,7 +367,7 @@ def test_a_failed_start_leaves_no_half_made_journal(tmp_path: Path, monkeypatch:
     path = tmp_path / "j.db"
     monkeypatch.setattr("aliquot.coordinator.writing.journal.sqlite._SCHEMA", "CREATE TABLE meta (key); nonsense")
     failed = SqliteJournal(path)
-    with pytest.raises(JournalUnavailable, match="nonsense"):
+    with pytest.raises(JournalCorrupt, match="nonsense"):
         failed.open()
     monkeypatch.undo()
     opened(path).close()

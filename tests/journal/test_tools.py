@@ -383,3 +383,14 @@ def test_a_copy_starts_from_a_snapshot_where_only_the_first_fact_is_gone(tmp_pat
     story.journal.close()
     _, said = tool(capsys, "restore", tmp_path / "j.db", tmp_path / "new.db", "--up-to", story.state.seq)
     assert (said["snapshot_seq"], said["seq"]) == (1, story.state.seq)
+
+
+def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE other (a)")
+    with pytest.raises(JournalCorrupt, match="is no journal of a coordinator") as refusal:
+        aliquot("journal", "restore", tmp_path / "other.db", tmp_path / "new.db")
+    assert refusal.value.hint == "name the file as --journal does"
+    for name in ("", "/", "sqlite:"):
+        with pytest.raises(ConfigError, match="names no file"):
+            aliquot("journal", "verify", name)

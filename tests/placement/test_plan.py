@@ -15,7 +15,6 @@ from aliquot.coordinator.core.values.types import Demand
 from aliquot.plan.arrivals import tuned_arrivals
 from aliquot.plan.command import PLAN
 from aliquot.plan.nodes import more_of, read_nodes
-from aliquot.plan.replay import demanded_milli
 from aliquot.plan.traces import TraceRequest, read_requests
 from bench.lib.churn import Churn, ChurnRules
 from tests.core.invariants import check
@@ -203,9 +202,9 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         plan("--nodes", str(nodes), "--trace", str(pods), "--policy", "nonsense")
     with pytest.raises(ConfigError, match=r"\.svg or \.png"):
         plan("--nodes", str(nodes), "--trace", str(pods), "--plot", str(tmp_path / "x.gif"))
-    for less in ("--more", "--fill"):
-        with pytest.raises(ConfigError, match="less than nothing"):
-            plan("--nodes", str(nodes), "--trace", str(pods), less, "-3")
+    for option, number in (("--more", "-3"), ("--fill", "-3"), ("--fill", "100000000")):
+        with pytest.raises(ConfigError, match="a number from 0 on, and --fill one from 0 to"):
+            plan("--nodes", str(nodes), "--trace", str(pods), option, number)
     with pytest.raises(ConfigError, match="nothing to plan"):
         plan("--nodes", str(nodes), "--trace", str(write(tmp_path / "e.csv", "gpu\n")))
 
@@ -214,7 +213,7 @@ def test_arrival_lists_reach_the_ratio_from_either_side() -> None:
     requests = [TraceRequest(f"r{i}", Demand(share_milli=100 * (1 + i % 10)), 0, 0) for i in range(50)]
     for ratio in (300, 1300, 9000):
         arrivals = tuned_arrivals(requests, 20_000, ratio, 7)
-        total = sum(demanded_milli(a.demand) for a in arrivals)
+        total = sum(a.demand.share_in_all for a in arrivals)
         assert 20_000 * ratio // 1000 - 1000 <= total <= 20_000 * ratio // 1000
         assert arrivals == tuned_arrivals(requests, 20_000, ratio, 7)
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
@@ -65,7 +65,11 @@ class Settings:
                 hint="give --tls-cert and --tls-key, or put a proxy that has them in front of 127.0.0.1",
             )
         parts = urlsplit(self.url)
-        if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname or self.url != _origin(parts)):
+        if self.url and (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or self.url != f"{parts.scheme}://{parts.netloc.lower()}"
+        ):
             raise ConfigError(f"url is {self.url[:128]!r}", hint="write it as https://gpus.example.org, without a path")
         if not _SESSION_MS_MIN <= self.session <= _SESSION_MS_MAX:
             raise ConfigError(f"session is {self.session} ms", hint="it is a minute to 30 days")
@@ -84,10 +88,6 @@ class Settings:
     def origin(self) -> Origin:
         """How browsers reach it."""
         return Origin(self.allowed_names, self.url, tls=self.tls.certificate_file is not None)
-
-
-def _origin(parts: SplitResult) -> str:
-    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def parse_settings(argv: list[str] | None, version: str, env: Mapping[str, str] | None = None) -> Settings:

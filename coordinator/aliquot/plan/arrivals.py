@@ -5,14 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI
 from aliquot.plan.traces import TraceRequest
-
-
-def share_of(request: TraceRequest) -> int:
-    """Thousandths of a device that a request takes in all."""
-    demand = request.demand
-    return demand.gang_size * demand.count * (demand.share_milli or WHOLE_SHARE_MILLI)
 
 
 def tuned_arrivals(
@@ -26,13 +19,13 @@ def tuned_arrivals(
     arrivals = list(ordered)
     rng.shuffle(arrivals)
     limit = capacity_milli * ratio_milli // 1000
-    total = sum(map(share_of, arrivals))
+    total = sum(each.demand.share_in_all for each in arrivals)
     while total > limit and arrivals:
-        total -= share_of(arrivals.pop(rng.randrange(len(arrivals))))
+        total -= arrivals.pop(rng.randrange(len(arrivals))).demand.share_in_all
     while arrivals:
         extra = rng.choice(ordered)
-        if total + share_of(extra) > limit:
+        if total + extra.demand.share_in_all > limit:
             break
-        total += share_of(extra)
+        total += extra.demand.share_in_all
         arrivals.append(extra)
     return arrivals

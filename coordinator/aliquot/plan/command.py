@@ -25,6 +25,8 @@ from aliquot.plan.whatif import Outcome, evaluate, has_times
 
 COMPILE_FROM = 2_000
 """Requests from which on compiled scoring saves more than the second that loading it takes."""
+_FILL_MAX_PERCENT = 1_000
+"""Ten times what there is: each percent is drawn and tried."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     names: list[str] = args.policy or [Price.name]
     for name in names:
         require(name)
-    if min(args.more, args.fill) < 0:
-        raise ConfigError("--more and --fill can't be less than nothing", hint="write numbers from 0 on")
+    if args.more < 0 or not 0 <= args.fill <= _FILL_MAX_PERCENT:
+        raise ConfigError(f"--more is a number from 0 on, and --fill one from 0 to {_FILL_MAX_PERCENT}")
     if args.plot and args.plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"{args.plot}: pictures are .svg or .png")
     outcomes = _evaluate(args, names)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import Engine
 from aliquot.coordinator.core.rules.trial import hold
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand, NodeSpec
+from aliquot.coordinator.core.values.types import Demand, NodeSpec
 
 
 def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:
@@ -26,11 +26,6 @@ def pool_of(nodes: Iterable[NodeSpec]) -> Inventory:
 def capacity_milli(inventory: Inventory) -> int:
     """Share of all devices."""
     return sum(totals.share_capacity_milli for totals in inventory.totals().values())
-
-
-def demanded_milli(demand: Demand) -> int:
-    """Share that a demand asks for in all."""
-    return demand.gang_size * demand.count * (demand.share_milli or WHOLE_SHARE_MILLI)
 
 
 @dataclass(slots=True)
@@ -67,7 +62,7 @@ def fill(
     for arrival, demand in enumerate(demands):
         if before is not None:
             before(arrival, demand)
-        asked = demanded_milli(demand)
+        asked = demand.share_in_all
         arrived += asked
         placement = engine.place(demand)
         if placement is None:

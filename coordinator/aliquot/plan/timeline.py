@@ -16,7 +16,7 @@ from aliquot.coordinator.core.placement.fragmentation import Mix, measure
 from aliquot.coordinator.core.placement.mix import ArrivalMix
 from aliquot.coordinator.core.rules.trial import hold, let_go
 from aliquot.coordinator.core.values.types import Demand, Placement
-from aliquot.plan.replay import capacity_milli, demanded_milli
+from aliquot.plan.replay import capacity_milli
 from aliquot.plan.traces import TraceRequest
 
 BACKFILL_MAX = 256
@@ -112,7 +112,7 @@ class TimelineRun:
             end_s, _, demand, placement = heapq.heappop(self._ends)
             self._pass_time(end_s)
             let_go(self._engine.inventory, demand, placement)
-            self._held_milli -= demanded_milli(demand)
+            self._held_milli -= demand.share_in_all
             self._serve_line()
         self._pass_time(at_s)
 
@@ -125,7 +125,7 @@ class TimelineRun:
         if placement is None:
             return False
         hold(self._engine.inventory, demand, placement)
-        self._held_milli += demanded_milli(demand)
+        self._held_milli += demand.share_in_all
         if duration_s > 0:
             heapq.heappush(self._ends, (self._now + duration_s, number, demand, placement))
         self._result.placed += 1

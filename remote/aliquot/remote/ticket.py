@@ -54,9 +54,10 @@ class Ticket(ticket.Ticket, frozen=True):
             raise SessionError(
                 f"{path}: {error.strerror}", hint="its `aliquot run --remote` has ended, and its lease with it"
             ) from error
-        if stat.S_IMODE(about.st_mode) & 0o077:
-            raise SecurityError(f"others can read {path}, which proves who may use a lease", hint=f"chmod 600 {path}")
         try:
-            return msgspec.json.decode(content, type=cls)
+            found = msgspec.json.decode(content, type=cls)
         except msgspec.DecodeError as error:
             raise SessionError(f"{path} says of no lease how to use it: {error}") from error
+        if stat.S_IMODE(about.st_mode) & 0o077:  # looked at last, so that it is said of tickets only
+            raise SecurityError(f"others can read {path}, which proves who may use a lease", hint=f"chmod 600 {path}")
+        return found

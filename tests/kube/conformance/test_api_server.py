@@ -13,6 +13,7 @@ from aliquot.kube.api.errors import KubeConflict, KubeExpired, KubeNotFound, Kub
 from aliquot.kube.core import names
 
 PODS = resources.PODS
+CONFIG_MAPS = resources.Resource("v1", "configmaps")
 NODE = "no-such-node"
 
 
@@ -50,8 +51,8 @@ async def test_parts_of_extended_resources_are_refused(client: KubeClient, names
 
 
 async def test_a_replace_counts_only_at_the_version_that_was_read(client: KubeClient, namespace: str) -> None:
-    path = resources.CONFIG_MAPS.path(namespace, "c")
-    await client.post(resources.CONFIG_MAPS.path(namespace), {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    path = CONFIG_MAPS.path(namespace, "c")
+    await client.post(CONFIG_MAPS.path(namespace), {"metadata": {"name": "c"}, "data": {"a": "1"}})
     read = msgspec.json.decode(await client.get(path))
     await client.put(path, {**read, "data": {"a": "2"}})
     with pytest.raises(KubeConflict) as caught:

@@ -28,6 +28,7 @@ from tests.kube.conformance.conftest import Places
 from tests.kube.conformance.place import Place
 
 GIB = 1 << 30
+DEVICE_CLASSES = resources.Resource("resource.k8s.io/v1", "deviceclasses", namespaced=False)
 CLASS = Path(__file__).parents[3] / "deploy" / "kube" / "claims.yaml"
 
 
@@ -35,7 +36,7 @@ CLASS = Path(__file__).parents[3] / "deploy" / "kube" / "claims.yaml"
 async def claiming(place: Place, places: Places) -> AsyncIterator[None]:
     """The node's devices are published, and the controller of claims runs."""
     with contextlib.suppress(KubeConflict):
-        await place.client.post(resources.DEVICE_CLASSES.path(), yaml.safe_load(CLASS.read_text()))
+        await place.client.post(DEVICE_CLASSES.path(), yaml.safe_load(CLASS.read_text()))
     await publish(place)
     assert place.parts is not None
     parts = place.parts
@@ -106,7 +107,7 @@ async def forget(place: Place, name: str) -> None:
 @pytest.fixture(autouse=True)
 async def _has_claims(client: Any) -> None:
     try:
-        await client.get(resources.DEVICE_CLASSES.path())
+        await client.get(DEVICE_CLASSES.path())
     except KubeNotFound:
         pytest.skip("a cluster before 1.34 has no claims (v1)")
 

@@ -27,7 +27,8 @@ def _configure_nodes(parser: argparse.ArgumentParser) -> None:
 
 
 def _nodes(pool: Pool, args: argparse.Namespace, out: Out) -> None:
-    nodes = [pool.node(args.node)] if args.node else sorted(pool.nodes(pool=args.pool), key=_by_name)
+    found = [pool.node(args.node)] if args.node else pool.nodes(pool=args.pool)
+    nodes = sorted(found, key=lambda node: words.natural(node.name))
     out.document(nodes[0] if args.node else {"nodes": nodes})
     if not nodes:
         out.note("no nodes: start an agent, or `aliquot declare` some")
@@ -39,10 +40,6 @@ def _nodes(pool: Pool, args: argparse.Namespace, out: Out) -> None:
         if args.node:
             for condition in nodes[0].conditions:
                 out.show(f"{condition.subject}: {condition.text}")
-
-
-def _by_name(node: Node) -> tuple[tuple[int, int | str], ...]:
-    return words.natural(node.name)
 
 
 def _configure_node(parser: argparse.ArgumentParser) -> None:

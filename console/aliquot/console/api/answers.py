@@ -123,11 +123,6 @@ def refusal(error: AliquotError) -> Response:
     )
 
 
-def elsewhere(detail: str, hint: str) -> Response:
-    """That this is not served here, and what does it instead."""
-    return problem(HTTPStatus.NOT_IMPLEMENTED, "SERVED_ELSEWHERE", detail, hint=hint)
-
-
 def problem(status: int, reason: str, detail: str, **more: Any) -> Response:  # noqa: ANN401 - JSON
     """Why not, and what to do next (RFC 9457)."""
     body = {

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from aliquot.client import Request, WaitUntil
 from aliquot.client.documents import plain
-from aliquot.console.api.answers import answer, elsewhere, shows
+from aliquot.console.api.answers import answer, problem, shows
 from aliquot.console.api.asking import Body
 from aliquot.console.api.callers import Pool
 
@@ -108,6 +108,7 @@ async def autoscaler() -> Response:
 
 
 def _moved(what: str, instead: str) -> Response:
-    response = elsewhere(f"this console has no say over {what}", instead)
+    detail = f"this console has no say over {what}"
+    response = problem(HTTPStatus.NOT_IMPLEMENTED, "SERVED_ELSEWHERE", detail, hint=instead)
     response.headers["Deprecation"] = "true"
     return response

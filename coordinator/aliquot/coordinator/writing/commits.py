@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TypeVar
 
 from aliquot.coordinator.core.books.access import AuditEntry, Principal, Token
@@ -136,10 +137,6 @@ def _start(window: Window) -> tuple[int, str]:
     return window.starts_ms, window.spec.name
 
 
-def _arrival(lease: Lease) -> int:
-    return lease.arrival
-
-
 def whole_state(state: State) -> Commit:
     """All of the State as one commit, for a View that starts from nothing."""
     touched = state.take_touched()
@@ -147,7 +144,7 @@ def whole_state(state: State) -> Commit:
         seq=state.seq,
         at_ms=state.now_ms,
         leader_epoch=state.leader_epoch,
-        leases=tuple((lease.lease_id, lease) for lease in sorted(state.leases.values(), key=_arrival)),
+        leases=tuple((lease.lease_id, lease) for lease in sorted(state.leases.values(), key=attrgetter("arrival"))),
         nodes=tuple(state.nodes.items()),
         devices=tuple(state.devices.items()),
         books=_take_books(state, touched, whole=True),

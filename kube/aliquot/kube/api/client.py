@@ -176,8 +176,12 @@ class KubeClient:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=64, keepalive_timeout=75)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            # Calls have deadlines of their own, and API servers set no cookies: neither is paid for at each pod.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=64, keepalive_timeout=75),
+                timeout=aiohttp.ClientTimeout(),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         return self._session
 
     def _headers(self) -> dict[str, str]:

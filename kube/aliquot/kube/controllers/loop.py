@@ -110,7 +110,7 @@ class OwnerLoop(Generic[K]):
         """Of objects that are there, by uid."""
         self._wake = asyncio.Event()
         objects.on_change.append(self._changed)
-        book.on_lease.append(self._lease_changed)
+        book.on_lease.append(lambda lease: self.touch_gang(lease.gang))
 
     async def run(self) -> None:
         """Work until cancelled. Nothing is decided before both sides are known."""
@@ -228,6 +228,3 @@ class OwnerLoop(Generic[K]):
         if uid:
             self._keys[uid] = key
         self.touch(key)
-
-    def _lease_changed(self, lease: KubeLease) -> None:
-        self.touch_gang(lease.gang)

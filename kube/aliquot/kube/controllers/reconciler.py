@@ -63,7 +63,7 @@ class Reconciler:
         self._lost: dict[str, KubeLease] = {}
         """Leases that pods say they have and the pool has not, or not any more."""
         self._subjects = Subjects(book, pods, self._lost)
-        book.on_lease.append(self._lease_changed)
+        book.on_lease.append(lambda lease: self._touch(of_lease(lease)))
         pods.on_change.append(self._pod_changed)
 
     async def run(self) -> None:
@@ -196,9 +196,6 @@ class Reconciler:
         for pod in self._pods:
             if pod.lease_id == lease_id:
                 self._touch(of_pod(pod))
-
-    def _lease_changed(self, lease: KubeLease) -> None:
-        self._touch(of_lease(lease))
 
     def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
         for pod in (before, after):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aliquot.client.ticket import TicketPart
     from aliquot.remote.wire.client import Notice
 
+_CONNECTING = "aliquot: connecting to the lease's devices\n"
 SAY_AFTER_S = 1.0
 """How long connecting may take before a line says that the program waits for it."""
 _SEED_BITS = 63
@@ -75,7 +76,7 @@ class Devices:
                     "cuda can't be used in a process that was forked after it was used: start workers by 'spawn', "
                     "or use cuda in the first process alone"
                 )
-            waiting = threading.Timer(SAY_AFTER_S, _say_connecting)
+            waiting = threading.Timer(SAY_AFTER_S, sys.stderr.write, [_CONNECTING])
             waiting.daemon = True
             waiting.start()
             self._connected_in = os.getpid()
@@ -131,10 +132,6 @@ class Devices:
             chosen = range(len(self.parts())) if every else (self.index(device),)
             for index in chosen:
                 backend.session_of(index).seed(seed)
-
-
-def _say_connecting() -> None:
-    sys.stderr.write("aliquot: connecting to the lease's devices\n")
 
 
 def random_seed() -> int:

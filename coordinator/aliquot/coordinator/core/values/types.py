@@ -214,6 +214,11 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         return vendor in self.vendors if self.vendors else self.vendor in ("", vendor)
 
     @property
+    def share_in_all(self) -> int:
+        """What all its members ask for, in thousandths of devices; what asks by memory counts as for whole ones."""
+        return self.gang_size * self.count * (self.share_milli or WHOLE_SHARE_MILLI)
+
+    @property
     def admitted_on(self) -> Admits:
         """The most restricted devices on which it may be placed."""
         return self.single_on if self.count == 1 and self.gang_size == 1 else Admits.ALL

@@ -283,6 +283,8 @@ def _as_ours(path: Path, error: Exception) -> JournalError:
     primary = code & 0xFF if code is not None else None
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return JournalCorrupt(f"SQLite can't read {path}: {error}", hint=_DAMAGED)
+    if primary == sqlite3.SQLITE_ERROR:  # our tables are not there
+        return JournalCorrupt(f"{path} is no journal of a coordinator: {error}", hint="name the file as --journal does")
     if primary == sqlite3.SQLITE_FULL:
         return JournalUnavailable(f"the disk of {path} is full", hint="make room; granting goes on by itself then")
     return JournalUnavailable(f"{path}: {error}", hint="granting goes on by itself when it can be written again")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from aliquot.coordinator.core.books.leases.records import Lease, Slice, SliceState
@@ -106,7 +107,7 @@ class Ledger:
     def fold(self, up_to_number: int) -> None:
         """Replace the entries of usage up to this number by sums for each hour."""
         sums: dict[str, dict[Bucket, Sums]] = {}
-        for entry in self.entries[: bisect_right(self.entries, up_to_number, key=_number)]:
+        for entry in self.entries[: bisect_right(self.entries, up_to_number, key=attrgetter("number"))]:
             if entry.kind is EntryKind.USAGE:
                 fold(sums.setdefault(entry.tenant, {}), entry, self.prices)
         self.replace(up_to_number, sums)
@@ -185,7 +186,7 @@ class Ledger:
     def extract(self, tenant: str, open_now: Iterable[Entry], from_ms: int, to_ms: int, now_ms: int) -> Extract:
         """All that concerns a tenant in [from, to): cheap and immutable. Raises nothing."""
         entries = self.by_tenant.get(tenant, [])
-        first = bisect_left(entries, from_ms, key=_ended)  # they end in the order in which they were made
+        first = bisect_left(entries, from_ms, key=attrgetter("to_ms"))  # they end in the order in which they were made
         return Extract(
             tenant=tenant,
             from_ms=from_ms,
@@ -210,17 +211,9 @@ Change = Callable[[Ledger], None]
 """A change of a ledger, to be applied to a copy."""
 
 
-def _ended(entry: Entry) -> int:
-    return entry.to_ms
-
-
-def _number(entry: Entry) -> int:
-    return entry.number
-
-
 def _cut_out(entries: list[Entry], up_to_number: int) -> list[Entry]:
     """Take the usage up to this number out; returns everything up to there, as it was."""
-    count = bisect_right(entries, up_to_number, key=_number)
+    count = bisect_right(entries, up_to_number, key=attrgetter("number"))
     head = entries[:count]
     entries[:count] = [entry for entry in head if entry.kind is not EntryKind.USAGE]
     return head

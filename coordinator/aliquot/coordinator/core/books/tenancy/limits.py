@@ -13,7 +13,7 @@ from aliquot.common.catalog import covers, kind_of, vendor_of
 from aliquot.coordinator.core.books.tenancy.accounts import Account, Chain
 from aliquot.coordinator.core.books.tenancy.in_force import OUTSIDE, most_of
 from aliquot.coordinator.core.books.tenancy.ranking import Part, Sums
-from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, ModelQuota, Quota, TenantSpec
+from aliquot.coordinator.core.books.tenancy.specs import ROOT, Amount, ModelQuota, Quota
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.books.tenancy.timetable import wall_text
 from aliquot.coordinator.core.inventory import Inventory
@@ -210,13 +210,9 @@ def bound_above(tenancy: Tenancy, tenant: str) -> str:
     while "/" in above:
         above = above.rpartition("/")[0]
         declared = tenancy.tenants.get(above)
-        if declared is not None and _holds_back(declared.spec):
+        if declared is not None and (declared.spec.budget or declared.spec.on_over_limit is not None):
             return above
     return ""
-
-
-def _holds_back(spec: TenantSpec) -> bool:
-    return bool(spec.budget) or spec.on_over_limit is not None
 
 
 def guaranteed_of(quota: Quota) -> Amount:

@@ -18,7 +18,7 @@ from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.placement.room import room
 from aliquot.coordinator.core.rules.capacity import Bounds, Costs, Here, nodes_here, on_their_way
 from aliquot.coordinator.core.rules.offers import LAID_OUT_MAX, LaidOut, members_per_node
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import Demand
 
 PLACED_MAX = 128
 """Requests that one look places one by one: some 10 ms. Of those beyond, nodes are counted..."""
@@ -114,8 +114,7 @@ def grow(known: Planning, spec: CapacitySpec, now_ms: int) -> Growth:
 
 def _milli_of(need: Need) -> int:
     """About how much they ask for together, in thousandths of devices."""
-    demand = need.demand
-    return len(need.lease_ids) * demand.count * demand.gang_size * (demand.share_milli or WHOLE_SHARE_MILLI)
+    return len(need.lease_ids) * need.demand.share_in_all
 
 
 def _wanted(known: Planning, need: Need) -> _Wanted:

@@ -24,7 +24,7 @@ from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.known.planning import Planning
 from aliquot.coordinator.core.rules.offers import members_per_node
 from aliquot.coordinator.core.rules.trial import hold
-from aliquot.coordinator.core.values.types import WHOLE_SHARE_MILLI, Demand
+from aliquot.coordinator.core.values.types import Demand
 
 NEAR_LEADS, FAR_LEADS = 3, 12
 """The spans, in lead times, over which rates are taken."""
@@ -76,7 +76,7 @@ def expected(known: Planning, spec: CapacitySpec, needs: Sequence[Need], now_ms:
     }
     left = at_most(sum(means.values()), permille)
     found: list[Expected] = []
-    for demand in sorted(means, key=lambda each: (-_milli(each), repr(each))):
+    for demand in sorted(means, key=lambda each: (-each.share_in_all, repr(each))):
         number = min(at_most(means[demand], permille), left, EXPECTED_MAX)
         if number:
             found.append(Expected(demand, number))
@@ -87,10 +87,6 @@ def expected(known: Planning, spec: CapacitySpec, needs: Sequence[Need], now_ms:
 def _lead_ms(spec: CapacitySpec, demand: Demand) -> int:
     """How soon a node can come that serves it; 0: none can."""
     return min((shape.lead_ms for shape in spec.shapes if members_per_node(shape, demand)), default=0)
-
-
-def _milli(demand: Demand) -> int:
-    return demand.count * demand.gang_size * (demand.share_milli or WHOLE_SHARE_MILLI)
 
 
 def at_most(mean: float, permille: int) -> int:
