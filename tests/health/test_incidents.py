@@ -321,6 +321,13 @@ def test_an_order_that_is_not_answered_fails_once_the_agent_could_have_answered(
     assert sick.standing("GPU-one-0") is Standing.SERVICE
 
 
+def test_a_reset_has_five_minutes() -> None:
+    sick = Sick(node("one", remedies=("reset", "verify")))
+    sick.say("GPU-one-0", XID_95)
+    assert sick.standing("GPU-one-0") is Standing.REPAIRING
+    assert sick.incident("GPU-one-0").due_ms == sick.books.now_ms + 300_000
+
+
 def test_two_cards_that_are_to_be_repaired_in_the_same_moment_have_an_order_each() -> None:
     """An agent carries each number out once, and answers by number."""
     sick = Sick(node("one", 40, remedies=ALL))

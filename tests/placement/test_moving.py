@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.coordinator.core.placement import Engine, make_policy
-from aliquot.coordinator.core.placement.fragmentation import Mix, measure
+from aliquot.coordinator.core.placement.fragmentation import Mix, measure, typical
 from aliquot.coordinator.core.placement.sampling import STEP_ROWS, FragmentationSampler
 from aliquot.coordinator.core.rules.moving import evacuate
 from aliquot.coordinator.core.rules.trial import LeaseMove, PlacedLease, hold, let_go
@@ -130,6 +130,16 @@ def test_fragmentation_is_what_the_mix_can_not_use() -> None:
     assert parts["default", "A100-80"].idle_milli == 13_600
     assert parts["default", "A100-80"].fragmented_milli == 1_600
     assert measure(here.inventory, Mix(((Demand(count=4), 1),)))["default", "A100-80"].ratio == 1.0
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=12), st.integers(1, 1000))
+def test_typical_types_are_the_fewest_frequent_ones_that_reach_the_share(counts: list[int], milli: int) -> None:
+    mix = {Demand(share_milli=number + 1): count for number, count in enumerate(counts)}
+    kept = [count for _, count in typical(mix, milli)]
+    assert kept == sorted(counts, reverse=True)[: len(kept)]
+    needed = sum(counts) * milli
+    assert sum(kept) * 1000 >= needed
+    assert sum(kept[:-1]) * 1000 < needed, "one fewer is not enough"
 
 
 def test_fragmentation_is_sampled_in_steps_and_adds_up_to_the_same() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from aliquot.remote.core import language, messages
 from aliquot.remote.core.channel import Engine
 from aliquot.remote.core.words import pack
 from aliquot.remote.operators import digest
-from aliquot.remote.server import pytorch
+from aliquot.remote.server import memory, pytorch
 from aliquot.remote.server.doorkeeper import Part
 
 LIMIT = 4096
@@ -94,3 +96,16 @@ def test_another_part_is_another_budget(part: Part) -> None:
     one, other = (Client(partial(pytorch.make, of)) for of in (part, elsewhere))
     assert one.make(1, LIMIT) is None
     assert other.make(1, LIMIT) is None
+
+
+def test_what_is_let_go_is_kept_by_the_two_thresholds_of_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: dict[int, int] = {}
+
+    def mallopt(parameter: int, value: int) -> int:
+        set_to[parameter] = value
+        return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert memory.keep_freed.__wrapped__(), "asked anew"
+    m_trim_threshold, m_mmap_threshold = -1, -3  # malloc.h
+    assert set_to == {m_trim_threshold: 1 << 30, m_mmap_threshold: 256 << 20}

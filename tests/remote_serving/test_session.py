@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from aliquot.remote.core.window import UP_LIMITS
+from aliquot.remote.core.window import DOWN_LIMITS, UP_LIMITS
 from aliquot.remote.server.session import ServedSession
 from aliquot.v1 import remote_pb2
 
@@ -97,3 +98,29 @@ def test_the_end_of_a_connection_that_counts_no_more_is_no_news(session: ServedS
     assert len({first, second, third}) == 3
     session.detach(second)
     assert there(session)
+
+
+def test_answers_wait_only_where_there_is_no_room_for_them() -> None:
+    filled = threading.Event()
+
+    class Telling(Idle):
+        """Answers as much as may be under way."""
+
+        def __init__(self, answer: Callable[[bytes], None]) -> None:
+            self._answer = answer
+
+        def handle(self, frame: bytes) -> None:
+            for _ in range(DOWN_LIMITS.frames_max):
+                self._answer(frame)
+            filled.set()
+
+    make: Any = Telling
+    session = ServedSession(b"s" * 16, make, UP_LIMITS)
+    try:
+        number, _ = session.attach(0)
+        assert session.take(number, remote_pb2.RemoteUp(first=0, frames=[b"a"]))
+        assert filled.wait(30), "nothing is in the way of what there is room for"
+        assert session.figures()["frames_down"] == DOWN_LIMITS.frames_max
+        assert session.figures()["answer_waits"] == 0
+    finally:
+        session.end("CLOSED", "the test is over")
