@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -49,6 +50,18 @@ class Client:
         assert isinstance(fault, messages.Fault)
         self._say(messages.Resume(fault.fault))
         return fault
+
+    def call(self, request: int, handle: int) -> messages.Reply:
+        """As `make`, one byte, by who waits for the result."""
+        named: dict[str, messages.Arg] = {
+            "dtype": messages.NamedArg("dtype", "uint8"),
+            "device": messages.DeviceArg(),
+        }
+        template = messages.Template(6, "aten::ones", [messages.NumbersArg([1])], named, [])
+        self._say(messages.Call(request, 0, template, [], [handle]))
+        reply = self.answers.pop()
+        assert isinstance(reply, messages.Reply)
+        return reply
 
     def free(self, handle: int) -> None:
         self._stream(0, handle)
@@ -109,3 +122,12 @@ def test_what_is_let_go_is_kept_by_the_two_thresholds_of_glibc(monkeypatch: pyte
     assert memory.keep_freed.__wrapped__(), "asked anew"
     m_trim_threshold, m_mmap_threshold = -1, -3  # malloc.h
     assert set_to == {m_trim_threshold: 1 << 30, m_mmap_threshold: 256 << 20}
+
+
+def test_a_session_tells_how_many_calls_were_waited_for(part: Part) -> None:
+    client = Client(partial(pytorch.make, part))
+    engine: Any = client.engine
+    before = engine.figures()["waits"]
+    for request in range(1, 4):
+        client.call(request, request)
+    assert engine.figures()["waits"] - before == 3
