@@ -10,6 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 BIN := .venv/bin
+# `make demo` by itself needs a third of what the tests bring; the first target that needs more adds it to the same .venv.
+INSTALLED := .venv/installed
+ifeq ($(MAKECMDGOALS)$(wildcard .venv/installed),demo)
+INSTALLED := .venv/demo
+endif
 # `make bundle PYTHON=3.12` names the other machine's Python, which need not be here.
 BUNDLE_PYTHON := $(or $(filter 3.%,$(PYTHON)),3.12)
 ifneq ($(filter 3.%,$(PYTHON)),)
@@ -49,17 +54,21 @@ COVERAGE_MIN ?= 90
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: .venv/installed ## create .venv with every extra (again when pyproject.toml changes)
+venv: $(INSTALLED) ## create .venv with every extra (again when pyproject.toml changes)
 
+# The build's own requirements, by which `make proto` writes the stubs.
+.venv/demo: WANTED = '.[pool]' $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+
+.venv/installed: WANTED = '.[dev]'
 # The lock keeps two makes in one checkout from installing at once; the second then finds the work done.
-.venv/installed: pyproject.toml hatch_build.py
+.venv/installed .venv/demo: pyproject.toml hatch_build.py
 	@PYTHON=$(PYTHON) .ci/prerequisites
 	@exec 9>.venv.lock; flock 9; \
-	if [[ .venv/installed -nt pyproject.toml && .venv/installed -nt hatch_build.py ]]; then exit 0; fi; \
-	echo "installing into .venv (about a minute the first time)"; \
+	if [[ $@ -nt pyproject.toml && $@ -nt hatch_build.py ]]; then exit 0; fi; \
+	echo "installing into .venv (a minute or two the first time)"; \
 	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
-	touch .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(WANTED); \
+	touch $@
 
 # Only what tests and types need it for waits for PyTorch: not the demonstration, nor what is built.
 .venv/torch: .venv/installed
