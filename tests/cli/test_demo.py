@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from pathlib import Path
 
+import psutil
 import pytest
 
 from aliquot.cli._out import Out
@@ -25,6 +28,24 @@ def test_the_whole_demonstration() -> None:
     claims = [claim for step in told["steps"] for claim in step["claims"]]
     assert "greedy was stopped by the watchdog" in claims
     assert any(claim.startswith("hasty was denied more than its 6Gi") for claim in claims)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_stopped_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
+    root = tmp_path / "pool"
+    stopped = subprocess.Popen([*PROGRAM, "demo", "--state-dir", str(root)], stdout=subprocess.PIPE, text=True)
+    assert stopped.stdout is not None
+    assert any("agent pid" in line for line in iter(stopped.stdout.readline, ""))
+    assert _programs_of(root)
+    stopped.send_signal(number)
+    stopped.communicate(timeout=60)
+    assert stopped.returncode == 130
+    assert not _programs_of(root)
+
+
+def _programs_of(root: Path) -> list[list[str]]:
+    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return [command for command in commands if any(str(root) in word for word in command) and "demo" not in command]
 
 
 def test_a_claim_that_does_not_hold_ends_the_story() -> None:

@@ -25,6 +25,13 @@ FORWARDED = tuple(
 )
 
 
+def end_as_interrupted() -> None:
+    """Have SIGTERM, and the end of the terminal, end this command as Ctrl-C does: what it began is given back."""
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+        if signal.getsignal(number) is signal.SIG_DFL:  # else it was told to ignore it, as by nohup
+            signal.signal(number, signal.default_int_handler)
+
+
 @dataclass(slots=True)
 class Foreground:
     """One program in the foreground. Enter it before the program starts."""

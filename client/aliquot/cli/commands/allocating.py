@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
-from types import FrameType
 
 from aliquot.cli import _options as options
 from aliquot.cli import _secrets as secrets
@@ -12,6 +10,7 @@ from aliquot.cli import _views as views
 from aliquot.cli import _words as words
 from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit, exit_of
+from aliquot.cli._foreground import end_as_interrupted
 from aliquot.cli._nodes import with_node_ids
 from aliquot.cli._out import Out
 from aliquot.cli._parser import seconds
@@ -74,7 +73,7 @@ def _allocated(pool: Pool, request: Request, args: argparse.Namespace) -> Lease:
 
 def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> None:
     """Hold the lease as long as this process lives; the end of the block releases it, whatever ends it."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    end_as_interrupted()
     held: HeldLease | None = None
     try:
         with pool.lease(request, places=args.on or None, until=args.until, wait_s=args.wait, key=args.key) as held:
@@ -89,10 +88,6 @@ def _hold(out: Out, pool: Pool, request: Request, args: argparse.Namespace) -> N
     finally:
         if held is not None:
             secrets.forget(held.lease_id)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _show(out: Out, lease: Lease) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from aliquot.cli._command import Work
 from aliquot.cli._exits import Exit
+from aliquot.cli._foreground import end_as_interrupted
 from aliquot.cli._out import Out
 from aliquot.cli.demo import acts, elsewhere
 from aliquot.cli.demo.story import Story
@@ -35,6 +36,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _demo(args: argparse.Namespace, out: Out) -> int:
     require_pool()
+    end_as_interrupted()
     story = Story(out)
     shown: dict[str, object] = {}
     with contextlib.ExitStack() as stack:
