@@ -90,7 +90,7 @@ class Agent:
         )
         self.metrics.registry.register(
             NodeCollector(
-                state, holding.watchdog, following.signaller, lambda: self.stream.sessions, lambda: backend.calls
+                state, holding.watchdog, holding.signaller, lambda: self.stream.sessions, lambda: backend.calls
             )
         )
         self.metrics.registry.register(ServedCollector(lambda: state.name, obeying.host.figures))
@@ -105,7 +105,7 @@ class Agent:
             attacher=obeying.attacher,
             limits=holding.limits,
             processes=world.processes,
-            protects=following.signaller.is_agent_or_init,
+            protects=holding.signaller.is_agent_or_init,
             look=self.poller.look,
             version=world.version(),
             set_again=obeying.controller.set_again,

@@ -76,7 +76,7 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 class Following:
-    """Whose process is it: attachments, cgroups and ancestry, and signals that reach nobody else."""
+    """Whose process is it: attachments, cgroups and ancestry."""
 
     def __init__(self, ground: Ground) -> None:
         """What can't be followed is a condition of the node."""
@@ -85,13 +85,6 @@ class Following:
         tree, why_no_tree = _cgroup_tree(settings, state.node_id, world)
         self.containment = Containment(
             tree, state.holders, self.attachments.all, why_no_tree, world.processes, self.attachments.cgroups
-        )
-        self.signaller = world.signaller(
-            self.containment.belongs,
-            state.held,
-            processes=world.processes,
-            kernel=world.kernel,
-            monotonic_s=world.monotonic_s,
         )
         self.powerless = world.kernel.available()
         """Why no process can be signalled; empty: they can."""
@@ -107,7 +100,7 @@ class Following:
 
 
 class Holding:
-    """What a lease may have: tiers, limits, and the watchdog behind them."""
+    """What a lease may have: tiers, limits, signals that reach nobody else, and the watchdog behind them."""
 
     def __init__(self, ground: Ground, following: Following) -> None:
         """A tier that is named and can't be had is a condition of the node."""
@@ -117,7 +110,14 @@ class Holding:
         self.cuda = CudaDriver(world.try_cuda)
         self.chooser = Chooser(_tiers(ground, following, self.cuda))
         self.limits = LimitSetter(state, self.chooser, ground.guard, following.containment)
-        following.signaller.before_kill = self.limits.release
+        self.signaller = world.signaller(
+            following.containment.belongs,
+            state.held,
+            self.limits.release,
+            processes=world.processes,
+            kernel=world.kernel,
+            monotonic_s=world.monotonic_s,
+        )
         self.mailbox = Mailbox(state, world.clock)
         state.senses.changed = self.mailbox.request_snapshot
         self.condemned = Wakeup()
@@ -125,7 +125,7 @@ class Holding:
         self.watchdog = Watchdog(
             state=state,
             containment=following.containment,
-            signaller=following.signaller,
+            signaller=self.signaller,
             rules=rules,
             clock=world.clock,
             observe=self.limits.observe,
@@ -198,7 +198,7 @@ class Obeying:
             state=state,
             attacher=self.attacher,
             containment=following.containment,
-            signaller=following.signaller,
+            signaller=holding.signaller,
             processes=world.processes,
             directory=settings.enforcement_dir / "hosts",
             uids=settings.hosting.users,
@@ -218,7 +218,7 @@ class Obeying:
             containment=following.containment,
             attachments=following.attachments,
             limits=holding.limits,
-            ender=Ender(state, following.containment, following.signaller, world.processes, world.monotonic_s),
+            ender=Ender(state, following.containment, holding.signaller, world.processes, world.monotonic_s),
             host=self.host,
             poller=looking.poller,
             mailbox=holding.mailbox,

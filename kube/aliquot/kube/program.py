@@ -69,7 +69,8 @@ async def run(process: str, settings: Settings) -> None:
             await run_extender(parts, settings)
         else:
             namespace = settings.namespace or cluster.namespace
-            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, _holder()))
+            holder = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
+            await run_controllers(parts, settings, Election(client, namespace, CONTROLLERS_LEASE, holder))
 
 
 async def run_extender(parts: Parts, settings: Settings) -> None:
@@ -131,10 +132,6 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election) 
             await failed
 
     await election.run(lead)
-
-
-def _holder() -> str:
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -116,12 +116,14 @@ class Signaller:
     """Sends signals, each checked and written down.
 
     `belongs(pid, holder)` looks at the process afresh; `held(holder)` says whether a reservation stands behind it.
+    `before_kill` is told of each SIGKILL that is sent now: it is bounded in time, and raises nothing.
     """
 
     def __init__(
         self,
         belongs: Callable[[int, Holder], bool],
         held: Callable[[Holder], bool],
+        before_kill: Callable[[Target], None] = lambda target: None,
         *,
         processes: Processes = real_processes,
         kernel: Kernel | None = None,
@@ -132,8 +134,7 @@ class Signaller:
         self._processes = processes
         self._kernel: Kernel = kernel or PidFds()
         self._monotonic_s = monotonic_s
-        self.before_kill: Callable[[Target], None] = lambda target: None
-        """Told of each SIGKILL that is sent now; bounded in time, and raises nothing."""
+        self._before_kill = before_kill
         self.outcomes: dict[tuple[str, Outcome], int] = {}
         """(signal name, outcome) -> how often, for metrics."""
         self._sent_s: dict[tuple[ProcessKey, signal.Signals], float] = {}
@@ -204,7 +205,7 @@ class Signaller:
             if self._kernel.ended(pinned):
                 return Outcome.GONE
             if what is signal.SIGKILL:
-                self.before_kill(target)
+                self._before_kill(target)
             self._kernel.send(pinned, what)
         except ProcessLookupError:
             return Outcome.GONE
