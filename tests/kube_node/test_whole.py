@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import msgspec
 import pytest
 
 from aliquot import simgpu
+from aliquot.common.cuda import OUT_OF_MEMORY
+from aliquot.kube import webhook
 from aliquot.kube.api import resources
-from aliquot.kube.api.client import KubeClient
+from aliquot.kube.api.client import MERGE, KubeClient
 from aliquot.kube.api.cluster import Cluster
 from aliquot.kube.controllers.claims import ClaimController
 from aliquot.kube.core import names
@@ -28,21 +31,57 @@ from aliquot.kube.node.protos import deviceplugin_pb2, dra_pb2
 from aliquot.kube.node.service import NodeService
 from aliquot.kube.node.settings import Mode
 from aliquot.kube.node.settings import Settings as NodeSettings
+from aliquot.kube.serving import serve
 from aliquot.kube.settings import Settings
 from aliquot.v1 import pool_pb2, types_pb2
 from tests.agent.foreign_cgroups import hierarchy, subtree
 from tests.agent.harness import Node, burn_command, closing, make_node, wait_for_output
+from tests.certificates import Authority
 from tests.coordinator import pool as pools
 from tests.kube.claim_scheduler import ClaimScheduler
 from tests.kube.conformance import place as placing
+from tests.kube.fake_api import policies
 from tests.kube.fake_api.server import ADMIN, FakeApi, fake_api
+from tests.kube.making import pod_document
+from tests.kube.test_webhook import folder_of, install
 from tests.kube_node import containers
 from tests.kube_node.conftest import NODE
 from tests.kube_node.fake_kubelet import AdmittedPod, Kubelet, StartRefused, listening
 
 pytestmark = pytest.mark.root("to start containers")
 
+MIB = 1 << 20
 GIB = 1 << 30
+CONTEXT_BYTES = 418 * MIB
+WHOLE_BYTES = (40960 - 622) * MIB
+"""What a context costs on the node's cards, and what one has beside what its driver reserves."""
+
+WAYS: dict[str, tuple[dict[str, int], dict[str, str], int]] = {
+    "units and memory": ({names.GPU_PERCENT: 25, names.GPU_MEMORY_MIB: 4096}, {}, 4 * GIB),
+    "annotation": ({}, {names.REQUEST: "0.25,4Gi"}, 4 * GIB),
+    "whole card": ({names.GPU: 1}, {}, WHOLE_BYTES),
+    "memory alone": ({names.GPU_MEMORY_MIB: 4096}, {}, 4 * GIB),
+    "NVIDIA's plugin": ({"nvidia.com/gpu": 1}, {}, WHOLE_BYTES),
+    "HAMi": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}, {}, 3000 * MIB),
+    "KAI": ({}, {"gpu-memory": "2000"}, 2000 * MIB),
+}
+"""What a pod's container and its annotations ask for, and the bytes that it gets then."""
+
+FIRST_CALLS = """
+import sys
+from aliquot.common.cuda import DriverError
+from aliquot.simgpu.cuda import Cuda
+
+cuda = Cuda(0)
+for size in sys.argv[1:]:
+    try:
+        cuda.allocate(int(size))
+        print("got", end=" ")
+    except DriverError as error:
+        print(error.code, end=" ")
+"""
+"""Asks for these sizes one after another, the first in its first call, and says what became of each."""
+
 LIMITS = {names.GPU_PERCENT: 25, names.GPU_MEMORY_MIB: 4096}
 
 
@@ -95,6 +134,19 @@ class Whole:
         """Its container, with a program that takes so much."""
         writable = [self.agent.scenario_path]
         return await self.kubelet.run_container(pod, "main", burn_command(memory), writable=writable)
+
+    async def first_calls(self, pod: AdmittedPod, limit_bytes: int) -> str:
+        """What its container hears that asks for a byte more than its limit, for a byte more than a context leaves, and
+        for all that it leaves.
+        """
+        left_bytes = limit_bytes - CONTEXT_BYTES
+        sizes = [str(size) for size in (limit_bytes + 1, left_bytes + 1, left_bytes)]
+        command = [sys.executable, "-c", FIRST_CALLS, *sizes]
+        made = await self.kubelet.run_container(pod, "main", command, writable=[self.agent.scenario_path])
+        said, _ = await asyncio.to_thread(made.process.communicate, timeout=60)
+        made.end()
+        # The line before is that of the library that holds it.
+        return said.decode().strip().rpartition("\n")[2]
 
     async def remove(self, pod: AdmittedPod) -> None:
         """It is deleted, and the kubelet ends it."""
@@ -220,3 +272,54 @@ async def test_from_a_pod_to_a_container_that_is_held_and_back(mode: Mode) -> No
 
 async def told(made: Whole, pod: str) -> bool:
     return await made.condition(pod) == ("True", "Preload")
+
+
+@contextlib.asynccontextmanager
+async def admitting(made: Whole, api: FakeApi, tls: Path) -> AsyncIterator[None]:
+    """The chart's webhooks let pods in, and translate others' words in this namespace."""
+    certificate = webhook.Certificate(tls)
+    end, port = await serve(webhook.questions(), "127.0.0.1", 0, tls=certificate.context)
+    try:
+        label = {"metadata": {"labels": {names.TRANSLATE: "true"}}}
+        await made.place.client.patch(resources.NAMESPACES.path(name="default"), label, MERGE)
+        install(api, port)
+        kind = api.store.kind(policies.VERSION, "mutatingwebhookconfigurations")
+        async with background(webhook.keep(certificate, made.place.client, every_s=0.05)):
+            await pools.eventually(lambda: "caBundle" in str(kind.items), "its authority")
+            yield
+    finally:
+        await end()
+
+
+async def test_whatever_way_a_pod_asks_its_first_byte_over_the_limit_is_refused(authority: Authority) -> None:
+    containers.require()
+    with tempfile.TemporaryDirectory(prefix="aliquot-kw-") as name:
+        directory = Path(name)
+        await asyncio.to_thread(directory.chmod, 0o755)
+        tls = folder_of(authority, directory / "tls")
+        async with fake_api() as api, whole(api, Mode.CLASSIC, directory) as made, admitting(made, api, tls):
+            heard = {}
+            for number, (way, (limits, annotations, limit_bytes)) in enumerate(WAYS.items()):
+                spec = {"schedulerName": "default-scheduler"}
+                asking = pod_document(f"pod-{number}", limits, spec=spec, annotations=annotations)
+                await made.place.client.post(resources.PODS.path("default"), asking)
+                await made.place.bound(f"pod-{number}")
+                pod = (await made.place.pods())[f"pod-{number}"]
+                # The kubelet asks the node's part before a container starts only where it has units.
+                units = int(pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_PERCENT])
+                admitted = await made.kubelet.admit(f"pod-{number}", pod["metadata"]["uid"], {"main": units})
+                heard[way] = await made.first_calls(admitted, limit_bytes)
+                await made.remove(admitted)
+                await made.place.settled(0)
+            assert heard == dict.fromkeys(WAYS, f"{OUT_OF_MEMORY} {OUT_OF_MEMORY} got")
+
+
+async def test_whoever_has_a_claim_is_refused_its_first_byte_over_the_limit() -> None:
+    containers.require()
+    with tempfile.TemporaryDirectory(prefix="aliquot-kw-") as name:
+        directory = Path(name)
+        await asyncio.to_thread(directory.chmod, 0o755)
+        async with fake_api() as api, whole(api, Mode.DRA, directory) as made:
+            await made.create("claiming")
+            admitted = await made.admitted("claiming")
+            assert await made.first_calls(admitted, 4 * GIB) == f"{OUT_OF_MEMORY} {OUT_OF_MEMORY} got"
