@@ -72,13 +72,14 @@ import sys
 from aliquot.common.cuda import DriverError
 from aliquot.simgpu.cuda import Cuda
 
-cuda = Cuda(0)
+cuda, heard = Cuda(0), []
 for size in sys.argv[1:]:
     try:
         cuda.allocate(int(size))
-        print("got", end=" ")
+        heard.append("got")
     except DriverError as error:
-        print(error.code, end=" ")
+        heard.append(str(error.code))
+print("\\nheard", *heard)
 """
 """Asks for these sizes one after another, the first in its first call, and says what became of each."""
 
@@ -145,8 +146,8 @@ class Whole:
         made = await self.kubelet.run_container(pod, "main", command, writable=[self.agent.scenario_path])
         said, _ = await asyncio.to_thread(made.process.communicate, timeout=60)
         made.end()
-        # The line before is that of the library that holds it.
-        return said.decode().strip().rpartition("\n")[2]
+        # The library that holds it has a line of its own there, before or after.
+        return next(line.removeprefix("heard ") for line in said.decode().splitlines() if line.startswith("heard "))
 
     async def remove(self, pod: AdmittedPod) -> None:
         """It is deleted, and the kubelet ends it."""
