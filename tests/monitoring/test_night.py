@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from aliquot.cli.main import main
-from aliquot.client import Lease, MemberPlace, Pool, SliceState, WaitUntil
+from aliquot.client import Device, Lease, MemberPlace, Pool, SliceState, WaitUntil
 from aliquot.client.admin import Budget, Declarations, TenantSpec
 from aliquot.client.health import Standing
 from aliquot.simgpu import Scenario
@@ -55,6 +55,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         prometheus(folder, targets(local), folder / "rules.yaml") as server,
         local.connect() as pool,
     ):
+        # What rises is seen to rise only from a first look at it.
+        eventually(lambda: len(server.series('aliquot_device_xids_total{severity="fatal"}')) == 4)
         yield Site(local, pool, server)
 
 
@@ -116,6 +118,10 @@ def woken(night: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Woken
     return Woken(night, monkeypatch)
 
 
+def _device(pool: Pool, uuid: str) -> Device:
+    return next(device for node in pool.nodes() for device in node.devices if device.uuid == uuid)
+
+
 def _whole_device(pool: Pool, uuid: str) -> Lease:
     node = next(node for node in pool.nodes() if uuid in [device.uuid for device in node.devices])
     return pool.grant_on("1", [MemberPlace(node.node_id, (uuid,))], until=WaitUntil.ACTIVE, detached=True, grace_s=1)
@@ -153,6 +159,11 @@ def test_a_fatal_error_of_a_card(night: Site, woken: Woken) -> None:
         eventually(lambda: night.pool.admin.health().open[0].state in (Standing.SERVICE, Standing.DRAINED))
         gpus.reset(1)
         woken.follows("AliquotCardNeedsPerson", labels)
+    # The card is left as it was found: who looks at full cards next would see the one that is being tested.
+    eventually(lambda: _device(night.pool, labels["uuid"]).healthy)
+    night.pool.admin.return_device(labels["uuid"])
+    woken.is_quiet("GPUMemoryHigh")
+    assert not night.pool.admin.health().open
 
 
 def test_an_agent_that_is_gone(night: Site, woken: Woken) -> None:
