@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aliquot.common import certificates
 
 OPENSSL = shutil.which("openssl")
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -30,6 +38,26 @@ class Authority:
     def ca(self) -> Path:
         """What to trust: its own certificate."""
         return self.folder / "ca.pem"
+
+    def certify_until(self, name: str, ends: dt.datetime, days: int = 80) -> tuple[Path, Path]:
+        """One that began so many days before it ends, which openssl can't date back."""
+        certificate, key = self.certify(name)
+        signing = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), password=None)
+        mine = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        assert isinstance(signing, ec.EllipticCurvePrivateKey)
+        assert isinstance(mine, ec.EllipticCurvePrivateKey)
+        issuer = x509.load_pem_x509_certificate(self.ca.read_bytes()).subject
+        made = certificates.leaf(
+            certificates.named(name),
+            mine.public_key(),
+            issuer,
+            signing,
+            certificates.Validity(ends - dt.timedelta(days=days), ends),
+            alternatives=[x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))],
+            purpose=x509.oid.ExtendedKeyUsageOID.SERVER_AUTH,
+        )
+        certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        return certificate, key
 
     def certify(self, name: str) -> tuple[Path, Path]:
         """A certificate of that common name for this machine, and its key."""

@@ -190,7 +190,7 @@ async def test_an_agent_of_two_kinds_goes_on_with_the_one_that_answers(
     assert [device.uuid for device in told.devices] == [AMD.uuid]
     notes = node.ask_info().notes
     assert any("nvml" in note for note in notes), notes
-    assert 'aliquot_agent_devices_answer{kind="nvml",node="test-node"} 0.0' in scrape(node)
+    assert 'aliquot_duty{duty="devices-nvml",node="test-node"} 0.0' in scrape(node)
     node.kill9()
     # The library is repaired: at the next start, all are there.
     (broken / "libnvidia-ml.so.1").unlink()

@@ -17,6 +17,7 @@ from tests.certificates import OPENSSL, Authority
 PROGRAM = """
 import sys
 from pathlib import Path
+from aliquot.common.tls import ServerTls
 from aliquot.console import serving
 
 async def app(scope, receive, send):
@@ -26,7 +27,7 @@ async def app(scope, receive, send):
 
 assert serving.HANDSHAKE_S == 10, "as at the coordinator's port"
 serving.HANDSHAKE_S = 0.5
-serving.serve_app(app, ("127.0.0.1", 0), certificate_file=Path(sys.argv[1]), key_file=Path(sys.argv[2]))
+serving.serve_app(app, ("127.0.0.1", 0), tls=ServerTls(Path(sys.argv[1]), Path(sys.argv[2])))
 """
 
 

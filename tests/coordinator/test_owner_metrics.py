@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from aliquot.common.clock import SystemClock
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
+from aliquot.common.gauges import LABELS_MAX, OTHER
 from aliquot.coordinator.upkeep.balances import Balances
 from aliquot.v1 import leases_pb2
 from tests.command_line import cli

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from aliquot.common.gauges import LABELS_MAX, OTHER
 from aliquot.coordinator.core.books.use import LeaseUse, UseState
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER
 from aliquot.coordinator.reading.use_totals import UseTotals
 from tests.coordinator.pool import running
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from aliquot.common.duties import Duties
 from aliquot.coordinator.core.books.demand import HOUR_MS, WHOLE, Forecasts
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.commands import ExpectDemand, NoteDemand
@@ -45,6 +46,9 @@ class Clock:
     monotonic_ms = now_ms
 
 
+DUTIES = Duties()
+
+
 def forecaster(books: Books, run: Callable[..., Awaitable[bytes]] = run_programme) -> Forecaster:
     clock = Clock(books)
 
@@ -52,7 +56,13 @@ def forecaster(books: Books, run: Callable[..., Awaitable[bytes]] = run_programm
         books.do(command)
 
     return Forecaster(
-        view=books.read(), clock=clock, demand=DemandForecasts(), starts=StartForecasts(clock), submit=submit, run=run
+        view=books.read(),
+        clock=clock,
+        demand=DemandForecasts(),
+        starts=StartForecasts(clock),
+        submit=submit,
+        tell=DUTIES.tell,
+        run=run,
     )
 
 
@@ -177,7 +187,7 @@ async def test_nonsense_leaves_the_old_forecast_in_force(out: bytes) -> None:
     made._run = answering(out)
     assert not await made.forecast_once()
     assert demand_of(made).series == before
-    assert demand_of(made).failures == 1
+    assert DUTIES.failing()["forecast-demand"]
 
 
 async def test_a_programme_that_dies_or_hangs_is_a_forecast_that_was_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +202,7 @@ async def test_a_programme_that_dies_or_hangs_is_a_forecast_that_was_not_made(mo
     monkeypatch.setattr(sys, "executable", "/bin/false")
     made = forecaster(history())
     assert not await made.forecast_once()
-    assert demand_of(made).failures == 1
+    assert DUTIES.failing()["forecast-demand"]
 
 
 async def test_a_question_for_too_many_hours_is_refused() -> None:

@@ -61,6 +61,7 @@ def _jobs(outcome: str) -> str:
 
 
 _REFUSED = "aliquot_requests_refused_total"
+_CERTIFICATE = 'aliquot_certificate_{}_seconds{{of="server", instance="a"}}'
 
 CASES: dict[str, Case] = {
     "GPUHighUtilization": _device("utilisation_ratio", "0.97x100", "0.5x100"),
@@ -70,12 +71,6 @@ CASES: dict[str, Case] = {
     "GPUHighTemperature": _device("temperature_celsius", "85x100", "80x100"),
     "GPUCriticalTemperature": _device("temperature_celsius", "93x100", "90x100"),
     "AliquotDeviceUnwell": _device("healthy", "0x100", "1x40 0x10 1x50"),
-    "AliquotSenseDeaf": Case(
-        {'aliquot_agent_sense{node="gpu-07", sense="kernel-log"}': "0x100"},
-        {'aliquot_agent_sense{node="gpu-07", sense="kernel-log"}': "1x40 0x10 1x50"},
-        "30m",
-        {"node": "gpu-07", "sense": "kernel-log", "severity": "warning"},
-    ),
     "AliquotXidFatal": Case(
         {_XIDS: "0x50 1x50"},
         {_XIDS: "1x100", _PROGRAMS: "0+10x100"},
@@ -222,6 +217,19 @@ CASES: dict[str, Case] = {
     "AliquotAgentAlone": _pool('aliquot_agent_connected{node="gpu-07"}', "0x100", "1x100", node="gpu-07"),
     "AliquotSetAside": _pool("aliquot_set_aside", "1x100", "0x100"),
     "AliquotLoopLag": _pool('aliquot_loop_lag_seconds{instance="a"}', "0.8x100", "0.01x100", instance="a"),
+    "AliquotDutyFails": Case(
+        {'aliquot_duty{node="gpu-07", duty="kernel-log"}': "0x100"},
+        {'aliquot_duty{node="gpu-07", duty="kernel-log"}': "1x40 0x10 1x50", 'aliquot_duty{duty="snapshots"}': "1x100"},
+        "30m",
+        {"node": "gpu-07", "duty": "kernel-log", "severity": "warning"},
+    ),
+    "AliquotCertificateDue": Case(
+        {_CERTIFICATE.format("due"): "60x400", _CERTIFICATE.format("ends"): "1000000x400"},
+        {_CERTIFICATE.format("due"): "60x400", _CERTIFICATE.format("ends"): "120x400"},
+        "80m",
+        {"of": "server", "instance": "a", "severity": "warning"},
+    ),
+    "AliquotCertificateEnded": _pool(_CERTIFICATE.format("ends"), "60x100", "100000x100", of="server", instance="a"),
     "AliquotDenials": _pool('aliquot_denied_total{reason="TOKEN_UNKNOWN"}', "0+20x100", "0+1x100"),
     "AliquotGrantsSlowFast": Case(_LATE, _QUICK, "40m"),
     "AliquotGrantsSlowSlowly": Case(

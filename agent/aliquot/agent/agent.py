@@ -13,6 +13,7 @@ from aliquot.agent.devices.base import DeviceBackend, DeviceError
 from aliquot.agent.devices.guard import DeviceGuard
 from aliquot.agent.disk.checkpoint import Checkpoint
 from aliquot.agent.disk.identity import Identity
+from aliquot.agent.duties import CERTIFICATE
 from aliquot.agent.local.service import LocalService
 from aliquot.agent.metrics.node import NodeCollector, ServedCollector
 from aliquot.agent.reporting import Description, Reporter
@@ -21,6 +22,7 @@ from aliquot.agent.state import NodeState
 from aliquot.agent.stream import Stream
 from aliquot.agent.world import World
 from aliquot.common.names import validate_labels, validate_node, validate_pool
+from aliquot.common.validity import Certificates
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -88,9 +90,16 @@ class Agent:
             keep=lambda member: world.write_member(settings.state_dir, member),
             world=world,
         )
+        certificates = Certificates(world.clock.now_ms, settings.tls.server(), {"node": lambda: self.stream.chain_pem})
+        state.duties.watch(CERTIFICATE, certificates.look)
         self.metrics.registry.register(
             NodeCollector(
-                state, holding.watchdog, holding.signaller, lambda: self.stream.sessions, lambda: backend.calls
+                state,
+                holding.watchdog,
+                holding.signaller,
+                lambda: self.stream.sessions,
+                lambda: backend.calls,
+                certificates,
             )
         )
         self.metrics.registry.register(ServedCollector(lambda: state.name, obeying.host.figures))

@@ -32,6 +32,7 @@ from aliquot.agent.disk.identity import Identity
 from aliquot.agent.disk.log_mark import LogMark
 from aliquot.agent.disk.membership import Membership
 from aliquot.agent.driver_events import DriverEvents
+from aliquot.agent.duties import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS, SIGNALLING
 from aliquot.agent.enforce.assembly import preloads
 from aliquot.agent.enforce.base import PROOFS, Cgroups, Enforcer
 from aliquot.agent.enforce.chooser import Chooser
@@ -46,7 +47,6 @@ from aliquot.agent.processes.attachments import Attachments
 from aliquot.agent.processes.cgroups import CgroupTree, ContainmentError
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.ending import Ender
-from aliquot.agent.senses import CGROUPS, DRIVER_EVENTS, KERNEL_LOG, MPS, SIGNALLING
 from aliquot.agent.settings import DEFAULT_COORDINATOR, ContainmentMode, Settings
 from aliquot.agent.state import NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -89,8 +89,8 @@ class Following:
         self.powerless = world.kernel.available()
         """Why no process can be signalled; empty: they can."""
         if settings.containment is not ContainmentMode.PROCESS_GROUP:
-            state.senses.tell(CGROUPS, self.containment.note)
-        state.senses.tell(SIGNALLING, self.powerless)
+            state.duties.tell(CGROUPS, self.containment.note)
+        state.duties.tell(SIGNALLING, self.powerless)
         state.note("namespace", NO_HOST_PIDS if world.machine.in_pid_namespace() else "")
 
     def lease_of(self, pid: int) -> str:
@@ -106,7 +106,7 @@ class Holding:
         """A tier that is named and can't be had is a condition of the node."""
         settings, state, world = ground.settings, ground.state, ground.world
         if Tier.MPS.word in settings.enforcement.tiers:
-            state.senses.tell(MPS, "" if mps_installed() else MPS_MISSING)
+            state.duties.tell(MPS, "" if mps_installed() else MPS_MISSING)
         self.cuda = CudaDriver(world.try_cuda)
         self.chooser = Chooser(_tiers(ground, following, self.cuda))
         self.limits = LimitSetter(state, self.chooser, ground.guard, following.containment)
@@ -119,7 +119,7 @@ class Holding:
             monotonic_s=world.monotonic_s,
         )
         self.mailbox = Mailbox(state, world.clock)
-        state.senses.changed = self.mailbox.request_snapshot
+        state.duties.changed = self.mailbox.request_snapshot
         self.condemned = Wakeup()
         rules = Rules(settings.watchdog.grace_max, settings.watchdog.stop_strays, settings.watchdog.over_max)
         self.watchdog = Watchdog(
@@ -168,14 +168,14 @@ class Looking:
             clock=world.clock,
             lease_of=following.lease_of,
         )
-        self.events = world.make_events(backend, heard.take, partial(state.senses.tell, DRIVER_EVENTS))
+        self.events = world.make_events(backend, heard.take, partial(state.duties.tell, DRIVER_EVENTS))
         self.kernel_log = None
         if settings.kernel_log:
             self.kernel_log = world.make_kernel_log(
                 Path(settings.kernel_log),
                 partial(_card_at, state),
                 heard.take,
-                partial(state.senses.tell, KERNEL_LOG),
+                partial(state.duties.tell, KERNEL_LOG),
                 LogMark(ground.checkpoint.record("log"), state.boot_id, world.records),
             )
 

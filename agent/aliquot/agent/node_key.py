@@ -62,18 +62,6 @@ def request(key_pem: str, node_id: str) -> bytes:
     return made.public_bytes(serialization.Encoding.DER)
 
 
-def lifetime_ms(chain_pem: str) -> tuple[int, int]:
-    """When the first certificate begins and ends to count, in ms since 1970; (0, 0) where it can't be read."""
-    from cryptography import x509  # noqa: PLC0415
-
-    try:
-        certificate = x509.load_pem_x509_certificate(chain_pem.encode())
-    except ValueError:
-        return 0, 0
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return int(begins.timestamp() * 1000), int(ends.timestamp() * 1000)
-
-
 def certifies(chain_pem: str, key_pem: str, authorities_pem: str) -> bool:
     """Whether this is a certificate for the key, signed by one of these authorities. Raises SecurityError."""
     from cryptography import x509  # noqa: PLC0415

@@ -28,9 +28,9 @@ from aliquot.agent.core.signals import OFF_THE_BUS
 from aliquot.agent.devices.base import DeviceBackend, DeviceError, DeviceLost, with_unread, without
 from aliquot.agent.devices.guard import DeviceGuard, DeviceHung
 from aliquot.agent.devices.sampling import Attribution
+from aliquot.agent.duties import DEVICES, DRIVER
 from aliquot.agent.enforce.prerequisites import UNMEASURED, why_unmeasured
 from aliquot.agent.mailbox import Mailbox
-from aliquot.agent.senses import DEVICES, DRIVER
 from aliquot.agent.settings import PollSettings
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.wakeup import Wakeup
@@ -142,7 +142,6 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
         self.state.devices, self.state.cards = devices, cards
         self._discovered.set()
         self.state.card_problems = found.card_problems
-        self.state.kinds = found.kinds
         whole_only = [f"GPU {info.index} ({info.uuid}): {info.whole_only}" for info in found.devices if info.whole_only]
         shut = [f"GPU {info.index} ({info.uuid}): {info.shut}" for info in found.devices if info.shut]
         for subject, texts in (
@@ -151,7 +150,10 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             ("untold", found.untold),
         ):
             self.state.note(subject, "; ".join(texts))
-        self.state.senses.tell(DEVICES, "; ".join(found.problems))
+        self.state.duties.tell(DEVICES, "; ".join(found.problems))
+        for name, problem in found.kinds.items():
+            self.state.duties.tell(f"{DEVICES}-{name}", problem)
+        self.state.duties.look()
         if any(found.kinds.values()):
             # Its driver may come back at any time, and its devices with it.
             self._discover_within(self.poll.health / 1000)
@@ -176,7 +178,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             await self.discover()
         except DeviceError as error:
             self._discover_at = self.world.monotonic_s() + self.poll.health / 1000
-            self.state.senses.tell(DEVICES, f"they can't be listed: {error.message}")
+            self.state.duties.tell(DEVICES, f"they can't be listed: {error.message}")
 
     def _discover_within(self, seconds: float) -> None:
         """Devices may be others than they were."""
@@ -297,7 +299,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             self.observe_poll(self.world.monotonic_s() - begun)
         asked.failures, asked.lost, asked.hung = 0, False, False
         self._reopened_well = False
-        self.state.senses.tell(DRIVER)
+        self.state.duties.tell(DRIVER)
         if want_memory:
             asked.memory_s, asked.part = now, self.world.poll_random.uniform(SHORTEST_PART, 1.0)
         asked.load_s = now if want_load else asked.load_s
@@ -403,7 +405,7 @@ class Poller(msgspec.Struct, eq=False, kw_only=True):
             blind = self.why_blind()
             if blind:
                 # The fault is this agent's, or the driver's as a whole: no card is to blame, nobody is to be ended.
-                self.state.senses.tell(DRIVER, f"no device answers: {error.message}")
+                self.state.duties.tell(DRIVER, f"no device answers: {error.message}")
                 self.blinded.set()
                 for each in self.state.devices.values():
                     now_ms = self.world.clock.monotonic_ms()

@@ -61,7 +61,9 @@ class Renewal:
         self.member = member
         self._monotonic_s = monotonic_s
         self._random = random
-        begins_ms, ends_ms = node_key.lifetime_ms(member.chain_pem)
+        from aliquot.common.certificates import lifetime_ms  # noqa: PLC0415 - loaded when the first key is used
+
+        begins_ms, ends_ms = lifetime_ms(member.chain_pem)
         due_ms = begins_ms + int((ends_ms - begins_ms) * random.uniform(FIRST, LAST))
         # From here on by a clock that nobody sets.
         self._due_s = monotonic_s() + max(0.0, (due_ms - wall_ms()) / 1000)

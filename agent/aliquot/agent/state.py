@@ -18,7 +18,7 @@ from aliquot.agent.core.partitioning import Card, CutResult
 from aliquot.agent.core.reservations import Book
 from aliquot.agent.core.samples import DeviceInfo, DriverInfo, HealthSample, LoadSample, MemorySample
 from aliquot.agent.core.signals import XidSeverity
-from aliquot.agent.senses import Senses
+from aliquot.common.duties import Duties
 
 MAX_NOTES = 64
 MAX_ACTS = 256
@@ -69,7 +69,7 @@ class NodeState(msgspec.Struct):
     actual: dict[str, Actual] = {}
     notes: dict[str, str] = {}
     """By subject; see `note`."""
-    senses: Senses = msgspec.field(default_factory=Senses)
+    duties: Duties = msgspec.field(default_factory=Duties)
     happened: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_NOTES))
     """What went wrong, latest last: damaged files, lost devices."""
     acts: deque[EnforcementAct] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_ACTS))
@@ -77,8 +77,6 @@ class NodeState(msgspec.Struct):
     cards: dict[str, Card] = {}
     """Those in MIG mode, by UUID."""
     card_problems: tuple[str, ...] = ()
-    kinds: Mapping[str, str] = {}
-    """Of devices, where there are several: why each does not answer; empty: it does."""
     cuts: dict[str, CutResult] = {}
     """What became of the last order to cut each card."""
     condemned: dict[str, str] = {}
@@ -98,11 +96,11 @@ class NodeState(msgspec.Struct):
             self.notes[subject] = text
         else:
             del self.notes[subject]
-        self.senses.changed()
+        self.duties.changed()
 
     def conditions(self) -> dict[str, str]:
         """All that keeps this node from being as it should, by subject: what people are told of it."""
-        return self.notes | self.senses.deaf()
+        return self.notes | self.duties.failing()
 
     def polled(self) -> dict[str, DeviceState]:
         """Every device that is polled, by UUID."""

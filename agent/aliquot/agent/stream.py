@@ -97,6 +97,12 @@ class Stream:
         self.sessions = 0
         """Handshakes that succeeded, for metrics."""
 
+    @property
+    def chain_pem(self) -> str:
+        """The certificate by which the pool knows this node; empty: it has joined none."""
+        member = self._coordinators.member
+        return "" if member is None else member.chain_pem
+
     async def run(self) -> None:
         """Connect, talk, connect again."""
         while True:

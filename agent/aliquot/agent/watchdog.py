@@ -12,9 +12,9 @@ from aliquot.agent.core.accounting import DeviceUsage, SliceUsage
 from aliquot.agent.core.enforcement import HARD_TIERS, Act, Decision, Rules, Watch, judge, needs_second_look
 from aliquot.agent.core.model import Holder
 from aliquot.agent.core.overtime import Record, Seen
+from aliquot.agent.duties import SIGNALLING
 from aliquot.agent.processes.containment import Containment
 from aliquot.agent.processes.signals import Outcome, Signaller, Target
-from aliquot.agent.senses import SIGNALLING
 from aliquot.agent.state import EnforcementAct, NodeState
 from aliquot.agent.wakeup import Wakeup
 from aliquot.common.clock import Clock
@@ -125,7 +125,7 @@ class Watchdog(msgspec.Struct, eq=False):
         holder = self.containment.holder_like(decision.process.pid, decision.holder)
         outcome = self.signaller.send(Target(decision.process, holder, decision.why, decision.slice_id), what)
         if outcome is Outcome.FORBIDDEN:
-            self.state.senses.tell(
+            self.state.duties.tell(
                 SIGNALLING,
                 "some processes of leases can't be signalled by this user: run the agent as root, or as their user",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aliquot.client._values.nodes import Remedy, Sign, SignScope, SignSeverity, Standing
+from aliquot.client._values.nodes import NodeCondition, Remedy, Sign, SignScope, SignSeverity, Standing
 
 __all__ = [
     "CauseTotal",
@@ -100,3 +100,5 @@ class Health:
     """Mean time between two incidents of one card; None: no card had two."""
     unknown_slices: tuple[UnknownSlice, ...] = ()
     """Quarantined where they are, until somebody settles them; at most 1000."""
+    conditions: tuple[NodeCondition, ...] = ()
+    """What the coordinator that leads fails to do; at most 64. Nodes have their own."""

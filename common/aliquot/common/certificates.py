@@ -111,3 +111,13 @@ def begun(
         .not_valid_before(valid.begins)
         .not_valid_after(valid.ends)
     )
+
+
+def lifetime_ms(chain_pem: str) -> tuple[int, int]:
+    """When the first certificate begins and ends to count, in ms since 1970; (0, 0) where it can't be read."""
+    try:
+        certificate = x509.load_pem_x509_certificate(chain_pem.encode())
+    except ValueError:
+        return 0, 0
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return int(begins.timestamp() * 1000), int(ends.timestamp() * 1000)

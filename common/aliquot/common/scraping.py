@@ -12,7 +12,6 @@ import hmac
 import logging
 import socket
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from aliquot.common import tokens
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import Following, OwnTls, ServerTls, Shown, is_local_address, stamp
+from aliquot.common.tls import OwnTls, ServerContext, ServerTls, is_local_address, stamp
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +171,7 @@ class ScrapeServer:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Log no scrapes."""
 
-        secured = None if tls is None or _only_here(host) else _Secured(tls)
+        secured = None if tls is None or _only_here(host) else ServerContext(tls).context
         self._server = _Server((host, port), Handler, secured)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="scrape", daemon=True)
@@ -197,7 +196,9 @@ def _shown(authorization: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], tls: _Secured | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None
+    ) -> None:
         self._tls = tls
         self._begun: dict[object, tuple[str, float]] = {}
         """From which address, and since when, by connection."""
@@ -233,34 +234,8 @@ class _Server(ThreadingHTTPServer):
         connection, peer = super().get_request()
         if self._tls is None:
             return connection, peer
-        return self._tls.context().wrap_socket(connection, server_side=True, do_handshake_on_connect=False), peer
+        return self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), peer
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A broken handshake, or a scraper that went away: of no interest to anybody else."""
         log.debug("a scrape by %s failed", client_address)
-
-
-class _Secured:
-    """A TLS context that follows its files, or its maker."""
-
-    def __init__(self, tls: ServerTls | OwnTls) -> None:
-        self._following = Following(tls)
-        self._context = _context(self._following.load())
-
-    def context(self) -> ssl.SSLContext:
-        """As it is now. What can't be used leaves the old one in service."""
-        if (renewed := self._following.renewed()) is not None:
-            self._context = _context(renewed)
-        return self._context
-
-
-def _context(shown: Shown) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Python reads pairs from files only; this one is there for a moment, for nobody else.
-    with tempfile.TemporaryDirectory(prefix="aliquot-") as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(mode=0o600)
-        pair.write_bytes(shown.key + b"\n" + shown.chain)
-        context.load_cert_chain(pair)
-    return context

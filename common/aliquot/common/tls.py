@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import math
 import ssl
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from aliquot.common.errors import SecurityError
+from aliquot.common.errors import ConfigError, SecurityError
 
 _log = logging.getLogger(__name__)
 _LOCAL_SCHEMES: Final = ("unix:", "unix-abstract:")
@@ -35,6 +36,15 @@ class ServerTls:
     certificate_file: Path
     key_file: Path
     client_ca_file: Path | None = None
+
+
+def server_tls(certificate_file: Path | None, key_file: Path | None, client_ca: Path | None = None) -> ServerTls | None:
+    """What settings ask for; None: nothing, it is to serve in the clear. Raises ConfigError for half a pair."""
+    if certificate_file is None and key_file is None and client_ca is None:
+        return None
+    if certificate_file is None or key_file is None:
+        raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
+    return ServerTls(certificate_file, key_file, client_ca)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,10 @@ class Following:
         self._tls = tls
         self._seen: object = None
         self._renew_ms: float = math.inf
+        self.shown = Shown(b"", b"")
+        """What is in service."""
+        self.problem = ""
+        """Why what there is now is not what is in service; empty: it is."""
 
     def load(self) -> Shown:
         """As it is now. Raises `SecurityError`."""
@@ -156,10 +170,13 @@ class Following:
         if isinstance(self._tls, OwnTls):
             made = self._tls.make()
             self._renew_ms = made.renew_ms
-            return Shown(made.key_pem, made.chain_pem)
-        key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
-        ca = None if self._tls.client_ca_file is None else _read_pem(self._tls.client_ca_file, "CERTIFICATE")
-        return Shown(key, chain, ca)
+            self.shown = Shown(made.key_pem, made.chain_pem)
+        else:
+            key, chain = _key_pair(self._tls.certificate_file, self._tls.key_file)
+            ca = None if self._tls.client_ca_file is None else _read_pem(self._tls.client_ca_file, "CERTIFICATE")
+            self.shown = Shown(key, chain, ca)
+        self.problem = ""
+        return self.shown
 
     def renewed(self) -> Shown | None:
         """For every handshake: what is to be shown from now on, or None to keep what is in service."""
@@ -169,7 +186,8 @@ class Following:
         try:
             return self.load()
         except SecurityError as error:
-            _log.error("the renewed certificate can't be used; the old one stays", extra={"problem": error.message})
+            self.problem = f"the renewed certificate can't be used; the old one stays: {error.message}"
+            _log.error("%s", self.problem)
             return None
 
     def _version(self) -> object:
@@ -177,6 +195,40 @@ class Following:
             return self._tls.version()
         files = (self._tls.certificate_file, self._tls.key_file, self._tls.client_ca_file)
         return tuple(stamp(file) for file in files if file is not None)
+
+
+class ServerContext:
+    """The same for servers that go by Python's `ssl`: `context` shows what is in service at each handshake."""
+
+    def __init__(self, tls: ServerTls | OwnTls, *, by_itself: bool = True) -> None:
+        """`by_itself`: it looks for what is new at each handshake; else it is told to. Raises `SecurityError`."""
+        self.following = Following(tls)
+        self._by_itself = by_itself
+        self.context = self._now = _context(self.following.load())
+        self.context.sni_callback = self._show
+
+    def refresh(self) -> None:
+        """Show what there is now; what can't be used leaves the old one in service. On any thread."""
+        if (renewed := self.following.renewed()) is not None:
+            self._now = _context(renewed)
+
+    def _show(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, begun: ssl.SSLContext) -> None:
+        del name, begun
+        if self._by_itself:
+            self.refresh()
+        connection.context = self._now
+
+
+def _context(shown: Shown) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python reads pairs from files only; this one is there for a moment, for nobody else.
+    with tempfile.TemporaryDirectory(prefix="aliquot-") as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(mode=0o600)
+        pair.write_bytes(shown.key + b"\n" + shown.chain)
+        context.load_cert_chain(pair)
+    return context
 
 
 def stamp(file: Path) -> tuple[int, int]:

@@ -36,12 +36,10 @@ def serve(settings: Settings) -> None:
             agent_sockets=(),
         )
 
-    tls = settings.tls
     serve_app(
         make_app(settings, connect),
         (settings.host, settings.port),
-        certificate_file=tls.certificate_file,
-        key_file=tls.key_file,
+        tls=settings.tls.server(),
         drain_ms=settings.drain,
     )
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import socket
 from functools import partial
-from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp
 from aliquot.common.errors import ConfigError
 from aliquot.common.notify import notify
 from aliquot.common.runtime import allow_many_connections, event_loop_factory, say_ready
+from aliquot.common.tls import ServerContext, ServerTls
 from aliquot.console.connections import Entrance, protocol
 from aliquot.console.origin import in_authority
 
@@ -27,15 +27,13 @@ def serve_app(
     app: ASGIApp,
     listen: tuple[str, int],
     *,
-    certificate_file: Path | None = None,
-    key_file: Path | None = None,
+    tls: ServerTls | None = None,
     drain_ms: int = 5_000,
 ) -> None:
-    """Until SIGTERM or SIGINT. `listen`: an address and a port, 0 for a free one. Raises ConfigError."""
+    """Until SIGTERM or SIGINT. `listen`: an address and a port, 0 for a free one. Raises AliquotError."""
+    secured = None if tls is None else ServerContext(tls)
     config = uvicorn.Config(
         app,
-        ssl_certfile=certificate_file,
-        ssl_keyfile=key_file,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -46,17 +44,19 @@ def serve_app(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, drain_ms // 1000),
     )
+    config.load()
+    config.ssl = None if secured is None else secured.context
     # Its warnings are of what strangers send: a line each, as many as they like.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     allow_many_connections()
     with _listen(*listen) as listener:
         host, port = listener.getsockname()[:2]
         address = f"{in_authority(host)}:{port}"
-        scheme = "https" if config.is_ssl else "http"
+        scheme = "https" if secured else "http"
         say_ready(address=f"{scheme}://{address}")
         notify("READY=1", f"STATUS=serving {address}")
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            if config.is_ssl:
+            if secured:
                 _bound_handshakes(runner.get_loop())
             with contextlib.suppress(KeyboardInterrupt):
                 runner.run(uvicorn.Server(config).serve([listener]))

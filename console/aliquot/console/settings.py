@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aliquot.common import config as common_config
 from aliquot.common.duration import DurationMs
 from aliquot.common.errors import ConfigError
-from aliquot.common.tls import is_local_address
+from aliquot.common.tls import ServerTls, is_local_address, server_tls
 from aliquot.console.origin import Origin, in_authority, without_port
 
 ENV_PREFIX = "ALIQUOT_CONSOLE_"
@@ -27,6 +27,10 @@ class TlsSettings:
     key_file: Path | None = None
     coordinator_ca_file: Path | None = None
     """None: the one that came with this user's login, as for every client."""
+
+    def server(self) -> ServerTls | None:
+        """None: in the clear. Raises ConfigError for half a pair."""
+        return server_tls(self.certificate_file, self.key_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,7 @@ class Settings:
 
     def check(self) -> None:
         """Raises ConfigError where these can't go together."""
-        if (self.tls.certificate_file is None) != (self.tls.key_file is None):
-            raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
-        if self.tls.certificate_file is None and not is_local_address(self.host):
+        if self.tls.server() is None and not is_local_address(self.host):
             raise ConfigError(
                 f"refusing to serve {self.host} without TLS: tokens would be readable on their way",
                 hint="give --tls-cert and --tls-key, or put a proxy that has them in front of 127.0.0.1",

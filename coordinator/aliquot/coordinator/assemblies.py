@@ -151,7 +151,9 @@ class Following:
         self.fleet = Fleet(view, self.telemetry)
         self.activity = Activity(clock, view.leases.get, self.telemetry, view.totals, self.roster.last_heard_ms)
         self.use = UseTotals(view.leases.values())
-        self.forecasting: Forecasting | None = load("forecasts")(view, clock) if settings.forecast else None
+        self.forecasting: Forecasting | None = None
+        if settings.forecast:
+            self.forecasting = load("forecasts")(view, clock, ground.metrics.duties.tell)
         own = (self.door, self.keepalive, ground.metrics, self.observed, self.activity, self.roster, self.fleet)
         more = self.forecasting.followers if self.forecasting is not None else ()
         self.outbox = Outbox(view, self.hub, self.waiters, (*own, LeaseLog(), self.use, *more, *others))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from aliquot.common.connection_string import ADDRESSES_MAX
 from aliquot.common.errors import AliquotError
-from aliquot.common.scraping import allowed_by
+from aliquot.common.gauges import Gauge, measured, program_metrics, scraped
+from aliquot.common.scraping import Answer, ScrapeServer, allowed_by
+from aliquot.common.validity import Certificates
 from aliquot.coordinator.core.books.enrolment import Generation
 from aliquot.coordinator.core.books.roles import Action
 from aliquot.coordinator.core.state import State
@@ -22,9 +25,7 @@ from aliquot.coordinator.leading import STOP_GRACE_S, Leading
 from aliquot.coordinator.means import Means
 from aliquot.coordinator.own_tls import addresses_of, tls_for
 from aliquot.coordinator.parts import load
-from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.metrics import Metrics
-from aliquot.coordinator.reading.scrape import Answer, ScrapeServer, scraped
 from aliquot.coordinator.reading.view import View
 from aliquot.coordinator.rpc.gate import Gate
 from aliquot.coordinator.settings.config import Settings
@@ -53,7 +54,8 @@ class Coordinator(Collector):
         self.address = ""
         self.metrics_address = ""
         self.view = View()
-        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
+        self._certificates = Certificates(self._means.clock(0).now_ms, settings.tls.server_tls())
+        self.metrics = self._measuring()
         self.gate = Gate()
         self.server = self._means.server([self.gate])
         self.leading: Leading | None = None
@@ -144,7 +146,7 @@ class Coordinator(Collector):
         await asyncio.to_thread(self.journal.close)
         self.leading = None
         self.view = View()
-        self.metrics = Metrics(self.view, self._means.clock(0).now_ms)
+        self.metrics = self._measuring()
         self._garbage_collector.hold_off()
         standby: Standby = load("standby")(seat, self._refer_to)
         standby.generations = generations  # until it has followed: our certificate is of these
@@ -158,6 +160,11 @@ class Coordinator(Collector):
         elif self._leads:
             self._leads = False
             self._following = asyncio.create_task(self._follow(self._seat))
+
+    def _measuring(self) -> Metrics:
+        metrics = Metrics(self.view, self._means.clock(0).now_ms)
+        metrics.duties.watch("certificate", self._certificates.look)
+        return metrics
 
     def _paused(self, seconds: float) -> None:
         self.metrics.gc_pause.observe(seconds)  # whichever metrics are kept now
@@ -227,12 +234,14 @@ class Coordinator(Collector):
         self.address = self.server.listen(settings.listen, tls)
         if settings.metrics_port >= 0:
             host, port = settings.metrics_host, settings.metrics_port
+            registry = CollectorRegistry()
+            registry.register(self)
+            ProcessCollector(registry=registry)
             self._scrape = scraped(
                 host,
                 port,
-                self,
-                live=self._live,
-                ready=self._ready,
+                registry,
+                probes={"/healthz": self._live, "/readyz": self._ready},
                 allowed=allowed_by(host, settings.metrics_token_file, self._may_scrape),
                 tls=tls,
             )
@@ -246,13 +255,12 @@ class Coordinator(Collector):
 
     # -- what it says of itself, on other threads
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering it does not collect."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """All measurements of whatever part it has, within a few milliseconds."""
-        yield from self.metrics.collect()
+        metrics = self.metrics
+        yield from metrics.collect()
+        metrics.duties.look()
+        yield from program_metrics(metrics.duties, self._certificates)
         yield from measured(self._gauges)
         yield self._clocks()
         if (leading := self.leading) is not None:

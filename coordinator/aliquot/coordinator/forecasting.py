@@ -29,7 +29,9 @@ _HOUR_S = 3600
 class Forecasting(Foretelling):
     """Of a coordinator that leads. On its event loop, but for `collect`."""
 
-    def __init__(self, view: View, clock: Clock) -> None:
+    def __init__(self, view: View, clock: Clock, tell: Callable[[str, str], None]) -> None:
+        """`tell` takes a duty, and why it fails."""
+        self._tell = tell
         self._view = view
         self.meter = DemandMeter(clock, view.leases.values(), view.totals)
         self.demand, self.starts = DemandForecasts(), StartForecasts(clock)
@@ -42,7 +44,14 @@ class Forecasting(Foretelling):
 
     def forecaster(self, submit: Callable[[ExpectDemand], Any]) -> Forecaster:
         """What makes them; `submit` has nodes ordered earlier than anybody waits for them, where that is allowed."""
-        return Forecaster(view=self._view, clock=self._clock, demand=self.demand, starts=self.starts, submit=submit)
+        return Forecaster(
+            view=self._view,
+            clock=self._clock,
+            demand=self.demand,
+            starts=self.starts,
+            submit=submit,
+            tell=self._tell,
+        )
 
     def tasks(self, writer: Writer) -> Mapping[str, Coroutine[Any, Any, None]]:
         """What runs until the coordinator ends, by what it is called."""

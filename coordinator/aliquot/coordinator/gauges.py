@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from aliquot.common.gauges import Gauge, measured
 from aliquot.coordinator.agents.roster import Roster
 from aliquot.coordinator.core.placement.accelerated import kernel
 from aliquot.coordinator.core.state import State
 from aliquot.coordinator.reading.fleet import Fleet
-from aliquot.coordinator.reading.gauge import Gauge, measured
 from aliquot.coordinator.reading.health import health_metrics
 from aliquot.coordinator.reading.orders import order_metrics
 from aliquot.coordinator.reading.use_totals import UseTotals

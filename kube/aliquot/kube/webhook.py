@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from aliquot.common.errors import AliquotError, ConfigError
+from aliquot.common.errors import AliquotError, ConfigError, SecurityError
+from aliquot.common.tls import ServerContext, ServerTls
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError, KubeNotFound
 from aliquot.kube.api.resources import MUTATING_WEBHOOKS
@@ -83,32 +83,20 @@ def _answering(decide: Callable[[msgspec.Raw], Patch]) -> Answer:
     return answer
 
 
-class Certificate:
+class Certificate(ServerContext):
     """A server's certificate and key in files that somebody renews, and the authority's beside them."""
 
     def __init__(self, folder: Path) -> None:
-        self._files = (folder / "tls.crt", folder / "tls.key")
+        """Raises ConfigError for files that can't be used."""
         self._authority = folder / "ca.crt"
-        self._read: tuple[int, ...] = ()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            self.refresh()
-        except (OSError, ssl.SSLError) as error:
+            super().__init__(ServerTls(folder / "tls.crt", folder / "tls.key"), by_itself=False)
+        except SecurityError as error:
             raise ConfigError(
                 f"{folder}: no tls.crt and tls.key to serve with: {error}",
                 hint="name a Secret in the chart whose certificate is for the Service that is served; "
                 "the webhook can have one made: ALIQUOT_KUBE_WEBHOOK_SERVICE",
             ) from error
-
-    def refresh(self) -> bool:
-        """Read the files again if they have changed: connections from now on see it. Raises `OSError`, `SSLError`."""
-        now = tuple(path.stat().st_mtime_ns for path in self._files)
-        if now == self._read:
-            return False
-        self.context.load_cert_chain(*self._files)
-        self._read = now
-        return True
 
     def authority(self) -> bytes:
         """In PEM. Raises `OSError`."""
@@ -134,7 +122,7 @@ async def keep(
                 await renew()
             await trust(client, await asyncio.to_thread(certificate.authority))
             await asyncio.to_thread(certificate.refresh)
-        except (OSError, ssl.SSLError, KubeError) as error:
+        except (OSError, KubeError) as error:
             problem = str(error)
             if problem != said:
                 log.warning("the webhook's certificate: %s", problem)

@@ -94,10 +94,6 @@ class DcgmCollector(Collector):
                     gauge.add_metric(self._labels(device), percent / 100)
             yield gauge
 
-    def describe(self) -> Iterable[Metric]:
-        """No metric is described in advance."""
-        return []
-
     def _labels(self, device: DeviceState) -> list[str]:
         info = device.info
         return [

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from aliquot.agent.core.accounting import SliceUsage
@@ -23,8 +22,10 @@ from aliquot.agent.processes.signals import Signaller
 from aliquot.agent.state import DeviceState, NodeState
 from aliquot.agent.watchdog import Watchdog
 from aliquot.agent.wire import slice_percent
-from aliquot.common.scraping import Page, ScrapeServer, allowed_by
+from aliquot.common.gauges import program_metrics, scraped
+from aliquot.common.scraping import allowed_by
 from aliquot.common.tls import ServerTls
+from aliquot.common.validity import Certificates
 
 _POLL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _DEVICE_LABELS = ("node", "uuid", "index", "model")
@@ -120,7 +121,9 @@ class NodeCollector(Collector):
         signaller: Signaller,
         sessions: Callable[[], int],
         calls: Callable[[], int],
+        certificates: Certificates,
     ) -> None:
+        self._certificates = certificates
         self._calls = calls
         self._state = state
         self._watchdog = watchdog
@@ -133,10 +136,6 @@ class NodeCollector(Collector):
         yield from self._devices(devices, list(self._state.measured.values()))
         yield from self._slices(devices)
         yield from self._agent()
-
-    def describe(self) -> Iterable[Metric]:
-        """No metric is described in advance: registering must not read the state."""
-        return []
 
     def _devices(self, devices: list[DeviceState], measured: list[DeviceState]) -> Iterator[Metric]:
         for name, text, value in _DEVICE_GAUGES:
@@ -226,21 +225,10 @@ class NodeCollector(Collector):
         connected.add_metric([self._state.name], int(self._state.connected))
         sessions = CounterMetricFamily("aliquot_agent_sessions", "Sessions begun.", labels=("node",))
         sessions.add_metric([self._state.name], self._sessions())
-        kinds = GaugeMetricFamily(
-            "aliquot_agent_devices_answer",
-            "1 while devices of a kind can be read, 0 while its driver does not answer.",
-            labels=("node", "kind"),
-        )
-        for name, problem in list(self._state.kinds.items()):
-            kinds.add_metric([self._state.name, name], int(not problem))
         calls = CounterMetricFamily("aliquot_agent_driver_calls", "Calls into the driver.", labels=("node",))
         calls.add_metric([self._state.name], self._calls())
-        senses = GaugeMetricFamily(
-            "aliquot_agent_sense", "1 while the agent perceives by it, 0 while it is deaf.", labels=("node", "sense")
-        )
-        for name, why_deaf in self._state.senses.all().items():
-            senses.add_metric([self._state.name, name], int(not why_deaf))
-        yield from (acts, breaches, sent, connected, sessions, kinds, senses, calls)
+        yield from (acts, breaches, sent, connected, sessions, calls)
+        yield from program_metrics(self._state.duties, self._certificates, {"node": self._state.name})
 
     def _device_labels(self, device: DeviceState) -> list[str]:
         return [self._state.name, device.info.uuid, str(device.info.index), device.info.model]
@@ -266,10 +254,6 @@ class ServedCollector(Collector):
                     family.add_metric([self._name(), holder.lease_id, str(holder.member)], figures[key])
             yield family
 
-    def describe(self) -> Iterable[Metric]:
-        """No metric is described in advance."""
-        return []
-
 
 class Metrics:
     """The registry and its HTTP server."""
@@ -289,21 +273,10 @@ class Metrics:
         self._poll.observe(seconds)
 
     def serve(self, host: str, port: int, token_file: Path | None = None, tls: ServerTls | None = None) -> int:
-        """Listen; port 0 takes a free one. Returns the port. Raises `OSError`, `ConfigError` and `SecurityError`."""
-        server = ScrapeServer(
-            host,
-            port,
-            self._render,
-            probes={},
-            allowed=allowed_by(host, token_file),
-            tls=tls,
-        )
+        """Listen; port 0 takes a free one. Returns the port. Raises `ConfigError` and `SecurityError`."""
+        server = scraped(host, port, self.registry, allowed=allowed_by(host, token_file), tls=tls)
         self._stop = server.close
         return server.port
-
-    def _render(self, accept: str) -> Page:
-        encode, content_type = choose_encoder(accept)
-        return Page(encode(self.registry), content_type)
 
     def close(self) -> None:
         """Stop listening."""

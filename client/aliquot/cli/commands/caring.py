@@ -41,6 +41,8 @@ def _show(out: Out, health: Health) -> None:
         out.show(_table(health.open))
     else:
         out.note("no card is out of service, and none on probation")
+    for condition in health.conditions:
+        out.note(f"the coordinator fails: {condition.subject}: {condition.text}")
     if health.unknown_slices:
         out.show(unknown_table(health.unknown_slices))
         out.note("the books do not know these slices: `aliquot node settle NODE` ends them")

@@ -210,7 +210,7 @@ class Closure:
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """A sense in which a node's agent is deaf, or something that it can't do there."""
+    """What a node's agent, or a coordinator, fails to do or to perceive."""
 
     subject: str
     text: str

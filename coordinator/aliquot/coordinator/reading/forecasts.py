@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from aliquot.common.clock import Clock
+from aliquot.common.gauges import gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
-from aliquot.coordinator.reading.gauge import gauges_by
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.forecast.messages import Answer
 from aliquot.forecast.starts import Starts
@@ -58,7 +58,6 @@ class DemandForecasts:
         self.hour = -1
         """The last hour that they know (since the epoch); -1: there are none yet."""
         self.series: Mapping[str, Answer] = {}
-        self.failures = 0
 
     def take(self, hour: int, series: Mapping[str, Answer]) -> None:
         """New ones."""
@@ -87,9 +86,6 @@ class DemandForecasts:
             "aliquot_forecast_withdrawn",
             "1 where bounds did not keep their word: the last value, and headroom",
             [([label], int(found.method == "withdrawn")) for label, found in shown],
-        )
-        yield CounterMetricFamily(
-            "aliquot_forecast_failures", "Forecasts that were not made, and stayed as they were", value=self.failures
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from aliquot.common.gauges import counters_by, gauges_by, histogram
 from aliquot.coordinator.core.books.health.records import (
     INTERVAL_BOUNDS_S,
     OUT,
@@ -15,7 +16,6 @@ from aliquot.coordinator.core.books.health.records import (
     HealthBooks,
     Standing,
 )
-from aliquot.coordinator.reading.gauge import counters_by, gauges_by, histogram
 
 
 def health_metrics(health: HealthBooks) -> Iterator[Metric]:

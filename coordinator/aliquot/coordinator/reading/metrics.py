@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from aliquot.common.duties import Duties
+from aliquot.common.gauges import counters_by, gauges_by, histogram
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.placement.fragmentation import Fragmentation
 from aliquot.coordinator.reading.denials import Denials
-from aliquot.coordinator.reading.gauge import counters_by, gauges_by, histogram
 from aliquot.coordinator.reading.outbox import Follower
 from aliquot.coordinator.reading.owners import OwnerCounts, outcome_of, preemption_of
 from aliquot.coordinator.reading.totals import ClassTotals, QueueTotals
@@ -103,13 +104,11 @@ class Metrics(Collector, Follower):
         nothing is not seen as one."""
         self.denials = Denials(now_ms)
         """Refusals for who called."""
+        self.duties = Duties()
+        """What this coordinator has to do, and what of it fails."""
         self.agent_messages: Counter[str] = Counter()
         self.fragmentation: dict[tuple[str, str], Fragmentation] = {}
         """By (pool, model), as last sampled; empty before the first sample."""
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering it does not collect."""
-        return []
 
     # -- measuring
 

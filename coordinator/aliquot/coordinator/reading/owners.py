@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from aliquot.common.gauges import LABELS_MAX, OTHER, gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.tenancy.limits import guaranteed_in_all
 from aliquot.coordinator.core.books.tenancy.specs import Amount
 from aliquot.coordinator.core.books.tenancy.tenancy import Tenancy
 from aliquot.coordinator.core.values.types import EndReason
 from aliquot.coordinator.reading.books import DurableBooks
-from aliquot.coordinator.reading.gauge import LABELS_MAX, OTHER, gauges_by
 from aliquot.coordinator.reading.telemetry import Telemetry
 
 _KINDS = {"t": "tenant", "q": "queue"}

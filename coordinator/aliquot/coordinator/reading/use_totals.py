@@ -9,9 +9,9 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from aliquot.common.gauges import gauges_by
 from aliquot.coordinator.core.books.leases.records import Lease
 from aliquot.coordinator.core.books.use import QUIET, UseState
-from aliquot.coordinator.reading.gauge import gauges_by
 from aliquot.coordinator.reading.outbox import Follower
 
 

@@ -37,6 +37,7 @@ _DEVICES_PER_PAGE = 4_000
 """A page ends after so many devices, so that it stays a message of ordinary size."""
 _DEVICES_LOOKED_AT = 10_000
 _UNKNOWN_SHOWN_MAX = 1_000
+_CONDITIONS_SHOWN_MAX = 64
 
 
 class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
@@ -136,9 +137,12 @@ class PoolService(Service, pool_pb2_grpc.PoolServiceServicer):
 
     @unary
     async def GetHealth(self, request: pb.GetHealthRequest) -> pb.Health:
-        """Incidents about cards, and what is quarantined."""
+        """Incidents about cards, what is quarantined, and what this coordinator fails to do."""
         message = health_message(await self._writer.query(GetHealth(request.incident)))
         message.unknown_slices.extend(islice(self._nodes.unknown_slices(), _UNKNOWN_SHOWN_MAX))
+        self.metrics.duties.look()
+        for subject, text in islice(self.metrics.duties.failing().items(), _CONDITIONS_SHOWN_MAX):
+            message.conditions.add(subject=subject, text=text)
         return message
 
     @unary

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aliquot.common.duration import DurationMs
-from aliquot.common.errors import ConfigError
-from aliquot.common.tls import ServerTls
+from aliquot.common.tls import ServerTls, server_tls
 from aliquot.coordinator.agents.liveness import SessionsConfig
 from aliquot.coordinator.core.known.config import CoreConfig
 from aliquot.coordinator.logins.config import OidcSettings, PodSettings
@@ -41,11 +40,7 @@ class TlsSettings:
 
     def server_tls(self) -> ServerTls | None:
         """None: no TLS is set up. Raises ConfigError for half a pair."""
-        if self.certificate_file is None and self.key_file is None and self.client_ca_file is None:
-            return None
-        if self.certificate_file is None or self.key_file is None:
-            raise ConfigError("TLS needs a certificate and its key", hint="give --tls-cert and --tls-key")
-        return ServerTls(self.certificate_file, self.key_file, self.client_ca_file)
+        return server_tls(self.certificate_file, self.key_file, self.client_ca_file)
 
 
 @dataclass(frozen=True, slots=True)

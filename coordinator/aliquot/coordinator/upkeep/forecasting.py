@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -25,8 +24,6 @@ from aliquot.coordinator.reading.line import line_of, waiting_of
 from aliquot.coordinator.reading.view import View
 from aliquot.forecast.messages import Answer, Answers, Question
 from aliquot.forecast.starts import middle
-
-logger = logging.getLogger(__name__)
 
 PROGRAMME = "aliquot.forecast.programme"
 CLASS = "class/"
@@ -54,14 +51,18 @@ class Forecaster:
         demand: DemandForecasts,
         starts: StartForecasts,
         submit: Callable[[ExpectDemand], Awaitable[object]],
+        tell: Callable[[str, str], None],
         run: Run = run_programme,
     ) -> None:
-        """`submit` has nodes ordered earlier than anybody waits for them, where that is allowed."""
+        """`submit` has nodes ordered earlier than anybody waits for them, where that is allowed; `tell` is told of the
+        duties `forecast-demand` and `forecast-starts`, and why they fail.
+        """
         self._view = view
         self._clock = clock
         self._demand = demand
         self._starts = starts
         self._submit = submit
+        self._tell = tell
         self._run = run
         self._noted = asyncio.Event()
 
@@ -95,7 +96,6 @@ class Forecaster:
         ordered = {name: series[name] for name in by_demand}
         answers = await self._ask("demand", Question(ordered), Answers, DEMAND_WITHIN_S)
         if answers is None:
-            self._demand.failures += 1
             return False
         found = {name: answer for name, answer in answers.series.items() if sound(answer, series.get(name))}
         self._demand.take(hour, found)
@@ -128,10 +128,11 @@ class Forecaster:
     async def _ask(self, kind: str, question: object, answer: type[T], within_s: float) -> T | None:
         try:
             out = await self._run(PROGRAMME, msgspec.msgpack.encode(question), kind, within_s=within_s)
-            return msgspec.msgpack.decode(out, type=answer)
+            found, why = msgspec.msgpack.decode(out, type=answer), ""
         except (ProgrammeError, msgspec.MsgspecError) as error:
-            logger.warning("no forecast of %s: %s", kind, error)
-            return None
+            found, why = None, str(error)
+        self._tell(f"forecast-{kind}", why)
+        return found
 
 
 def expected_of(hour: int, answers: Mapping[str, Answer]) -> ExpectDemand:

@@ -97,7 +97,10 @@ _HEALTH = Writer(
         "causes": ("totals", _CAUSE),
         "open_count": lambda report, _: len(report.open),
     },
-    left_out={"unknown_slices": "agents hold them, and the books know nothing of them"},
+    left_out={
+        "unknown_slices": "agents hold them, and the books know nothing of them",
+        "conditions": "of the coordinator's own, which are in no books",
+    },
 )
 
 

@@ -1,12 +1,20 @@
-"""Numbers for Prometheus in the form that it reads: single ones, several by their labels, histograms."""
+"""Numbers for Prometheus in the form that it reads, and where they are served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
+
+from aliquot.common.duties import Duties
+from aliquot.common.errors import ConfigError
+from aliquot.common.scraping import Allowed, Answer, Page, ScrapeServer
+from aliquot.common.tls import OwnTls, ServerTls
+from aliquot.common.validity import Certificates, Lifetime
 
 LABELS_MAX = 200
 """Values of one label that are shown; what is left over is summed up as `OTHER`."""
@@ -72,3 +80,41 @@ def histogram(
     family = HistogramMetricFamily(name, documentation)
     family.add_metric([], buckets, total)
     return family
+
+
+def program_metrics(duties: Duties, certificates: Certificates, labels: Mapping[str, str] = {}) -> Iterator[Metric]:
+    """What every program says of itself, with these labels before its own. On the scraper's thread."""
+    names, values = list(labels), list(labels.values())
+    done = [([*values, duty], int(not why)) for duty, why in duties.all().items()]
+    yield gauges_by([*names, "duty"], "aliquot_duty", "1 while it is done, 0 while it fails", done)
+    lives = [([*values, each], life) for each, life in certificates.lifetimes().items()]
+    for name, text, read in (
+        ("ends", "Since 1970: when a certificate ends", Lifetime.ends_s),
+        ("due", "Since 1970: by when it should have been renewed", Lifetime.due_s),
+    ):
+        found = [(each, read(life)) for each, life in lives]
+        yield gauges_by([*names, "of"], f"aliquot_certificate_{name}_seconds", text, found)
+
+
+def scraped(
+    host: str,
+    port: int,
+    registry: CollectorRegistry,
+    *,
+    allowed: Allowed | None,
+    tls: ServerTls | OwnTls | None,
+    probes: Mapping[str, Callable[[], Answer]] = {},
+) -> ScrapeServer:
+    """A server of all that is registered. Raises ConfigError where it can't listen, and SecurityError."""
+
+    def render(accept: str) -> Page:
+        encode, content_type = choose_encoder(accept)
+        return Page(encode(registry), content_type)
+
+    try:
+        return ScrapeServer(host, port, render, probes=probes, allowed=allowed, tls=tls)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics can't be served on {host}:{port}: {error.strerror}",
+            hint="choose another --metrics-port, or -1 for none",
+        ) from error
