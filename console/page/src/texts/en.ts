@@ -615,7 +615,6 @@ export const en = {
       price: "leaves free what others will want",
       binpack: "fills cards that are in use",
       spread: "uses all cards evenly",
-      fgd: "leaves the fewest useless remainders",
     },
     requestsBelowArePlacedOne: "The requests below are placed one after the other on the pool’s nodes, empty, and on the same with more nodes. Nothing real is touched.",
     requestsLineForEachKind: "Requests, a line for each kind",

@@ -689,7 +689,6 @@ export const zh: Texts = {
       price: "为他人将需要的资源留出空间",
       binpack: "先填满已在使用的卡",
       spread: "均匀使用所有的卡",
-      fgd: "留下的无用碎片最少",
     },
     requestsBelowArePlacedOne: "下列请求会依次放到资源池的空节点上，以及增加节点后的同一资源池上。不会触动任何真实资源。",
     requestsLineForEachKind: "请求，每种一行",

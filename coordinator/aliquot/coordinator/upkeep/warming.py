@@ -2,9 +2,9 @@
 
 Compiling takes seconds the first time on a machine, and numba's own import half a second and 100 MB. So all of that is
 a programme that runs when nobody else does, and answers with machine code; numba's cache has it the next time, and an
-image can bring it along: `python -m aliquot.coordinator.upkeep.warming >/dev/null`. What a coordinator does itself is to
-load the code, in a few hundredths of a second and half the memory: nobody who waits for a lease or comes back in a storm
-notices. Until then NumPy computes the scores: the same integers, slower.
+image can bring it along: `python -m aliquot.coordinator.upkeep.warming >/dev/null`. What a coordinator does itself is
+to load the code, in a few hundredths of a second and half the memory: nobody who waits for a lease or comes back in a
+storm notices. Until then NumPy computes the scores: the same integers, slower.
 """
 
 from __future__ import annotations
