@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from tests.kube.fake_api import pods, policies, webhooks
+from tests.kube.fake_api import pods, policies, quotas, webhooks
 from tests.kube.fake_api.rights import Asked, Rule
 from tests.kube.fake_api.selectors import selector
 from tests.kube.fake_api.store import ApiFailure, Kind, Object, Store, Watcher, invalid, told
@@ -29,6 +29,7 @@ KINDS = (
     ("v1", "events", "Event", True),
     ("v1", "configmaps", "ConfigMap", True),
     ("v1", "podtemplates", "PodTemplate", True),
+    ("v1", "resourcequotas", "ResourceQuota", True),
     ("v1", "services", "Service", True),
     ("v1", "secrets", "Secret", True),
     ("v1", "serviceaccounts", "ServiceAccount", True),
@@ -93,7 +94,7 @@ class FakeApi:
         for version, plural, kind, namespaced in KINDS:
             self.store.serve(version, plural, kind, namespaced=namespaced)
         self.pods = self.store.kind("v1", "pods")
-        self.store.admission.append(policies.admission(self.store))
+        self.store.admission += [policies.admission(self.store), quotas.admission(self.store)]
 
     async def start(self, port: int = 0) -> None:
         app = web.Application(client_max_size=16 << 20)
