@@ -61,7 +61,9 @@ def _zig() -> str:
     """The compiler's program. Raises SystemExit."""
     found = find_spec("ziglang")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("error: an older C library needs ziglang: `make dist GLIBC=2.17`, `make bundle` and `make release` bring it")
+        raise SystemExit(
+            "error: an older C library needs ziglang: `make dist GLIBC=2.17`, `make bundle` and `make release` bring it"
+        )
     return str(Path(found.submodule_search_locations[0]) / "zig")
 
 
