@@ -13,7 +13,6 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.common.request import format_request
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
@@ -24,11 +23,9 @@ from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests, given_by
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
+from aliquot.kube.holding.requests import given_by
 
 log = logging.getLogger(__name__)
 
@@ -36,25 +33,15 @@ log = logging.getLogger(__name__)
 class ElasticJobController:
     """See the module's docstring. `run` follows; where the CRD is not installed it waits for it."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        requests: Requests,
-        teller: Teller,
-        scheduler: str,
-    ) -> None:
-        self._client = client
-        self._book = book
+    def __init__(self, parts: Parts, scheduler: str) -> None:
+        client, pods, self._book = parts.client, parts.pods, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
         self._pods = pods
-        self._requests = requests
-        self._teller = teller
         self._scheduler = scheduler
-        self._granter = Granter(book.pool, book)
+        self._granter = Granter(parts.book)
         self.jobs: Informer[RawJob, RawJob] = Informer(client, ELASTIC_JOBS, RawJob, lambda one: one, optional=True)
         owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
-        self.loop = OwnerLoop(client, book, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
+        self.loop = OwnerLoop(parts, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
         pods.on_change.append(self._pod_changed)
         self.jobs.on_unreadable.append(self._unreadable)
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError
+from aliquot.client import Explanation, NeverFits, PoolError
 from aliquot.common.errors import AliquotError
 from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeError
 from aliquot.kube.api.objects import Regarding
 from aliquot.kube.core.extending import (
@@ -40,12 +39,10 @@ from aliquot.kube.core.shapes import RawPod
 from aliquot.kube.extender import binding
 from aliquot.kube.extender.gangs import GangPlaces, NotNow
 from aliquot.kube.extender.waking import Waker
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.fits import FitsCache
 from aliquot.kube.holding.granting import Granter, Locks
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import PodRequest, Requests
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
+from aliquot.kube.holding.requests import PodRequest
 
 log = logging.getLogger(__name__)
 
@@ -65,26 +62,15 @@ class _Seen(NamedTuple):
 class Extender:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        pool: AsyncPool,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        requests: Requests,
-        teller: Teller,
-    ) -> None:
-        self.fits = FitsCache(pool)
+    def __init__(self, parts: Parts) -> None:
+        book = parts.book
+        self.fits = FitsCache(parts.pool)
         self.locks = Locks()
-        self._pool = pool
-        self._client = client
-        self._book = book
-        self._requests = requests
-        self._teller = teller
-        self._granter = Granter(pool, book)
-        self._pods = pods
-        self.gangs = GangPlaces(book, self._granter, pods)
-        self.waker = Waker(client)
+        self._pool, self._client, self._requests, self._teller = parts.pool, parts.client, parts.requests, parts.teller
+        self._book, self._pods = book, parts.pods
+        self._granter = Granter(book)
+        self.gangs = GangPlaces(book, self._granter, parts.pods)
+        self.waker = Waker(parts.client)
         self._seen: Latest[str, _Seen] = Latest(_SEEN_KEPT)
         """Pods that were filtered, because a bind names its pod only."""
         self._explained: Latest[str, tuple[float, Explanation]] = Latest(_EXPLAINED_KEPT)

@@ -71,8 +71,7 @@ def _part(part: Slice) -> Part:
 class LeaseBook:
     """See the module's docstring. `run` follows; until `synced` nothing may be decided by it."""
 
-    def __init__(self, pool: AsyncPool, cluster: str, now_ms: Callable[[], int] = now_ms) -> None:
-        self._now_ms = now_ms
+    def __init__(self, pool: AsyncPool, cluster: str) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
         """Of each live lease of ours: when the pool says it was granted, and when that was seen."""
         self.pool = pool
@@ -183,7 +182,7 @@ class LeaseBook:
         """When this grant was first seen here, by this machine's clock: others' clocks may differ by hours."""
         granted_ms, seen_ms = self._seen.get(lease.lease_id, (-1, 0))
         if granted_ms != lease.granted_ms:
-            seen_ms = self._now_ms()
+            seen_ms = now_ms()
             self._seen[lease.lease_id] = lease.granted_ms, seen_ms
         return seen_ms
 

@@ -15,7 +15,6 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from aliquot.client import (
-    AsyncPool,
     IdempotencyMismatch,
     Lease,
     LeaseNotFound,
@@ -40,9 +39,9 @@ _GRANT_S: Final = 10.0
 class Granter:
     """See the module's docstring."""
 
-    def __init__(self, pool: AsyncPool, book: LeaseBook) -> None:
-        self.batches = GrantBatches(pool)
-        self._pool = pool
+    def __init__(self, book: LeaseBook) -> None:
+        self.batches = GrantBatches(book.pool)
+        self._pool = book.pool
         self._book = book
         self._attempts: Latest[str, int] = Latest(_SUBJECTS_KEPT)
         """The attempt that comes next, of subjects that have had some."""
