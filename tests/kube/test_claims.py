@@ -28,7 +28,7 @@ GIB = 1 << 30
 async def controller(cluster: KubeCluster) -> AsyncIterator[ClaimController]:
     parts = cluster.extender.parts
     made = ClaimController(parts.client, parts.book, parts.requests, parts.teller, again_s=0.1)
-    running = asyncio.create_task(made.run())
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

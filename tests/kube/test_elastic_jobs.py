@@ -39,7 +39,7 @@ async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
         parts = cluster.extender.parts
         made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
         async with agents(*several), scheduling(cluster, loop=True):
-            running = asyncio.create_task(made.run())
+            running = asyncio.create_task(made.loop.run())
             try:
                 yield cluster
             finally:

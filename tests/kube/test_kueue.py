@@ -25,7 +25,7 @@ CHECK = "aliquot"
 async def controller(cluster: KubeCluster, patience: Patience | None = None) -> AsyncIterator[KueueController]:
     parts = cluster.extender.parts
     made = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms, patience=patience)
-    running = asyncio.create_task(made.run())
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

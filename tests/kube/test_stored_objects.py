@@ -166,7 +166,7 @@ async def another(cluster: KubeCluster) -> AsyncIterator[ElasticJobController]:
     """An operator that has just started."""
     parts = cluster.extender.parts
     made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
-    running = asyncio.create_task(made.run())
+    running = asyncio.create_task(made.loop.run())
     try:
         yield made
     finally:

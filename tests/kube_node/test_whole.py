@@ -240,7 +240,7 @@ async def claiming(made: Whole, api: FakeApi) -> AsyncIterator[None]:
     parts = made.place.parts
     assert parts is not None
     controller = ClaimController(parts.client, parts.book, parts.requests, parts.teller, again_s=0.2)
-    async with background(controller.run(), ClaimScheduler(api).run()):
+    async with background(controller.loop.run(), ClaimScheduler(api).run()):
         yield
 
 

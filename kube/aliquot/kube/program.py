@@ -124,9 +124,9 @@ async def run_controllers(parts: Parts, settings: Settings, election: Election) 
         elastic = ElasticJobController(
             parts.client, parts.book, parts.pods, parts.requests, parts.teller, settings.scheduler
         )
-        work = [reconciler.run(), kueue.run(), elastic.run(), claims.run()]
+        work = [reconciler.run(), kueue.loop.run(), elastic.loop.run(), claims.loop.run()]
         if settings.remote_pods:
-            work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).run())
+            work.append(RemotePodController(parts.client, parts.book, parts.requests, parts.teller).loop.run())
         async with running(*following(parts), *work) as failed:
             say_ready(leading=True, epoch=epoch)
             await failed

@@ -87,7 +87,7 @@ async def admitting(place: Place) -> AsyncIterator[None]:
     assert place.parts is not None
     parts = place.parts
     controller = KueueController(parts.client, parts.book, parts.requests, parts.teller, now_ms)
-    task = asyncio.create_task(controller.run())
+    task = asyncio.create_task(controller.loop.run())
     try:
         yield
     finally:

@@ -87,10 +87,6 @@ class ClaimController:
         self.loop = OwnerLoop(client, book, self.claims, owning, self._look, others=(self.slices,), again_s=again_s)
         self.slices.on_change.append(lambda _, __, ___: self.loop.touch_all())
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
-
     async def _look(self, claim: RawClaim) -> bool:
         uid, namespace = claim.metadata.uid, claim.metadata.namespace
         lease = self._book.of_gang(namespace, claims.gang_of(uid))
@@ -131,7 +127,7 @@ class ClaimController:
                 return lease
             await self._granter.undo(lease, "its claim was allocated elsewhere", wait=True)
         elif claim.pods:
-            if self._had(claim):
+            if (claim.metadata.annotations or {}).get(names.LEASE_ID):
                 # They run, or are about to, under a lease that has ended.
                 await self._end_pods(claim, "its lease has ended")
             if not await self._used(claim):
@@ -160,10 +156,6 @@ class ClaimController:
                 return True
         return False
 
-    def _had(self, claim: RawClaim) -> bool:
-        lease_id = (claim.metadata.annotations or {}).get(names.LEASE_ID, "")
-        return bool(lease_id)
-
     def _uuids(self, wanted: Wanted) -> tuple[str, ...]:
         known = {
             device.name: (device.attributes or {}).get(claims.UUID, _Text()).string
@@ -178,13 +170,8 @@ class ClaimController:
 
     async def _refuse(self, claim: RawClaim, why: str) -> None:
         await self._tell(claim, None, why)
-        about = Regarding(
-            "ResourceClaim",
-            claim.metadata.namespace,
-            claim.metadata.name,
-            claim.metadata.uid,
-            RESOURCE_CLAIMS.version,
-        )
+        meta = claim.metadata
+        about = Regarding("ResourceClaim", meta.namespace, meta.name, meta.uid, RESOURCE_CLAIMS.version)
         self._teller.tell(about, "AliquotClaimRefused", why, warning=True)
 
     async def _tell(self, claim: RawClaim, lease: KubeLease | None, why: str) -> None:

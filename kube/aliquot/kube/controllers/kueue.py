@@ -90,10 +90,6 @@ class KueueController:
         )
         self.checks.on_change.append(lambda _, __, ___: self.loop.touch_all())
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
-
     async def _look(self, workload: RawWorkload) -> bool:
         leases = self.loop.leases_of(workload.metadata.uid)
         if any(lease.waits and self._now_ms() - lease.granted_ms > self._patience.gang_ms for lease in leases.values()):

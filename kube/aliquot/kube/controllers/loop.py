@@ -18,7 +18,7 @@ import msgspec
 
 from aliquot.client import PoolError
 from aliquot.kube.api.client import KubeClient
-from aliquot.kube.api.errors import KubeError, KubeNotFound, level_of
+from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.core.leases import KubeLease
 from aliquot.kube.core.shapes import RawMeta
@@ -37,9 +37,6 @@ _GATHER_S: Final = 0.02
 
 class _OnlyMeta(msgspec.Struct, gc=False):
     metadata: RawMeta = msgspec.field(default_factory=RawMeta)
-
-
-_META = msgspec.json.Decoder(_OnlyMeta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +210,8 @@ class OwnerLoop(Generic[K]):
     async def _exists(self, lease: KubeLease, uid: str) -> bool:
         """By the lease's name, which is its object's."""
         namespace, _, name = (await self._book.pool.get(lease.lease_id)).name.partition("/")
-        try:
-            found = _META.decode(await self._client.get(self._objects.resource.path(namespace, name)))
-        except KubeNotFound:
-            return False
-        return found.metadata.uid == uid
+        found = await self._client.find(self._objects.resource.path(namespace, name), _OnlyMeta)
+        return found is not None and found.metadata.uid == uid
 
     def _changed(self, key: str, before: K | None, after: K | None) -> None:
         uid = self._owning.uid(after) if after is not None else ""

@@ -50,10 +50,6 @@ class RemotePodController:
         owning: Owning[RemotePod] = Owning("pod", remote_pods.OWNER, lambda one: one.uid, remote_pods.pod_uid)
         self.loop = OwnerLoop(client, book, self.pods, owning, self._look, end=self._end)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
-
     async def _look(self, pod: RemotePod) -> bool:
         if pod.over:
             return await self._end(pod.namespace, pod.uid, "its pod has ended")

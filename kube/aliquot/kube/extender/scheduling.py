@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from aliquot.client import AsyncPool, Explanation, NeverFits, PoolError
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_NODE_IDS_PER_REQUEST
 from aliquot.kube.api import objects
 from aliquot.kube.api.client import KubeClient
@@ -50,6 +50,7 @@ from aliquot.kube.holding.telling import Teller
 log = logging.getLogger(__name__)
 
 _SEEN_KEPT: Final = 10_000
+_EXPLAINED_KEPT: Final = 256
 _EXPLAINED_KEPT_S: Final = 2.0
 
 
@@ -84,9 +85,9 @@ class Extender:
         self._pods = pods
         self.gangs = GangPlaces(book, self._granter, pods)
         self.waker = Waker(client)
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+        self._seen: Latest[str, _Seen] = Latest(_SEEN_KEPT)
         """Pods that were filtered, because a bind names its pod only."""
-        self._explained: OrderedDict[str, tuple[float, Explanation]] = OrderedDict()
+        self._explained: Latest[str, tuple[float, Explanation]] = Latest(_EXPLAINED_KEPT)
         book.on_nodes.append(self.fits.dirty)
         book.on_resync.append(self.fits.clear)
         book.on_freed.append(self.waker.freed)
@@ -127,7 +128,7 @@ class Extender:
             if asked is None:
                 return FilterResult(nodes)
             gang = gang_of(pod)
-            self._remember(_Seen(pod, asked, gang))
+            self._seen[pod.metadata.uid] = _Seen(pod, asked, gang)
             blind = self._blind()
             if blind:
                 return FilterResult(error=blind)
@@ -164,8 +165,6 @@ class Extender:
         if explanation is None or now - at > _EXPLAINED_KEPT_S:
             explanation = await self._pool.explain(asked.request)
             self._explained[asked.kind] = (now, explanation)
-            while len(self._explained) > 256:
-                self._explained.popitem(last=False)
         smallest = next((missing.smallest_change for missing in explanation.missing if missing.smallest_change), "")
         text = explanation.summary + (f"; smallest change: {smallest}" if smallest else "")
         self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", text)
@@ -312,13 +311,6 @@ class Extender:
         if not self._pods.informer.trustworthy:
             return f"aliquot: the API server was not heard for {self._pods.informer.age_s():.0f} s"
         return ""
-
-    def _remember(self, seen: _Seen) -> None:
-        uid = seen.pod.metadata.uid
-        self._seen[uid] = seen
-        self._seen.move_to_end(uid)
-        while len(self._seen) > _SEEN_KEPT:
-            self._seen.popitem(last=False)
 
     def _tell(self, pod: RawPod, reason: str, text: str) -> None:
         meta = pod.metadata
