@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from aliquot.kube.api import resources
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeNotFound
@@ -53,11 +51,8 @@ async def _all(client: KubeClient, namespace: str) -> list[tuple[str, Document]]
     """Every HPA and ScaledObject of a namespace (empty: of all). Raises KubeError."""
     found = []
     for kind, resource in _RESOURCES.items():
-        try:
-            items = msgspec.json.decode(await client.get(resource.path(namespace)))["items"] or []
-        except KubeNotFound:
-            continue  # without KEDA there are no ScaledObjects
-        found += [(kind, item) for item in items]
+        several = await client.find(resource.path(namespace), dict[str, Any]) or {}  # none of them without KEDA
+        found += [(kind, item) for item in several.get("items") or ()]
     return found
 
 
@@ -135,7 +130,8 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
             f"nothing scales {scaled} in namespace {namespace}",
             hint=f"aliquot autoscale create {scaled} --max 8 gpu:60%",
         )
-    exists = await _exists(client, namespace, scaled)
+    place = Resource(scaled.version, scaled.plural).path(namespace, scaled.name)
+    exists = await client.find(place, dict[str, Any]) is not None
     found = []
     for kind, item in there:
         one = autoscaler(kind, item)
@@ -145,14 +141,6 @@ async def status(client: KubeClient, namespace: str, scaled: Scaled) -> list[Sho
         fights = [other for other in several if other != one]
         found.append(_shown(one, item, hpa, tuple(reasons(hpa, fights, scaled_there=exists))))
     return found
-
-
-async def _exists(client: KubeClient, namespace: str, scaled: Scaled) -> bool:
-    try:
-        await client.get(Resource(scaled.version, scaled.plural).path(namespace, scaled.name))
-    except KubeNotFound:
-        return False
-    return True
 
 
 def _hpa_of(one: Autoscaler, item: Document, there: list[tuple[str, Document]]) -> Document | None:

@@ -113,12 +113,12 @@ def _trigger(plan: Plan, goal: Goal) -> Document:
     if goal.resource:
         return {"type": goal.metric, "metricType": "Utilization", "metadata": {"value": str(goal.amount)}}
     if goal.signal:
-        chosen = ",".join(f"{name}={_quoted(value)}" for name, value in plan.choose.items())
+        chosen = ",".join(f"{name}={json.dumps(value)}" for name, value in plan.choose.items())
         query = f"sum({goal.metric}{{{chosen}}})"
     else:
         pods = f"{re.escape(plan.scaled.name)}-{_PODS[plan.scaled.kind]}"
         # The mean, as a value of its own: a pod of which nothing is known counts as the others.
-        query = f"avg({goal.metric}{{namespace={_quoted(plan.namespace)},pod=~{_quoted(pods)}}})"
+        query = f"avg({goal.metric}{{namespace={json.dumps(plan.namespace)},pod=~{json.dumps(pods)}}})"
     found: Document = {
         "type": "prometheus",
         "metricType": "AverageValue" if goal.signal else "Value",
@@ -133,11 +133,6 @@ def _trigger(plan: Plan, goal: Goal) -> Document:
     if plan.auth:
         found["authenticationRef"] = {"kind": "ClusterTriggerAuthentication", "name": plan.auth}
     return found
-
-
-def _quoted(text: str) -> str:
-    """As a string of PromQL."""
-    return json.dumps(text)
 
 
 @dataclass(frozen=True, slots=True)
