@@ -145,6 +145,22 @@ def test_going_back_starts_from_a_snapshot_where_older_facts_are_gone(tmp_path: 
     assert tool(capsys, "verify", tmp_path / "then.db")[0] == 0
 
 
+def test_of_a_folder_of_backups_the_newest_is_restored(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    story = written(tmp_path / "j.db", 5)
+    # Younger by its time, not by its name: a file may have been kept under another.
+    for name, up_to, written_s in (("b.db", story.state.seq - 3, 100), ("a.db", story.state.seq, 200)):
+        tool(capsys, "restore", tmp_path / "j.db", folder / name, "--up-to", up_to)
+        os.utime(folder / name, (written_s, written_s))
+    code, said = tool(capsys, "restore", folder, tmp_path / "then.db")
+    assert code == 0
+    assert (said["journal"], said["seq"]) == (str(folder / "a.db"), story.state.seq)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="no journal at"):
+        tool(capsys, "restore", tmp_path / "empty", tmp_path / "other.db")
+
+
 @pytest.mark.root("to restore for somebody else")
 def test_the_newest_is_restored_and_belongs_to_whom_the_folder_does(tmp_path: Path, capsys: Capture) -> None:
     story = written(tmp_path / "j.db", 5)

@@ -37,9 +37,9 @@ async def operator(nodes: int) -> AsyncIterator[KubeCluster]:
         for number in range(nodes):
             make_node(cluster.api, f"node-{number}")
         parts = cluster.extender.parts
-        made = ElasticJobController(parts.client, parts.book, parts.pods, parts.requests, parts.teller, names.SCHEDULER)
+        made = ElasticJobController(parts, names.SCHEDULER)
         async with agents(*several), scheduling(cluster, loop=True):
-            running = asyncio.create_task(made.run())
+            running = asyncio.create_task(made.loop.run())
             try:
                 yield cluster
             finally:

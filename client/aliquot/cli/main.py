@@ -34,7 +34,7 @@ first steps:
 """
 
 _OS_HINTS = {
-    errno.ENOSPC: "the disk is full: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
+    errno.ENOSPC: "the disk is full: make room where this is written, or name another place (--state-dir)",
     errno.EDQUOT: "the disk quota is used up: make room, or name another folder (--state-dir; XDG_STATE_HOME)",
     errno.EROFS: "that place is read-only: name another folder (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",
     errno.EACCES: "this user may not do that there: name another place (--state-dir; XDG_STATE_HOME, XDG_CONFIG_HOME)",

@@ -24,6 +24,7 @@ from aliquot.client import AsyncPool, Unavailable
 from aliquot.client.documents import of_error
 from aliquot.client.fleet import FleetChange
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 
@@ -94,7 +95,7 @@ class FleetRelay:
         self._bytes = 0
         self._last = 0
         """The number of the latest frame."""
-        self._resumes: dict[str, int] = {}
+        self._resumes: Latest[str, int] = Latest(FRAMES_KEPT)
         """Frame numbers by version, as far as frames are kept."""
         self._waiting: dict[asyncio.Future[bool], None] = {}
         """A viewer each, who has been told everything."""
@@ -274,8 +275,6 @@ class FleetRelay:
         self._bytes += len(text)
         while len(self._frames) > FRAMES_KEPT or (self._bytes > BYTES_KEPT and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().text)
-        while len(self._resumes) > FRAMES_KEPT:
-            del self._resumes[next(iter(self._resumes))]
         self._ring()
 
     def _forget(self) -> None:

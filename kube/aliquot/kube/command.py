@@ -80,14 +80,10 @@ async def _plan(args: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{_line(one)}\n{_instead(one.template)}" for one in found)
         if not found:
             sys.stdout.write("no pods in these manifests\n")
-    if any(_never(one) for one in found):
+    if any(one.template.problem or (one.explanation is not None and one.explanation.impossible) for one in found):
         return _REFUSED
     asking = [one for one in found if one.explanation is not None]
     return 0 if all(one.starting == one.template.count for one in asking) else _NOT_NOW
-
-
-def _never(one: Plan) -> bool:
-    return bool(one.template.problem) or (one.explanation is not None and one.explanation.impossible)
 
 
 def _document(one: Plan) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 
@@ -14,56 +13,37 @@ from aliquot.common.errors import AliquotError
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.common.request import format_request
 from aliquot.kube.api import objects
-from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from aliquot.kube.api.informer import Informer
 from aliquot.kube.api.objects import Regarding
-from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, Resource
+from aliquot.kube.api.resources import ELASTIC_JOBS, PODS, SERVICES
 from aliquot.kube.controllers.loop import OwnerLoop, Owning
 from aliquot.kube.core import elastic_jobs as jobs
 from aliquot.kube.core.asking import Asked, annotated
 from aliquot.kube.core.elastic_jobs import RawJob, RawJobStatus
 from aliquot.kube.core.leases import KubeLease, labels_of
 from aliquot.kube.core.pods import PodRecord
-from aliquot.kube.holding.book import LeaseBook
 from aliquot.kube.holding.granting import Granter
-from aliquot.kube.holding.pods import PodIndex
-from aliquot.kube.holding.requests import Requests, given_by
-from aliquot.kube.holding.telling import Teller
+from aliquot.kube.holding.parts import Parts
+from aliquot.kube.holding.requests import given_by
 
 log = logging.getLogger(__name__)
-
-_SERVICES: Final = Resource("v1", "services")
 
 
 class ElasticJobController:
     """See the module's docstring. `run` follows; where the CRD is not installed it waits for it."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        book: LeaseBook,
-        pods: PodIndex,
-        requests: Requests,
-        teller: Teller,
-        scheduler: str,
-    ) -> None:
-        self._client = client
-        self._book = book
+    def __init__(self, parts: Parts, scheduler: str) -> None:
+        client, pods, self._book = parts.client, parts.pods, parts.book
+        self._client, self._requests, self._teller = client, parts.requests, parts.teller
         self._pods = pods
-        self._requests = requests
-        self._teller = teller
         self._scheduler = scheduler
-        self._granter = Granter(book.pool, book)
+        self._granter = Granter(parts.book)
         self.jobs: Informer[RawJob, RawJob] = Informer(client, ELASTIC_JOBS, RawJob, lambda one: one, optional=True)
         owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
-        self.loop = OwnerLoop(client, book, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
+        self.loop = OwnerLoop(parts, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
         pods.on_change.append(self._pod_changed)
         self.jobs.on_unreadable.append(self._unreadable)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.loop.run()
 
     async def _look(self, job: RawJob) -> bool:
         if not self._pods.informer.trustworthy:
@@ -81,8 +61,8 @@ class ElasticJobController:
         try:
             if lease is None:
                 lease = await self._ask(job)
-            plan = jobs.plan(job, lease, self._pods.of_gang(meta.namespace, job.gang))
-            await self._create(job, plan.create)
+            step = jobs.next_step(job, lease, self._pods.of_gang(meta.namespace, job.gang))
+            await self._create(job, step.create)
         except (KubeUnavailable, Unavailable):
             raise
         except AliquotError as error:
@@ -93,13 +73,13 @@ class ElasticJobController:
                 # Its pods may not be there, by a quota or a policy: what they would use is others' meanwhile.
                 await self._granter.undo(lease, f"ElasticJob {meta.name} can't have pods: {error.message}"[:200])
             return
-        for pod in plan.delete:
+        for pod in step.delete:
             await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
-        if plan.acknowledge:
-            self._book.take(await self._book.pool.acknowledge(lease.lease_id, plan.acknowledge))
-        status = RawJobStatus(plan.phase, plan.replicas, plan.restarts, lease.lease_id, plan.message)
+        if step.acknowledge:
+            self._book.take(await self._book.pool.acknowledge(lease.lease_id, step.acknowledge))
+        status = RawJobStatus(step.phase, step.replicas, step.restarts, lease.lease_id, step.message)
         await self._tell(job, status)
-        if plan.phase == "Failed":
+        if step.phase == "Failed":
             await self._end(meta.namespace, meta.uid, "its ElasticJob has failed")
 
     async def _ask(self, job: RawJob) -> KubeLease:
@@ -111,7 +91,7 @@ class ElasticJobController:
         options = given_by(Asked(options=annotated(pod["metadata"]["annotations"])))
         request = replace(_request_of(job, self._book.cluster, account.tenant, account.queue), **options)
         with contextlib.suppress(KubeConflict):
-            await self._client.post(_SERVICES.path(meta.namespace), jobs.service_of(job))
+            await self._client.post(SERVICES.path(meta.namespace), jobs.service_of(job))
         with contextlib.suppress(KubeConflict):
             await self._client.post(PODS.path(meta.namespace), pod, dry_run=True)
         return await self._granter.for_job(meta.namespace, job.gang, request)
@@ -128,9 +108,8 @@ class ElasticJobController:
             return
         meta = job.metadata
         try:
-            await objects.patch_status(
-                self._client, ELASTIC_JOBS, meta.namespace, meta.name, msgspec.to_builtins(status)
-            )
+            path = ELASTIC_JOBS.path(meta.namespace, meta.name, "status")
+            await self._client.patch(path, {"status": msgspec.to_builtins(status)})
         except KubeNotFound:
             return
         if warning or status.phase != job.status.phase:

@@ -92,9 +92,6 @@ class _Slices(msgspec.Struct, gc=False):
     items: list[_Slice]
 
 
-_CLAIM = msgspec.json.Decoder(RawClaim)
-
-
 class ApiServer:
     """Use from one event loop."""
 
@@ -128,18 +125,12 @@ class ApiServer:
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name as it is now, not from a cache; None: there is none."""
-        try:
-            data = await self._client.get(resources.PODS.path(namespace, name))
-        except KubeNotFound:
-            return None
-        return _pod(msgspec.json.decode(data, type=_Pod))
+        found = await self._client.find(resources.PODS.path(namespace, name), _Pod)
+        return None if found is None else _pod(found)
 
     async def claim(self, namespace: str, name: str) -> RawClaim | None:
         """The ResourceClaim of that name as it is now, not from a cache; None: there is none."""
-        try:
-            return _CLAIM.decode(await self._client.get(resources.RESOURCE_CLAIMS.path(namespace, name)))
-        except KubeNotFound:
-            return None
+        return await self._client.find(resources.RESOURCE_CLAIMS.path(namespace, name), RawClaim)
 
     async def publish(self, make: Callable[[int], Mapping[str, Any]]) -> None:
         """Put a ResourceSlice in the place of the one by its name, unless it says the same. `make(generation)` makes
@@ -147,9 +138,8 @@ class ApiServer:
         """
         wanted = dict(make(1))
         path = resources.RESOURCE_SLICES.path(name=wanted["metadata"]["name"])
-        try:
-            there = msgspec.json.decode(await self._client.get(path))
-        except KubeNotFound:
+        there = await self._client.find(path, dict[str, Any])
+        if there is None:
             await self._client.post(resources.RESOURCE_SLICES.path(), wanted)
             return
         generation = int(there["spec"]["pool"]["generation"])
@@ -161,12 +151,10 @@ class ApiServer:
 
     async def foreign_drivers(self, node: str) -> frozenset[str]:
         """Drivers that have ResourceSlices for this node; a cluster without ResourceSlices has none."""
-        try:
-            data = await self._client.get(resources.RESOURCE_SLICES.path(), {"fieldSelector": f"spec.nodeName={node}"})
-        except KubeNotFound:
-            return frozenset()
-        found = msgspec.json.decode(data, type=_Slices).items
-        return frozenset(each.spec.driver for each in found if each.spec.node_name == node)
+        of_node = {"fieldSelector": f"spec.nodeName={node}"}
+        found = await self._client.find(resources.RESOURCE_SLICES.path(), _Slices, of_node)
+        slices = found.items if found is not None else ()
+        return frozenset(each.spec.driver for each in slices if each.spec.node_name == node)
 
     async def patch_node_status(self, node: str, amounts: Mapping[str, str], condition: Condition) -> None:
         """Set capacity and allocatable of these resources, and a condition; the rest of the status stays."""

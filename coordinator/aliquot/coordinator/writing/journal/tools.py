@@ -56,7 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
         sub.set_defaults(journal_action=action)
         sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object")
-        sub.add_argument("journal", help="sqlite:PATH, a path, or postgres:CONNINFO")
+        sub.add_argument("journal", help="sqlite:PATH, a path, a folder (its newest), or postgres:CONNINFO")
         return sub
 
     add("verify", verify, "check every record and snapshot, and replay all of it")
@@ -217,6 +217,7 @@ def _copied(args: argparse.Namespace, up_to: copying.UpTo, *, past_damage: bool)
     finally:
         source.close()
     said: dict[str, object] = {
+        "journal": str(source.path) if isinstance(source, SqliteJournal) else args.journal,
         "target": args.target,
         "seq": copied.seq,
         "at": dt.datetime.fromtimestamp(copied.at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds"),
