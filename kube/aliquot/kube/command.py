@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from aliquot.client import AsyncPool, Explanation
 from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.core import names
-from aliquot.kube.doctor import Doctor, Finding, Mark
+from aliquot.kube.core.surroundings import Finding, Mark
+from aliquot.kube.doctor import Doctor
 from aliquot.kube.ordering import command as ordering
 from aliquot.kube.planning import Plan, Template, plan, read, templates
 
@@ -53,6 +55,7 @@ def _pool(args: argparse.Namespace) -> AsyncPool:
 
 async def _doctor(args: argparse.Namespace) -> int:
     """1 where something is wrong."""
+    logging.getLogger("aliquot.kube.api").setLevel(logging.CRITICAL)  # what may not be read is a finding
     found: list[Finding] = []
     async with KubeClient(find_cluster(args.kubeconfig, args.context)) as client, _pool(args) as pool:
         async for finding in Doctor(client, pool).findings():

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from aliquot.agent.core.partitioning import Card, Instance, Plan, Profile
+from aliquot.agent.core.partitioning import Card, Instance, Profile, Recut
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -106,7 +106,7 @@ class Geometry(Protocol):
     def read_instances(self, uuid: str, profiles: Collection[Profile]) -> tuple[Instance, ...]:
         """How a card is cut now."""
 
-    def apply(self, uuid: str, plan: Plan) -> None:
+    def apply(self, uuid: str, recut: Recut) -> None:
         """Cut it as planned, or raise."""
 
 

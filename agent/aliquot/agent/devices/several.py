@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from aliquot.agent.core.partitioning import Instance, Plan, Profile
+from aliquot.agent.core.partitioning import Instance, Profile, Recut
 from aliquot.agent.core.samples import (
     DeviceEvent,
     DeviceInfo,
@@ -308,9 +308,9 @@ class _Geometries:
         """See `base.Geometry`."""
         return self._of(uuid).read_instances(uuid, profiles)
 
-    def apply(self, uuid: str, plan: Plan) -> None:
+    def apply(self, uuid: str, recut: Recut) -> None:
         """See `base.Geometry`."""
-        self._of(uuid).apply(uuid, plan)
+        self._of(uuid).apply(uuid, recut)
 
     def _of(self, uuid: str) -> Geometry:
         backend = self._several.of(uuid)

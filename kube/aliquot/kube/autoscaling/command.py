@@ -17,7 +17,7 @@ from aliquot.kube.api.client import KubeClient
 from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.autoscaling import working
 from aliquot.kube.core.autoscaling.grammar import DEFAULT_TARGETS, Goal, Scaled, parse_goals, parse_scaled
-from aliquot.kube.core.autoscaling.objects import Plan, document
+from aliquot.kube.core.autoscaling.objects import AutoscalerSpec, document
 
 _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 _CHOOSES = ("queue", "tenant")
@@ -99,21 +99,21 @@ async def _create(args: argparse.Namespace) -> int:
         except ConfigError:
             args.namespace = "default"
     if args.dry_run:
-        sys.stdout.write(yaml.safe_dump(document(_plan(args, scaled, goals)), sort_keys=False))
+        sys.stdout.write(yaml.safe_dump(document(_asked(args, scaled, goals)), sort_keys=False))
         return 0
     async with _client(args) as client:
-        plan = _plan(args, scaled, goals)
-        done = await working.create(client, plan)
+        asked = _asked(args, scaled, goals)
+        done = await working.create(client, asked)
         out = Out.of(args)
-        out.document({"done": done, "kind": plan.kind, "namespace": plan.namespace, "name": plan.name})
-        out.show(f"{plan.kind} {plan.namespace}/{plan.name} {done}: {plan.fewest} to {plan.most} of {scaled}")
-        out.note(f"how it goes: aliquot autoscale status {scaled} -n {plan.namespace}")
+        out.document({"done": done, "kind": asked.kind, "namespace": asked.namespace, "name": asked.name})
+        out.show(f"{asked.kind} {asked.namespace}/{asked.name} {done}: {asked.fewest} to {asked.most} of {scaled}")
+        out.note(f"how it goes: aliquot autoscale status {scaled} -n {asked.namespace}")
     return 0
 
 
-def _plan(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> Plan:
+def _asked(args: argparse.Namespace, scaled: Scaled, goals: tuple[Goal, ...]) -> AutoscalerSpec:
     choose = {name: value for name in _CHOOSES if (value := getattr(args, name))}
-    return Plan(
+    return AutoscalerSpec(
         args.namespace,
         args.name or scaled.name,
         scaled,

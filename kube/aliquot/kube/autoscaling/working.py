@@ -17,8 +17,8 @@ from aliquot.kube.core.autoscaling.objects import (
     OURS,
     SCALED_OBJECT,
     Autoscaler,
+    AutoscalerSpec,
     Document,
-    Plan,
     autoscaler,
     document,
     refuse_fights,
@@ -56,27 +56,27 @@ async def _all(client: KubeClient, namespace: str) -> list[tuple[str, Document]]
     return found
 
 
-async def create(client: KubeClient, plan: Plan) -> str:
+async def create(client: KubeClient, asked: AutoscalerSpec) -> str:
     """Write the object, in place where it is ours already; returns `created`, `changed` or `unchanged`.
 
     Raises AutoscaleError where somebody else scales the same, and KubeError.
     """
-    wanted = document(plan)
-    resource = _RESOURCES[plan.kind]
+    wanted = document(asked)
+    resource = _RESOURCES[asked.kind]
     for attempt in range(_TRIES):
-        there = await _all(client, plan.namespace)
-        refuse_fights(plan, [autoscaler(kind, item) for kind, item in there])
-        old = next((item for kind, item in there if (kind, item["metadata"]["name"]) == (plan.kind, plan.name)), None)
+        there = await _all(client, asked.namespace)
+        refuse_fights(asked, [autoscaler(kind, item) for kind, item in there])
+        old = next((item for kind, item in there if (kind, item["metadata"]["name"]) == (asked.kind, asked.name)), None)
         try:
             if old is None:
-                await client.post(resource.path(plan.namespace), wanted)
+                await client.post(resource.path(asked.namespace), wanted)
                 return "created"
             new = _changed(old, wanted)
             if new == old:
                 return "unchanged"
-            await client.put(resource.path(plan.namespace, plan.name), new)
+            await client.put(resource.path(asked.namespace, asked.name), new)
         except KubeNotFound as error:
-            raise _no_keda(plan, error) from error
+            raise _no_keda(asked, error) from error
         except KubeConflict:
             if attempt == _TRIES - 1:
                 raise
@@ -85,10 +85,10 @@ async def create(client: KubeClient, plan: Plan) -> str:
     raise AssertionError("the last try returns or raises")
 
 
-def _no_keda(plan: Plan, error: KubeNotFound) -> AutoscaleError:
-    if plan.keda:
+def _no_keda(asked: AutoscalerSpec, error: KubeNotFound) -> AutoscaleError:
+    if asked.keda:
         return AutoscaleError("this cluster has no ScaledObjects", hint="install KEDA, or leave out --keda")
-    return AutoscaleError(error.message, hint=f"is there a namespace {plan.namespace}?")
+    return AutoscaleError(error.message, hint=f"is there a namespace {asked.namespace}?")
 
 
 def _changed(old: Document, wanted: Document) -> Document:

@@ -61,8 +61,8 @@ class ElasticJobController:
         try:
             if lease is None:
                 lease = await self._ask(job)
-            plan = jobs.plan(job, lease, self._pods.of_gang(meta.namespace, job.gang))
-            await self._create(job, plan.create)
+            step = jobs.next_step(job, lease, self._pods.of_gang(meta.namespace, job.gang))
+            await self._create(job, step.create)
         except (KubeUnavailable, Unavailable):
             raise
         except AliquotError as error:
@@ -73,13 +73,13 @@ class ElasticJobController:
                 # Its pods may not be there, by a quota or a policy: what they would use is others' meanwhile.
                 await self._granter.undo(lease, f"ElasticJob {meta.name} can't have pods: {error.message}"[:200])
             return
-        for pod in plan.delete:
+        for pod in step.delete:
             await objects.delete_pod(self._client, pod.namespace, pod.name, pod.uid)
-        if plan.acknowledge:
-            self._book.take(await self._book.pool.acknowledge(lease.lease_id, plan.acknowledge))
-        status = RawJobStatus(plan.phase, plan.replicas, plan.restarts, lease.lease_id, plan.message)
+        if step.acknowledge:
+            self._book.take(await self._book.pool.acknowledge(lease.lease_id, step.acknowledge))
+        status = RawJobStatus(step.phase, step.replicas, step.restarts, lease.lease_id, step.message)
         await self._tell(job, status)
-        if plan.phase == "Failed":
+        if step.phase == "Failed":
             await self._end(meta.namespace, meta.uid, "its ElasticJob has failed")
 
     async def _ask(self, job: RawJob) -> KubeLease:
