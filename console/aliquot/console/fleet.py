@@ -25,6 +25,7 @@ from aliquot.client.documents import of_error
 from aliquot.client.fleet import FleetChange
 from aliquot.common.errors import AliquotError
 from aliquot.common.latest import Latest
+from aliquot.common.varint import varint
 from aliquot.console.pools import Pools
 from aliquot.console.sse import PING, PING_S, frame
 
@@ -395,17 +396,8 @@ async def _whole(pool: AsyncPool) -> Snapshot:
 
 
 def _snapshot_of(parts: list[FleetChange]) -> Snapshot:
-    plain = b"".join(_varint(len(each.event)) + each.event for each in parts)
+    plain = b"".join(varint(len(each.event)) + each.event for each in parts)
     return Snapshot(_version_id(parts[-1].layout, parts[-1].version), plain)
-
-
-def _varint(number: int) -> bytes:
-    """As protobuf writes lengths: seven bits a byte, the lowest first."""
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*written, number])
 
 
 def _version_id(layout: int, version: int) -> str:
