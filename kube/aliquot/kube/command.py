@@ -17,6 +17,7 @@ from aliquot.kube.api.cluster import find_cluster
 from aliquot.kube.core import names
 from aliquot.kube.core.surroundings import Finding, Mark
 from aliquot.kube.doctor import Doctor
+from aliquot.kube.holding.telling import why_not
 from aliquot.kube.ordering import command as ordering
 from aliquot.kube.planning import Plan, Template, plan, read, templates
 
@@ -124,9 +125,7 @@ def _line(one: Plan) -> str:
     if one.starting:
         return f"{asked.where}: {one.starting} of {what} would start now, the others would wait"
     verdict = "can never start" if one.explanation.impossible else "would wait"
-    changes = [missing.smallest_change for missing in one.explanation.missing if missing.smallest_change]
-    mend = f"\n  smallest change: {changes[0]}" if changes else ""
-    return f"{asked.where}: {what} {verdict}: {one.explanation.summary}{mend}"
+    return f"{asked.where}: {what} {verdict}: {why_not(one.explanation)}"
 
 
 def _instead(asked: Template) -> str:

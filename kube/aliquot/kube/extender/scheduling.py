@@ -43,6 +43,7 @@ from aliquot.kube.holding.fits import FitsCache
 from aliquot.kube.holding.granting import Granter, Locks
 from aliquot.kube.holding.parts import Parts
 from aliquot.kube.holding.requests import PodRequest
+from aliquot.kube.holding.telling import why_not
 
 log = logging.getLogger(__name__)
 
@@ -151,9 +152,7 @@ class Extender:
         if explanation is None or now - at > _EXPLAINED_KEPT_S:
             explanation = await self._pool.explain(asked.request)
             self._explained[asked.kind] = (now, explanation)
-        smallest = next((missing.smallest_change for missing in explanation.missing if missing.smallest_change), "")
-        text = explanation.summary + (f"; smallest change: {smallest}" if smallest else "")
-        self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", text)
+        self._tell(pod, "AliquotImpossible" if explanation.impossible else "AliquotWaiting", why_not(explanation))
         return explanation
 
     async def prioritize(self, args: FilterArgs) -> list[HostPriority]:

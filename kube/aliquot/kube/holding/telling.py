@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from aliquot.client import Explanation
 from aliquot.common.latest import Latest
 from aliquot.kube.api.errors import KubeError, level_of
 from aliquot.kube.api.objects import Events, Regarding
@@ -15,6 +16,13 @@ log = logging.getLogger(__name__)
 _EVERY_S: Final = 60.0
 _KEPT: Final = 10_000
 _WAITING_MAX: Final = 1_000
+
+
+def why_not(explanation: Explanation) -> str:
+    """What a request lacks and what would help: the summary mostly says both, and nothing is to be said twice."""
+    changes = [missing.smallest_change for missing in explanation.missing if missing.smallest_change]
+    said = not changes or any(change in explanation.summary for change in changes)
+    return explanation.summary if said else f"{explanation.summary}; smallest change: {changes[0]}"
 
 
 class Teller:
