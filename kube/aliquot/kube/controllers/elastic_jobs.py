@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from dataclasses import replace
@@ -10,6 +11,7 @@ import msgspec
 
 from aliquot.client import NeverFits, PoolError, Request, Unavailable
 from aliquot.common.errors import AliquotError
+from aliquot.common.latest import Latest
 from aliquot.common.limits import MAX_NAME_CHARS
 from aliquot.common.request import format_request
 from aliquot.kube.api import objects
@@ -28,17 +30,22 @@ from aliquot.kube.holding.parts import Parts
 from aliquot.kube.holding.requests import given_by
 
 log = logging.getLogger(__name__)
+_REST_S = 30.0
+_RESTING_MAX = 1_000
 
 
 class ElasticJobController:
     """See the module's docstring. `run` follows; where the CRD is not installed it waits for it."""
 
-    def __init__(self, parts: Parts, scheduler: str) -> None:
+    def __init__(self, parts: Parts, scheduler: str, *, rest_s: float = _REST_S) -> None:
         client, pods, self._book = parts.client, parts.pods, parts.book
         self._client, self._requests, self._teller = client, parts.requests, parts.teller
         self._pods = pods
         self._scheduler = scheduler
         self._granter = Granter(parts.book)
+        self._rest_s = rest_s
+        self._rests: Latest[str, float] = Latest(_RESTING_MAX)
+        """Until when no lease is asked for, by the uids of jobs whose pods were refused after they had one."""
         self.jobs: Informer[RawJob, RawJob] = Informer(client, ELASTIC_JOBS, RawJob, lambda one: one, optional=True)
         owning: Owning[RawJob] = Owning("ElasticJob", jobs.OWNER, lambda one: one.metadata.uid, jobs.job_uid)
         self.loop = OwnerLoop(parts, self.jobs, owning, self._look, end=self._end, known=(pods.informer.synced,))
@@ -46,7 +53,8 @@ class ElasticJobController:
         self.jobs.on_unreadable.append(self._unreadable)
 
     async def _look(self, job: RawJob) -> bool:
-        if not self._pods.informer.trustworthy:
+        rests = asyncio.get_running_loop().time() < self._rests.get(job.metadata.uid, 0.0)
+        if not self._pods.informer.trustworthy or (rests and not self._book.of_gang(job.metadata.namespace, job.gang)):
             return False
         await self._work(job)
         return True
@@ -69,8 +77,10 @@ class ElasticJobController:
             hopeless = isinstance(error, NeverFits) or not isinstance(error, PoolError | KubeError)
             status = RawJobStatus("Failed" if hopeless else "Waiting", restarts=job.status.restarts)
             await self._tell(job, msgspec.structs.replace(status, message=error.explain()), warning=True)
-            if lease is not None and not self._pods.of_gang(meta.namespace, job.gang):
-                # Its pods may not be there, by a quota or a policy: what they would use is others' meanwhile.
+            there = [pod for pod in self._pods.of_gang(meta.namespace, job.gang) if not pod.deleting]
+            if lease is not None and len(there) < job.spec.scaling.min_replicas:
+                # Its pods may not be there, by a quota or a policy: what they would use is others' for a while.
+                self._rests[meta.uid] = asyncio.get_running_loop().time() + self._rest_s
                 await self._granter.undo(lease, f"ElasticJob {meta.name} can't have pods: {error.message}"[:200])
             return
         for pod in step.delete:
