@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from aliquot.cli._parser import UsageError
-from aliquot.cli.main import build_parser
+from aliquot.cli.main import build_parser, commands
 from aliquot.common.errors import ConfigError
 from aliquot.coordinator.core import commands as c
 from aliquot.coordinator.core.evolve.snapshot import state_hash
@@ -23,7 +23,6 @@ from aliquot.coordinator.writing.journal.replay import replay
 from aliquot.coordinator.writing.journal.snapshots import SnapshotFolder
 from aliquot.coordinator.writing.journal.snapshotter import take_snapshot
 from aliquot.coordinator.writing.journal.sqlite import SqliteJournal, snapshot_folder_of
-from aliquot.coordinator.writing.journal.tools import JOURNAL
 from tests.journal import saved
 from tests.journal.facts import Story, opened, written
 
@@ -38,7 +37,7 @@ def tool(capsys: Capture, *arguments: object) -> tuple[int, dict[str, Any]]:
 
 def aliquot(*arguments: object) -> int:
     """As the entry point makes it a command, whether or not this installation is new enough to know it."""
-    args = build_parser([JOURNAL]).parse_args(list(map(str, arguments)))
+    args = build_parser(commands(["journal"])).parse_args(list(map(str, arguments)))
     return int(args.run(args))
 
 

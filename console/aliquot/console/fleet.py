@@ -94,7 +94,7 @@ class FleetRelay:
         self._snapping = asyncio.Lock()
         self._frames: deque[_Frame] = deque()
         self._bytes = 0
-        self._last = 0
+        self.last = 0
         """The number of the latest frame."""
         self._resumes: Latest[str, int] = Latest(FRAMES_KEPT)
         """Frame numbers by version, as far as frames are kept."""
@@ -270,9 +270,9 @@ class FleetRelay:
     # -- telling
 
     def _tell(self, text: bytes) -> None:
-        self._last += 1
-        self._frames.append(_Frame(self._last, text))
-        self._resumes[self.id] = self._last
+        self.last += 1
+        self._frames.append(_Frame(self.last, text))
+        self._resumes[self.id] = self.last
         self._bytes += len(text)
         while len(self._frames) > FRAMES_KEPT or (self._bytes > BYTES_KEPT and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().text)
@@ -316,20 +316,15 @@ class FleetRelay:
     def place_of(self, version: str) -> int | None:
         """Where somebody goes on who has seen this version; None: nowhere."""
         if version == self.id:
-            return self._last
+            return self.last
         return self._resumes.get(version)
 
     def frames_after(self, number: int) -> list[bytes] | None:
         """What was told since; None: not all of it is kept."""
-        oldest = self._frames[0].number if self._frames else self._last + 1
+        oldest = self._frames[0].number if self._frames else self.last + 1
         if number + 1 < oldest:
             return None
         return [each.text for each in self._frames if each.number > number]
-
-    @property
-    def last(self) -> int:
-        """The number of the latest frame."""
-        return self._last
 
     def _run(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
