@@ -49,8 +49,6 @@ _OS_HINTS = {
 class SystemRefusal(AliquotError):
     """The operating system does not do what a command needs."""
 
-    reason = "SYSTEM_REFUSAL"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""

@@ -32,19 +32,13 @@ LEFT_OUT = "the agent's setting `leave_out` names it"
 class DeviceError(AliquotError):
     """A device, or its driver, did not answer."""
 
-    reason = "DEVICE"
-
 
 class DeviceLost(DeviceError):
     """The driver says that the device is gone, or can't be used before a reset."""
 
-    reason = "DEVICE_LOST"
-
 
 class BackendUnavailable(DeviceError):
     """There is no driver or library of this kind on this machine."""
-
-    reason = "BACKEND_UNAVAILABLE"
 
 
 class Discovery(msgspec.Struct, frozen=True):
