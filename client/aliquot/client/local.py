@@ -27,7 +27,7 @@ from aliquot.v1 import local_pb2
 SOCKET_VARIABLE = "ALIQUOT_AGENT_SOCKET"
 LOCAL_POOL = "pool"
 """Folder below `state_folder` where `aliquot up` keeps its pool."""
-MACHINE_STATE = Path("/var/lib/aliquot")
+MACHINE_STATE = Path("/var/lib/aliquot/coordinator")
 """Where a coordinator that runs as a service keeps its state."""
 ADMIN_TOKEN, ADMIN_SOCKET = "admin.token", "admin.sock"
 """In a folder of `access_folders`: the first administrator's token, and the socket that makes whoever gets in one."""

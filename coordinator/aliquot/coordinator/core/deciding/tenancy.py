@@ -298,8 +298,8 @@ def _without_windows(chain: Chain) -> Chain:
 def _promises(tenancy: Tenancy) -> tuple[object, ...]:
     """All that decides whether more is promised than there is."""
     windows = [(kind, name, quota) for kind, name, quota in _quotas(tenancy) if quota.windows]
-    bound_to_pools = sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
-    return promised(tenancy), bound_to_pools, windows
+    bound = sorted((name, queue.spec) for name, queue in tenancy.queues.items() if queue.spec.pool)
+    return promised(tenancy), bound, windows
 
 
 def _quotas(tenancy: Tenancy) -> Iterator[tuple[str, str, Quota]]:

@@ -7,12 +7,13 @@ nothing else: no clock, no hash order, no randomness.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from aliquot.common import catalog
+from aliquot.common.latest import Latest
 from aliquot.coordinator.core.inventory import Inventory
 from aliquot.coordinator.core.placement import explain
 from aliquot.coordinator.core.placement.gang import place_gang
@@ -66,7 +67,7 @@ class Engine:
         """What may be moved to make room. Volatile too."""
         self.matcher = Matcher(inventory)
         """Which MIG profiles serve requests by share or memory."""
-        self._possible: OrderedDict[Demand, bool] = OrderedDict()
+        self._possible: Latest[Demand, bool] = Latest(POSSIBLE_CACHE_MAX)
         self._possible_version = -1
 
     def place(self, demand: Demand) -> Placement | None:
@@ -203,8 +204,6 @@ class Engine:
         known = self._possible.get(demand)
         if known is None:
             known = self._possible[demand] = explain.possible(self.inventory, self.matcher, demand)
-            if len(self._possible) > POSSIBLE_CACHE_MAX:
-                self._possible.popitem(last=False)
         return known
 
     def explain(self, demand: Demand) -> Shortfall:
