@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from aliquot.client._errors import AgentError, AgentUnreachable, AttachRefused
 from aliquot.client._from_proto import device_of
 from aliquot.client._messages import read
-from aliquot.client._values.leases import Tier
 from aliquot.client._values.nodes import Device
+from aliquot.client._values.requests import Tier
 from aliquot.common.limits import MAX_LOCAL_MESSAGE_BYTES
 from aliquot.v1 import local_pb2
 

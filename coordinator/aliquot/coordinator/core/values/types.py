@@ -285,6 +285,10 @@ class Missing(msgspec.Struct, frozen=True):
     smallest_change: str = ""
     devices: int = 0
     """Devices of this class in the pool."""
+    instead: Demand | None = None
+    """The demand with that change, where it is one of the demand alone..."""
+    time_limit_ms: int = 0
+    """...and the longest time limit with which it would do; 0: any."""
 
 
 class Shortfall(msgspec.Struct, frozen=True):
